@@ -12,7 +12,7 @@ from benchmarks.chain import text
 from benchmarks.layouts import parsed, seconds_of_passes
 from benchmarks.programs import CHOSEN, programs
 from benchmarks.registry import Metrics, Noted, benchmark
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 #: The passes that divide and check it; pipelines name options after them.
 PASSES = ("span-reduction", "work-distribution", "verify-divided", "verify-ownership")
@@ -62,7 +62,7 @@ def division() -> Metrics:
 def _metrics(name: str, ops: list[OpDivision]) -> Metrics:
     return {
         f"{name}.ops": len(ops),
-        f"{name}.ops_on_all_cores": sum(op.cores == device().cores for op in ops),
+        f"{name}.ops_on_all_cores": sum(op.cores == default_target().cores for op in ops),
         f"{name}.mean_cores": sum(op.cores for op in ops) / len(ops),
         f"{name}.mean_balance": sum(op.balance for op in ops) / len(ops),
         f"{name}.worst_balance": max(op.balance for op in ops),
@@ -72,7 +72,7 @@ def _metrics(name: str, ops: list[OpDivision]) -> Metrics:
 def _notes(name: str, pairs: list[tuple[OpDivision, OpDivision]]) -> Iterator[str]:
     """The ops of a program that leave a core idle in one of the ways, equal ones once."""
     for one, other in dict.fromkeys(pairs):
-        if min(one.cores, other.cores) < device().cores:
+        if min(one.cores, other.cores) < default_target().cores:
             yield f"{name}: {one.opcode} of {list(one.units)} in {one}; uneven {other}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.measure import apart
 from benchmarks.programs import suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 #: Ways to plan, as options of the pipeline: each operation divided for itself, as upstream searches, all together.
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -90,8 +90,8 @@ def _quality(program: Any) -> Quality:
         traffic=facts.traffic,
         least_traffic=facts.argument_bytes,
         predicted_ns=facts.timeline.total_ns,
-        array_ns=_evenly(executions, "multiply_adds_per_core") / device().array.multiply_adds_per_ns,
-        vector_ns=_evenly(executions, "sticks_per_core") / device().vector_sticks_per_ns,
+        array_ns=_evenly(executions, "multiply_adds_per_core") / default_target().array.multiply_adds_per_ns,
+        vector_ns=_evenly(executions, "sticks_per_core") / default_target().vector_sticks_per_ns,
         most_cores=max(each.cores for each in operations),
         mean_cores=math.fsum(each.cores * each.execution.total_ns for each in operations) / total_ns,
         operations=len(operations),
@@ -102,12 +102,12 @@ def _quality(program: Any) -> Quality:
 def _evenly(executions: Sequence[Any], per_core: str) -> float:
     """What all executions do of something, spread evenly over all cores of the device."""
     amounts = (each.runs * each.work.cores * getattr(each.work, per_core) for each in executions)
-    return math.fsum(amounts) / device().cores
+    return math.fsum(amounts) / default_target().cores
 
 
 def _bound_ns(plans: Collection[Quality]) -> float:
     """One for all ways: a plan that copies has work of its own, so the least of any counts."""
-    least = min(plan.least_traffic for plan in plans) / device().one_way_bytes_per_ns
+    least = min(plan.least_traffic for plan in plans) / default_target().one_way_bytes_per_ns
     return max(least, min(plan.array_ns + plan.vector_ns for plan in plans))
 
 

@@ -9,13 +9,13 @@ from spyre_mlir.calibration.measurements import Orders, matmul_space
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division import Division
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import Timeline
 
 
 def matmul(sizes: Sequence[int], splits: Sequence[int], orders: Orders) -> OperationWork:
     """A product of batch, rows, columns and depth, in slices of each; dims that ``orders`` leave out are outermost."""
-    space = matmul_space(device(), sizes, orders)
+    space = matmul_space(default_target(), sizes, orders)
     return operation_work("batchmatmul", space, Division.of(splits, space.units, space.reduced))
 
 

@@ -37,12 +37,17 @@ class Options:
         for key, value in _split(text, cls.title()):
             name = fields.get(key.replace("_", "-"))
             if name is None:
-                known = ", ".join(fields) or "none"
-                raise CompileError(f"The {cls.title()} has no option '{key}'; its options: {known}.")
+                raise CompileError(cls.unknown_option(key))
             if name in values:
                 raise CompileError(f"The {cls.title()} is given option '{key}' twice.")
             values[name] = _convert(types_[name], value, f"option '{key}' of the {cls.title()}")
         return cls(**values)
+
+    @classmethod
+    def unknown_option(cls, key: str) -> str:
+        """Return the message for an option that there is not."""
+        known = ", ".join(_shown(field.name) for field in _fields(cls)) or "none"
+        return f"The {cls.title()} has no option '{key}'; its options: {known}."
 
     def given(self) -> str:
         """Return the options that differ from their defaults, as text that ``parse`` reads back."""

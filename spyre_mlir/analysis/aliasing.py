@@ -16,12 +16,12 @@ from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, view_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.view_transforms import applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 COPIES = ("sdsc.clone", "sdsc.shuffle", "stick.restickify")
@@ -44,6 +44,7 @@ class AliasAnalysis:
     """The places of all tensors of one function."""
 
     def __init__(self, func: ir.Operation) -> None:
+        self.target = target_of(func)
         self.block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
         self._known: Known = {}
@@ -118,7 +119,7 @@ class AliasAnalysis:
 
     def layout(self, value: ir.Value) -> StickLayout:
         """The layout of a value's type."""
-        layout = stick.layout_of(value.type)
+        layout = stick.layout_of(value.type, self.target)
         if layout is None:
             op = defining_op(value)
             owner = op or value.owner.owner.operation
@@ -220,11 +221,6 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 def is_compute(op: ir.Operation) -> bool:
     """Return whether an op becomes an execution on the device."""
     return op.name in COPIES or sdsc.OP in op.attributes
-
-
-def usable_lx_bytes(lx_frac_avail: float) -> int:
-    """Bytes of LX per core that passes may plan where the backend keeps the part ``lx_frac_avail``."""
-    return device().with_backend_fraction(lx_frac_avail).usable_lx_bytes
 
 
 def is_in_lx(buffer: ir.Value) -> bool:

@@ -17,7 +17,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.target.device import device
 
 SHUFFLE = "shuffle"
 
@@ -165,10 +164,11 @@ def _may_hold(use: Use) -> bool:
 
 def _is_all(root: ir.Value, use: Use) -> bool:
     """Return whether all cores together access every stick of the buffer."""
-    layout, view = stick.layout_of(root.type), _accessed_view(*use)
+    view, target = _accessed_view(*use), use[0].space.target
+    layout = stick.layout_of(root.type, target)
     if layout is None or view is None:
         return False
-    sticks = layout.bytes // device().stick_bytes
+    sticks = layout.bytes // target.stick_bytes
     return view.regions == (CoreRegion(0, ((layout.elements_per_stick, sticks),) if sticks > 1 else ()),)
 
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 
 from spyre_mlir.analysis.tile_nests import Tiled, is_expanded, trace
 from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
@@ -145,7 +145,7 @@ class _Classes:
                 (
                     (op.result, dims[-1]),
                     shape_of(value)[-1],
-                    elements_per_stick(device(), element_of(value)),
+                    elements_per_stick(target_of(op.op), element_of(value)),
                 )
             )
 

@@ -20,6 +20,7 @@ from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape_of, structured
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.stick_layout import StickLayout
@@ -40,7 +41,6 @@ from spyre_mlir.layout_search.tensor_graph import (
     whole,
 )
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -55,7 +55,7 @@ class LayoutGraph:
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
-        self.graph = Graph(device())
+        self.graph = Graph(target_of(func))
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
         self.steps: dict[ir.Value, ViewTransform] = {}
@@ -110,7 +110,7 @@ class LayoutGraph:
             self._visit(op.operation)
 
     def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
-        pinned = stick.layout_of(argument.type)
+        pinned = stick.layout_of(argument.type, self.graph.target)
         # The host writes indices and 8-bit tensors as their readers need them: no operation converts those.
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
         free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
@@ -157,7 +157,9 @@ class LayoutGraph:
         shape, dtype = shape_of(result), element_of(result)
         read = [self.graph.nodes[tensor] for tensor in operands]
         shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
-        constraints = signature(device(), generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
+        constraints = signature(
+            self.graph.target, generic.opcode, generic.maps, shapes, dtypes, generic.reduced
+        )
         self._add(result, Compute(shape, dtype, signature=constraints, operands=operands))
 
     def _copy(self, op: ir.Operation) -> None:

@@ -77,7 +77,7 @@ def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
     pins = []
     arguments = source.func.regions[0].blocks[0].arguments
     for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
-        layouts = argument_layouts(attributes, value.type)
+        layouts = argument_layouts(attributes, value.type, source.graph.target)
         if layouts:
             pins.append(PinnedTensor(source.tensors[value], layouts, source.func))
     for op in all_ops(source.func):

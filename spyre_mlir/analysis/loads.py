@@ -11,6 +11,7 @@ from spyre_mlir.cost.cost_model import compute_ns, memory_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.mlir import ir
 
 
@@ -58,7 +59,8 @@ def move_behind(op: ir.Operation, behind: ir.Operation) -> None:
 
 
 def module_of(func: ir.Operation) -> ir.Module:
-    """A module with a copy of a function alone."""
-    module = ir.Module.create(func.location)
+    """Return a module for the same target with a copy of a function alone."""
+    with func.location:
+        module = empty_module(func)
     ir.InsertionPoint(module.body).insert(func.clone())
     return module

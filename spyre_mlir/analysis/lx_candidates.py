@@ -24,17 +24,16 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @dataclass(frozen=True)
 class Rules:
-    """``capacity`` in bytes per core; whether results may go in place; the only opcodes in LX, all if empty."""
+    """The scratchpad of a core; whether results may go in place; the only opcodes in LX, all if empty."""
 
-    capacity: int
+    space: MemorySpace
     in_place: bool
     opcodes: frozenset[str]
 
@@ -45,7 +44,7 @@ class Candidate:
 
     Its traffic includes the bytes that shuffles of it would load from device memory, ``shuffle_bytes``: a shuffle
     needs its source in LX. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the
-    others, each with whether it is in the second.
+    others, each with whether it is in the second, ``distance`` bytes behind the first.
     """
 
     root: ir.Value
@@ -53,6 +52,7 @@ class Candidate:
     reasons: tuple[Reason, ...]
     shuffle_bytes: int = 0
     paired: tuple[tuple[ir.Value, bool], ...] = ()
+    distance: int = 0
 
     @property
     def saved(self) -> int:
@@ -66,11 +66,6 @@ class Candidate:
             self.root: address,
             **{root: second if is_second else address for root, is_second in self.paired},
         }
-
-    @property
-    def distance(self) -> int:
-        """Bytes from the first buffer of a pair to the second."""
-        return second_at(self.buffer.size, device().lx_alignment_bytes)
 
 
 @dataclass(frozen=True)
@@ -91,16 +86,15 @@ class BufferDivision:
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """All buffers but those that the host fills, in the order of their first accesses."""
     buffers = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
-    return _with_pairs(
-        candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
-    )
+    able = candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
+    return _with_pairs(able, rules.space)
 
 
-def _with_pairs(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _with_pairs(candidates: Sequence[Candidate], space: MemorySpace) -> list[Candidate]:
     """One candidate in the place of all that are in the two buffers of a pair."""
     by_root = {candidate.root: candidate for candidate in candidates}
     pairs = {
-        members[0][0]: _pair([(by_root[root], second) for root, second in members])
+        members[0][0]: _pair([(by_root[root], second) for root, second in members], space)
         for members in pairs_of(by_root)
     }
     if not pairs:
@@ -114,7 +108,7 @@ def _with_pairs(candidates: Sequence[Candidate]) -> list[Candidate]:
     ]
 
 
-def _pair(members: Sequence[tuple[Candidate, bool]]) -> Candidate:
+def _pair(members: Sequence[tuple[Candidate, bool]], space: MemorySpace) -> Candidate:
     """The buffers of a pair as the planner sees them: two copies, for all the time that one of them is needed."""
     first, candidates = members[0][0], [candidate for candidate, _ in members]
     buffers = [candidate.buffer for candidate in candidates]
@@ -130,7 +124,8 @@ def _pair(members: Sequence[tuple[Candidate, bool]]) -> Candidate:
     reasons = ordered(reason for candidate in candidates for reason in candidate.reasons)
     shuffle_bytes = sum(candidate.shuffle_bytes for candidate in candidates)
     paired = tuple((candidate.root, second) for candidate, second in members[1:])
-    return Candidate(first.root, buffer, reasons, shuffle_bytes, paired)
+    distance = second_at(buffer.size, space.alignment)
+    return Candidate(first.root, buffer, reasons, shuffle_bytes, paired, distance)
 
 
 def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
@@ -197,8 +192,8 @@ def _reasons(buffer: BufferAccesses, usage: Usage, rules: Rules, size: int) -> I
     if rules.opcodes and opcode not in rules.opcodes:
         yield Reason(Barrier.OPERATION, f"'{opcode}' is not among lx-ops")
     yield from ineligibility_reasons(buffer, usage)
-    if size > rules.capacity:
-        yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.capacity}")
+    if size > rules.space.capacity:
+        yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.space.capacity}")
 
 
 def _opcode(buffer: BufferAccesses, usage: Usage) -> str:

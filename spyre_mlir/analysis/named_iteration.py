@@ -14,9 +14,9 @@ from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.hint_attributes import DIMS, HINTS, dims_of
 from spyre_mlir.dialects.structured import Known, Structured, element_of, shape_of, structured
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import NamedIteration
 
@@ -67,6 +67,7 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
     Positions in a table lie one to a stick.
     """
     elements: dict[int, int] = {}
+    target = target_of(generic.op)
     index = DEVICE_OPS[generic.opcode].index if generic.opcode in DEVICE_OPS else None
     operands = zip((*generic.inputs, generic.result), generic.maps, strict=True)
     for number, (value, dims) in enumerate(operands):
@@ -76,6 +77,6 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
         sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
         if sized and value not in sparse:
             elements[sized[-1]] = max(
-                elements.get(sized[-1], 1), elements_per_stick(device(), element_of(value))
+                elements.get(sized[-1], 1), elements_per_stick(target, element_of(value))
             )
     return elements

@@ -14,6 +14,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.layout_text import request_of, without_room
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
+from spyre_mlir.target.target import Target
 
 
 def planned_function(module: ir.Operation) -> ir.Operation:
@@ -38,7 +39,7 @@ def current_plan(func: ir.Operation) -> PlanFile:
     entries = zip(arguments, attributes, sources, strict=True)
     ops = [op for op in all_ops(func) if is_compute(op)]
     return PlanFile(
-        tuple(_argument(*entry) for entry in entries),
+        tuple(_argument(*entry, memory.target) for entry in entries),
         tuple(_operation(memory, op) for op in ops),
     )
 
@@ -70,8 +71,10 @@ def _sources(attributes: list[dict[str, ir.Attribute]]) -> list[str | None]:
     return sources
 
 
-def _argument(value: ir.Value, attributes: dict[str, ir.Attribute], source: str | None) -> PlannedArgument:
-    layout, host = stick.layout_of(value.type), attributes[sdsc.HOST]
+def _argument(
+    value: ir.Value, attributes: dict[str, ir.Attribute], source: str | None, target: Target
+) -> PlannedArgument:
+    layout, host = stick.layout_of(value.type, target), attributes[sdsc.HOST]
     return PlannedArgument(
         name=ir.StringAttr(host.label).value,
         kind=ir.StringAttr(host.kind).value,
@@ -86,7 +89,7 @@ def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
     name, result = sdsc.name_of(op), op.results[0]
     if name is None:
         raise error_at(op, "this operation has no sdsc.name; run name-operations first")
-    layout = stick.layout_of(result.type)
+    layout = stick.layout_of(result.type, memory.target)
     division = sdsc.division_of(op) if sdsc.DIVISION in op.attributes else None
     owner = None if layout is None else defining_op(memory.place(result).buffer)
     return PlannedOperation(

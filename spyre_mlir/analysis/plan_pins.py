@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.plans import PlannedPlacement
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ def pins_of(op: ir.Operation) -> Pins:
         return NO_PINS
     entries = ir.DictAttr(op.attributes[sdsc.PINS])
     return Pins(
-        stick.layout_from(entries["layout"], op.results[0].type) if "layout" in entries else None,
+        stick.layout_from(entries["layout"], op.results[0].type, target_of(op))
+        if "layout" in entries
+        else None,
         _integers(entries, "slices"),
         _integers(entries, "core_order"),
         _placement(entries["placement"]) if "placement" in entries else None,
@@ -66,12 +70,14 @@ def pins_of(op: ir.Operation) -> Pins:
     )
 
 
-def argument_layouts(attributes: Mapping[str, ir.Attribute], type_: ir.Type) -> tuple[StickLayout, ...]:
+def argument_layouts(
+    attributes: Mapping[str, ir.Attribute], type_: ir.Type, target: Target
+) -> tuple[StickLayout, ...]:
     """The layouts that are pinned for an argument; () without any."""
     if sdsc.PINS not in attributes:
         return ()
     layouts = ir.ArrayAttr(ir.DictAttr(attributes[sdsc.PINS])["layouts"])
-    return tuple(stick.layout_from(attr, type_) for attr in layouts)
+    return tuple(stick.layout_from(attr, type_, target) for attr in layouts)
 
 
 def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:

@@ -20,8 +20,8 @@ from spyre_mlir.dialects.structured import (
     shape_of,
     structured,
 )
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hint_tree import TiledLoop
@@ -222,7 +222,7 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
     if (copies := _iterations(unrolled)) > MOST_COPIES:
         what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
         raise error_at(generic.op, f"{what}; at most {MOST_COPIES} are allowed")
-    if (iterations := _iterations(loops)) > (limit := device().loop_iterations):
+    if (iterations := _iterations(loops)) > (limit := target_of(generic.op).loop_iterations):
         what = f"the loops {_nest_text(loops)} have {iterations} iterations"
         raise error_at(generic.op, f"{what}; a loop nest has at most {limit}")
 

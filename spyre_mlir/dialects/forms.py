@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.layout.stick_layout import ELEMENT_BITS
 from spyre_mlir.layout.view import ViewError
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 #: Describes what is wrong with an attribute; None if nothing is. ``ValueError``: it is of another kind.
 Check = Callable[[ir.Attribute], str | None]
@@ -32,7 +34,7 @@ def check_forms(module: ir.Module) -> None:
     operations: list[ir.Operation] = []
     # An exception does not pass through the walk of the bindings.
     module.operation.walk(lambda op: operations.append(op) or ir.WalkResult.ADVANCE)
-    checker = _Checker()
+    checker = _Checker(target_of(module))
     for op in operations:
         problem = checker.problem(op)
         if problem is not None:
@@ -42,7 +44,9 @@ def check_forms(module: ir.Module) -> None:
 class _Checker:
     """Checker of operations with a memory: a module repeats few types and attributes, each is checked once."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.forms = {**_FORMS, sdsc.DIVISION: (_DIVISION_FORM, partial(_division, target=target))}
         self.valid: set[tuple[str, ir.Attribute] | ir.Type] = set()
 
     def problem(self, op: ir.Operation) -> str | None:
@@ -68,15 +72,15 @@ class _Checker:
             return None
         problem = None
         if isinstance(type_.encoding, stick.LayoutAttr):
-            problem = _layout_problem(type_.encoding, type_)
+            problem = _layout_problem(type_.encoding, type_, self.target)
         if problem is None:
             self.valid.add(type_)
         return problem
 
     def _attribute_problem(self, name: str, attr: ir.Attribute) -> str | None:
-        if not name.startswith(CHECKED_PREFIXES) or (name, attr) in self.valid or name not in _FORMS:
+        if not name.startswith(CHECKED_PREFIXES) or (name, attr) in self.valid or name not in self.forms:
             return None
-        form, check = _FORMS[name]
+        form, check = self.forms[name]
         try:
             problem = check(attr)
         except ValueError:  # the bindings': the attribute, or a part of it, is of another kind
@@ -90,7 +94,7 @@ class _Checker:
 # -- layouts --------------------------------------------------------------------------------------------
 
 
-def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType) -> str | None:
+def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType, target: Target) -> str | None:
     """Describe what is wrong with the encoding of a tensor type; None if nothing is."""
     if not type_.has_static_shape or 0 in type_.shape:
         return f"a tensor with a layout has a constant size of 1 or more in each dim, not {list(type_.shape)}"
@@ -99,14 +103,14 @@ def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType) -> str |
         return f"the layout of this tensor is none: {problem}"
     if str(type_.element_type) not in ELEMENT_BITS:
         return f"a tensor of {type_.element_type} has no layout on the device"
-    layout = stick.layout_from(attr, type_)
+    layout = stick.layout_from(attr, type_, target)
     try:
         BufferView.of(layout)
     except ViewError as error:
         return f"this tensor cannot have this layout: {why_not_a_layout(layout) or error}"
     size = layout.bytes
-    if size > device().hbm_bytes:
-        return f"this tensor takes {size} bytes, the device has {device().hbm_bytes}"
+    if size > target.hbm_bytes:
+        return f"this tensor takes {size} bytes, the device has {target.hbm_bytes}"
     return None
 
 
@@ -157,14 +161,14 @@ def _op(attr: ir.Attribute) -> str | None:
     return None
 
 
-def _division(attr: ir.Attribute) -> str | None:
+def _division(attr: ir.Attribute, target: Target) -> str | None:
     if not isinstance(attr, sdsc.DivisionAttr):
         return f"{attr} is none"
     splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
     # First the bound: to convert a division takes a step per slice, and the text may name any number of
     # them.
-    if math.prod(splits) > device().device_cores:
-        return f"the division wants {math.prod(splits)} cores, the device has {device().device_cores}"
+    if math.prod(splits) > target.device_cores:
+        return f"the division wants {math.prod(splits)} cores, the device has {target.device_cores}"
     mapping = ir.AffineMapAttr(attr.mapping).value
     if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
         return f"the map is from a core to the slices of {len(splits)} dims"
@@ -242,10 +246,11 @@ def _pins(attr: ir.Attribute) -> str | None:
 
 _KINDS = ("input", "parameter", "constant", "result")
 
-#: By attribute name: its form in words, for the error message, and its check.
+_DIVISION_FORM = "slices and a core map like #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>"
+
+#: By attribute name: its form in words, for the error message, and its check; a division's depends on the target.
 _FORMS: dict[str, tuple[str, Check]] = {
     sdsc.OP: ("an operation with numbers as constants like #sdsc.op<\"clip\", {clipMax = 6.0 : f64}>", _op),
-    sdsc.DIVISION: ("slices and a core map like #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>", _division),
     sdsc.PLACEMENT: ("a place like #sdsc.hbm<\"pool\", 128> or #sdsc.lx<128>", _placement),
     sdsc.HOST: ("the name, kind and dtype of an array like #sdsc.host<\"x\", \"input\", \"f16\">", _host),
     sdsc.HOST_VIEW: ("a view like {array = array<i64: 8>, offset = 0, strides = array<i64: 1>}", _host_view),

@@ -30,10 +30,11 @@ from collections.abc import Mapping
 
 from spyre_mlir.dialects.attributes import from_dims, to_dims
 from spyre_mlir.dialects.copied_types import copied_types
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 #: The attribute by which a program names a layout before layouts are chosen.
 TO = "stick.to"
@@ -79,7 +80,7 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
             return False
         if TO in self.attributes:
             return _has_fitting_request(self)
-        if layout_of(source) is None or layout_of(result) is None:
+        if not has_layout(source) or not has_layout(result):
             self.location.emit_error(f"restickify needs a layout on its source and on its result, or '{TO}'")
             return False
         return True
@@ -168,19 +169,24 @@ def _request(name: str, source: ir.Value, layout: StickLayout, location: ir.Loca
 
 def requested_layout(op: ir.Operation) -> StickLayout:
     """Return the layout of an op's ``stick.to``, for the type of its result."""
-    return layout_from(op.attributes[TO], op.results[0].type)
+    return layout_from(op.attributes[TO], op.results[0].type, target_of(op))
 
 
-def layout_from(attr: LayoutAttr, type_: ir.Type) -> StickLayout:
+def layout_from(attr: LayoutAttr, type_: ir.Type, target: Target) -> StickLayout:
     """Convert an attribute to the layout of a tensor type. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
-    return StickLayout(device(), tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
+    return StickLayout(target, tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
 
 
-def layout_of(type_: ir.Type) -> StickLayout | None:
+def has_layout(type_: ir.Type) -> bool:
+    """Return whether a tensor type has a layout."""
+    return isinstance(ir.RankedTensorType(type_).encoding, LayoutAttr)
+
+
+def layout_of(type_: ir.Type, target: Target) -> StickLayout | None:
     """Return the layout of a tensor type; None without one. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
-    return layout_from(tensor.encoding, tensor) if isinstance(tensor.encoding, LayoutAttr) else None
+    return layout_from(tensor.encoding, tensor, target) if has_layout(tensor) else None
 
 
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:
@@ -267,6 +273,7 @@ __all__ = [
     "RestickifyOp",
     "Stick",
     "affine_map",
+    "has_layout",
     "layout_attr",
     "layout_from",
     "layout_of",

@@ -20,15 +20,29 @@ _TARGETS: dict[str, Target] = {}
 
 def target_of(op: ir.Operation | ir.OpView | ir.Module) -> Target:
     """Return the target of the module around an operation, the default one without; ``CompileError`` if malformed."""
-    module = op.operation
-    while module.name != "builtin.module" and module.parent is not None:
-        module = module.parent.operation
+    module = _module_of(op)
     if TARGET not in module.attributes:
         return default_target()
     text = str(module.attributes[TARGET])
     if text not in _TARGETS:
         _TARGETS[text] = _parsed(module.attributes[TARGET], location_of(module.location))
     return _TARGETS[text]
+
+
+def empty_module(op: ir.Operation | ir.OpView) -> ir.Module:
+    """Create a module, at the current location, for the target of the module around an operation."""
+    module, around = ir.Module.create(), _module_of(op)
+    if TARGET in around.attributes:
+        module.operation.attributes[TARGET] = around.attributes[TARGET]
+    return module
+
+
+def _module_of(op: ir.Operation | ir.OpView | ir.Module) -> ir.Operation:
+    """Return the module around an operation; a detached operation has no target."""
+    module = op.operation
+    while module.name != "builtin.module":
+        module = module.parent.operation
+    return module
 
 
 def attach(module: ir.Operation | ir.OpView | ir.Module, target: Target) -> None:
@@ -50,4 +64,4 @@ def _parsed(attr: ir.Attribute, location: str) -> Target:
     return packaged_target().overlaid(sections, location)
 
 
-__all__ = ["TARGET", "attach", "target_of"]
+__all__ = ["TARGET", "attach", "empty_module", "target_of"]

@@ -13,7 +13,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: An argument's name, or the position of an input.
@@ -43,7 +43,7 @@ def _choice(key: Key, value: Any, stick_outermost: bool) -> Choice:
     return LayoutRequest.of(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
 
 
-def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
+def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice]) -> None:
     """Set layouts as the encodings of argument types, in the only function of a ``linalg`` module.
 
     They replace the encodings of the text. ``CompileError`` for an argument that does not exist or is named twice, and
@@ -59,7 +59,7 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
         argument = _find(key, arguments)
         if argument.index in chosen:
             raise CompileError(f"The layout of '{argument.name}' is given twice.")
-        chosen[argument.index] = _layout(argument, choice)
+        chosen[argument.index] = _layout(argument, choice, target)
     block = func.regions[0].blocks[0]
     with func.location:
         for index, layout in chosen.items():
@@ -71,7 +71,7 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
 
 
 def split_results(
-    module: ir.Module, layouts: Mapping[Key, Choice]
+    module: ir.Module, target: Target, layouts: Mapping[Key, Choice]
 ) -> tuple[dict[Key, Choice], dict[int, StickLayout]]:
     """Separate the layouts of arguments from those of the results ``result0``, ``result1``, .., which come by index.
 
@@ -92,7 +92,7 @@ def split_results(
             raise CompileError(f"There is no '{key}' to lay out; the program has {len(values)} results.")
         type_ = ir.RankedTensorType(values[index].type)
         result = _HostArgument(index, str(key), False, tuple(type_.shape), str(type_.element_type))
-        results[index] = _layout(result, choice)
+        results[index] = _layout(result, choice, target)
         if reason := why_not_made(results[index]):
             raise CompileError(f"The layout of '{key}' {reason}.")
     return {key: choice for key, choice in layouts.items() if key not in indices or key in names}, results
@@ -162,9 +162,9 @@ def _find(key: Key, arguments: list[_HostArgument]) -> _HostArgument:
     raise CompileError(f"There is no argument '{key}' to lay out; the arguments are {names}.")
 
 
-def _layout(argument: _HostArgument, choice: Choice) -> StickLayout:
+def _layout(argument: _HostArgument, choice: Choice, target: Target) -> StickLayout:
     if isinstance(choice, LayoutRequest):
-        return choice.layout(device(), argument.shape, argument.element, f"'{argument.name}'")
+        return choice.layout(target, argument.shape, argument.element, f"'{argument.name}'")
     if (choice.shape, device_dtype(choice.dtype)) != (argument.shape, device_dtype(argument.element)):
         raise CompileError(
             f"The layout given for '{argument.name}' is one of {list(choice.shape)} {choice.dtype}, "

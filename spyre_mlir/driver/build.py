@@ -12,6 +12,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers, transfers
 from spyre_mlir.errors import CompileError
@@ -216,9 +217,9 @@ def _step(
 
 
 def _alone(func: ir.Operation) -> ir.Module:
-    """A module with a copy of one function, as @main."""
+    """Return a module for the same target with a copy of one function, as @main."""
     with func.context, func.location:
-        module = ir.Module.create()
+        module = empty_module(func)
         copy = func.clone(ir.InsertionPoint(module.body)).operation
         copy.attributes["sym_name"] = ir.StringAttr.get("main")
     return module

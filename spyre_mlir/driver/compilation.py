@@ -13,7 +13,6 @@ from typing import Any, overload
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
-from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.dynamic import DynamicProgram
@@ -26,7 +25,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import WARNING, Remarks
-from spyre_mlir.target.target import compiling_for
+from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 
@@ -101,14 +100,12 @@ def compile(
             for position, tensor in enumerate(inputs)
             if isinstance(tensor, DeviceTensor)
         }
-        with compiling_for(target_of(module)), compiling_for(pipeline.target):
-            lay_out(module, pipeline, laid_out, chosen)
-            program = _compiled(module, pipeline, numerics, plan, fallback)
+        lay_out(module, pipeline, laid_out, chosen)
+        program = _compiled(module, pipeline, numerics, plan, fallback)
     else:
-        with compiling_for(pipeline.target):
-            program = _compiled_model(
-                module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
-            )
+        program = _compiled_model(
+            module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
+        )
     _warn(program)
     return program
 
@@ -126,7 +123,10 @@ def _compiled_model(
     """Import a PyTorch model and compile it."""
     from spyre_mlir.frontend import import_torch
 
-    imported = import_torch(model, inputs, context=new_context(), precision=precision)
+    with compiling_for(
+        pipeline.target_from(default_target())
+    ):  # layouts that the model asks for are made here
+        imported = import_torch(model, inputs, context=new_context(), precision=precision)
     if imported.module is None:
         if results := [key for key in chosen if str(key).startswith("result")]:
             raise CompileError(

@@ -23,7 +23,7 @@ from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
@@ -79,7 +79,7 @@ def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     elements, which none writes.
     """
     target = LayoutRequest.of(layout, "the tensor").layout(
-        device(), tensor.shape, element_type(tensor.dtype), "the tensor"
+        default_target(), tensor.shape, element_type(tensor.dtype), "the tensor"
     )
     # Both would be a CompileError of a program, so they are asked before one is compiled.
     if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(target):
@@ -107,16 +107,17 @@ def _in_a_thread(make: Callable[[], Program]) -> Program:
 
 def _layouts(program: Program) -> list[StickLayout | None]:
     """Return the layouts in which the device wrote the results; None for results of the host."""
-    written: dict[str, KernelArgument] = {}
+    layouts: dict[str, StickLayout] = {}
     for step in program.bundles:
         results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
-        written |= zip(step.outputs, results, strict=True)
-    return [_layout(written[name]) if name in written else None for name in program.returned]
+        for name, argument in zip(step.outputs, results, strict=True):
+            layouts[name] = _layout(argument, step.bundle.target)
+    return [layouts.get(name) for name in program.returned]
 
 
-def _layout(argument: KernelArgument) -> StickLayout:
+def _layout(argument: KernelArgument, target: Target) -> StickLayout:
     moves = argument.transfer
     tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
     return layout_of_tuples(
-        device(), tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype))
+        target, tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype))
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects import stick
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.driver.argument_layouts import Choice, request_results, returned, set_layouts, split_results
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
@@ -33,8 +34,9 @@ def lay_out(
     Results are either produced in their layouts or converted to them, whichever costs less in the cost model of
     ``choose-layouts``; all results alike.
     """
-    arguments, results = split_results(module, chosen)
-    set_layouts(module, input_layouts, arguments)
+    target = pipeline.target_from(target_of(module))
+    arguments, results = split_results(module, target, chosen)
+    set_layouts(module, target, input_layouts, arguments)
     if results:
         # ``min`` takes the first of equals, so a tie is decided for the pin, without a conversion.
         best = min(_REQUESTS, key=lambda request: _cost(module, pipeline, results, request))
@@ -63,5 +65,5 @@ def _cost(
 
 def _has_layout(module: ir.OpView, index: int, layout: StickLayout) -> bool:
     """Return whether a result of a laid-out module has a layout, padding aside."""
-    produced = stick.layout_of(returned(functions(module.operation)[0])[index].type)
+    produced = stick.layout_of(returned(functions(module.operation)[0])[index].type, target_of(module))
     return produced is not None and same_order(produced, layout)

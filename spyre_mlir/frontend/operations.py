@@ -18,7 +18,7 @@ from spyre_mlir.frontend.signature import to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 from spyre_mlir.tensors.device_views import ViewStep
 
@@ -159,14 +159,14 @@ def _moved(tensor: torch.Tensor, layout: StickLayout | None, strides: tuple[int,
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape, element = tuple(tensor.shape), element_type(dtype)
     if layout is None or layout.shape != shape:
-        layout = LayoutRequest().layout(device(), shape, element, "the result")
+        layout = LayoutRequest().layout(default_target(), shape, element, "the result")
     # The layout takes the numbers of bfloat16 as float32.
     host = tensor.detach().float().numpy() if dtype == "bfloat16" else to_numpy(tensor)
     # A dim of size 1 has any stride: behind those with the same one it changes nothing.
     order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
     stored = StridedView.whole(shape).permute(order)
     moved = layout_of_view(layout, stored) or LayoutRequest().layout(
-        device(), stored.shape, element, "the result"
+        default_target(), stored.shape, element, "the result"
     )
     storage = laid_out(np.ascontiguousarray(host.transpose(order)), dtype, moved)
     if order == list(range(len(shape))) and storage.stride() == strides:

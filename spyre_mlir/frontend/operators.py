@@ -23,8 +23,8 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import ELEMENT_TYPES
+from spyre_mlir.target.target import default_target
 
 _ELEMENT_TYPES = {
     getattr(torch, element.host): name
@@ -94,7 +94,9 @@ def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
     tensor, description = source.meta["val"], f"'{source.name}'"
     element = _ELEMENT_TYPES[tensor.dtype]
     try:
-        layout = LayoutRequest.of(operands, description).layout(device(), tensor.shape, element, description)
+        layout = LayoutRequest.of(operands, description).layout(
+            default_target(), tensor.shape, element, description
+        )
     except CompileError as error:
         # The request does not know the line of the model.
         raise CompileError(error.message, source_of(node)) from None

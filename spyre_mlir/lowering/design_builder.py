@@ -24,7 +24,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.operand_geometry import LABELS, STICK, Geometry, GeometryBuilder
-from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -182,7 +181,7 @@ class DesignBuilder:
     def _offset_bytes(self, operand: int, slices: tuple[int, ...]) -> int:
         """Return the offset of a core's slice of an operand in its buffer, or in what the core holds of it in LX."""
         if operand in self.parts:
-            return self.parts[operand].offset * device().stick_bytes
+            return self.parts[operand].offset * self.space.target.stick_bytes
         if operand in self.in_lx:
             return 0
         view = self.space.views[operand]

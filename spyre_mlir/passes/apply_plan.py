@@ -15,6 +15,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.structured import Known, element_of, shape_of, structured
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import StickLayout
@@ -26,7 +27,7 @@ from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement, read_plan
 from spyre_mlir.plans.plan_file import MAX_BYTES, json_text
 from spyre_mlir.rewriting.divider import Divider, pinned_division
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 from spyre_mlir.tiling import TiledLoop
 
 
@@ -40,7 +41,7 @@ class ApplyPlan(Pass):
     for ``choose-layouts``; after *laid-out*, slices for ``work-distribution`` and ``joint-planning``; after
     *divided*, when clones are there, placements for ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no
     pin is left, and everything that the plan says holds. What cannot hold is an error that names operation, pin and
-    reason. ``sencores`` is the number of cores, ``uneven`` lets pinned slices differ.
+    reason. ``uneven`` lets pinned slices differ.
 
     Before: ``name-operations``.
 
@@ -51,12 +52,11 @@ class ApplyPlan(Pass):
     is_evaluated: ClassVar[bool] = False
     level: Literal["device-ops", "tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
-    sencores: int | None = None
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
         func = planned_function(module)
-        applied = _Applied(func, self._read(module), self.target.cores, self.uneven)
+        applied = _Applied(func, self._read(module), self.uneven)
         with module.context, func.location:
             if self.level == "device-ops":
                 applied.tile()
@@ -85,8 +85,8 @@ class ApplyPlan(Pass):
 class _EntryChecks:
     """Checks of the entries of one plan file against values of the program; errors name file and field."""
 
-    def __init__(self, filename: str) -> None:
-        self.filename = filename
+    def __init__(self, filename: str, target: Target) -> None:
+        self.filename, self.target = filename, target
 
     def fail(self, path: str, problem: str) -> NoReturn:
         raise CompileError(f"The field {path} {problem}.", self.filename)
@@ -113,7 +113,7 @@ class _EntryChecks:
             return self._mapped(entry.layout, value, path)
         try:
             request = LayoutRequest.of(entry.layout, f"'{entry.name}'")
-            return request.layout(device(), shape_of(value), element_of(value), f"'{entry.name}'")
+            return request.layout(self.target, shape_of(value), element_of(value), f"'{entry.name}'")
         except CompileError as error:
             self.fail(path, f"cannot be: {error.message.rstrip('.')}")
 
@@ -124,7 +124,7 @@ class _EntryChecks:
                 self.fail(
                     path, f"has another number of dims than the tensor, which has {len(shape_of(value))}"
                 )
-            layout = stick.layout_from(attr, value.type)
+            layout = stick.layout_from(attr, value.type, self.target)
         except (ir.MLIRError, ValueError):
             self.fail(
                 path, f"is '{text}', which is no map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
@@ -140,7 +140,7 @@ class _EntryChecks:
             self.check_layout(f"'{entry.name}'", op.results[0], expected, f"{entry.path}.result.layout")
 
     def check_layout(self, what: str, value: ir.Value, expected: StickLayout, path: str) -> None:
-        layout = stick.layout_of(value.type)
+        layout = stick.layout_of(value.type, self.target)
         if layout is None or not same_order(layout, expected):
             got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
             self.fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
@@ -149,9 +149,9 @@ class _EntryChecks:
 class _Applied:
     """Application of a plan file to the function that it is about; needs a current context."""
 
-    def __init__(self, func: ir.Operation, plan: PlanFile, cores: int, uneven: bool) -> None:
-        self.func, self.plan, self.cores, self.uneven = func, plan, cores, uneven
-        self.checks = _EntryChecks(plan.filename)
+    def __init__(self, func: ir.Operation, plan: PlanFile, uneven: bool) -> None:
+        self.func, self.plan, self.uneven, self.target = func, plan, uneven, target_of(func)
+        self.checks = _EntryChecks(plan.filename, self.target)
         self.ops = _named(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
@@ -261,7 +261,7 @@ class _Applied:
         if entry.slices is not None:
             self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
             opcode, space, _ = memory.space(op)
-            splits, order = pinned_division(op, opcode, space, self.cores, self.uneven)
+            splits, order = pinned_division(op, opcode, space, self.target.cores, self.uneven)
             divider.divide(op, opcode, space, splits, order)
 
     def finish(self) -> None:

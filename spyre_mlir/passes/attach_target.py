@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.dialects.targets import attach
+from spyre_mlir.dialects.targets import attach, target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.target import Target, default_target
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,11 @@ class AttachTarget(Pass):
     sencores: int | None = None
     lx_frac_avail: float | None = None
 
-    @property
-    def target(self) -> Target:
-        """The target to attach."""
-        target = Target.read(self.device) if self.device else default_target()
+    def target_from(self, base: Target) -> Target:
+        """Return the target of the device file, or else ``base``, as the other options change it."""
+        target = Target.read(self.device) if self.device else base
         return target.with_options(self.sencores, self.lx_frac_avail)
 
     def run(self, module: ir.Operation) -> None:
         """Set the attribute."""
-        attach(module, self.target)
+        attach(module, self.target_from(target_of(module)))

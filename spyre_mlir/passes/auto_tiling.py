@@ -14,11 +14,12 @@ from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import Nests, Tiled, producers
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import default_bytes, group_module
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
+from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
@@ -41,20 +42,16 @@ class AutoTiling(EvaluatingPass):
     operations around that shares a dim, which some may reduce, is tiled if that takes less time. Costs are those
     of the cost model after the rest of the pipeline, on the run alone. What hints tile is left as it is.
 
-    ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
-
     Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
     """
 
     name: ClassVar[str] = "auto-tiling"
     spans: bool = True
     spills: bool = True
-    sencores: int | None = None
-    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        lx_bytes = self.target.usable_lx_bytes
+        lx_bytes = target_of(module).usable_lx_bytes
         for func in functions(module):
             ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
             if self.spans:
@@ -79,9 +76,7 @@ class AutoTiling(EvaluatingPass):
         for depth in (1, 2):
             nests = itertools.combinations(classes, depth)
             attempts = [
-                coarsest
-                for nest in nests
-                if (coarsest := _coarsest(tiled_op, nest, evaluator, self.target.cores)) is not None
+                coarsest for nest in nests if (coarsest := _coarsest(tiled_op, nest, evaluator)) is not None
             ]
             if attempts:
                 break
@@ -96,7 +91,7 @@ class AutoTiling(EvaluatingPass):
     # -- spills ---------------------------------------------------------------------------------------
 
     def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, lx_bytes: int) -> None:
-        live, runs = _live_bytes(ops, self.target.cores), _Runs(ops)
+        live, runs = _live_bytes(ops), _Runs(ops)
         index = 0
         while index < len(ops):
             # What a hint tiles is the user's decision.
@@ -117,7 +112,7 @@ class AutoTiling(EvaluatingPass):
             untiled = evaluator.cost(group_module(chosen, {}))
             if untiled is None:
                 continue
-            for cut in _enough(dim_class, math.ceil(live / lx_bytes), self.target.cores):
+            for cut in _enough(dim_class, math.ceil(live / lx_bytes), target_of(ops[index].op)):
                 price = evaluator.cost(group_module(chosen, _together(run, dim_class, cut, index)))
                 attempts.append(
                     f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}"
@@ -142,11 +137,11 @@ class AutoTiling(EvaluatingPass):
 
 
 def _coarsest(
-    tiled_op: Tiled, nest: Sequence[DimClass], evaluator: Evaluator, cores: int
+    tiled_op: Tiled, nest: Sequence[DimClass], evaluator: Evaluator
 ) -> tuple[ProgramCost, Tiles] | None:
     """Return the fewest tiles of nested loops along some dims with which an operation is in reach, and their cost."""
-    dims = [dim_class.dims[tiled_op][0] for dim_class in nest]
-    cuts = (dim_class.cuts(2, device().loop_iterations, cores) for dim_class in nest)
+    dims, target = [dim_class.dims[tiled_op][0] for dim_class in nest], target_of(tiled_op.op)
+    cuts = (dim_class.cuts(2, target.loop_iterations, target.cores) for dim_class in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
     coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
     for chosen in coarsest_first[:_MOST_COUNTS]:
@@ -182,22 +177,22 @@ def _together(
     }
 
 
-def _enough(dim_class: DimClass, least: int, cores: int) -> Iterator[DimTiles]:
+def _enough(dim_class: DimClass, least: int, target: Target) -> Iterator[DimTiles]:
     """Return a few cuts, from the fewest tiles that may be enough."""
-    return itertools.islice(dim_class.cuts(max(least, 2), device().loop_iterations, cores), 3)
+    return itertools.islice(dim_class.cuts(max(least, 2), target.loop_iterations, target.cores), 3)
 
 
 def _may_be_out_of_reach(tiled_op: Tiled) -> bool:
     """Return whether an operand is larger than the span of a core: most operations need no evaluation."""
     values = (*tiled_op.generic.inputs, tiled_op.result)
-    return any(_bytes(value) > device().span_bytes for value in values)
+    return any(_bytes(tiled_op, value) > target_of(tiled_op.op).span_bytes for value in values)
 
 
-def _bytes(value: ir.Value) -> int:
-    return default_bytes(shape_of(value), element_of(value))
+def _bytes(each: Tiled, value: ir.Value) -> int:
+    return default_bytes(target_of(each.op), shape_of(value), element_of(value))
 
 
-def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:
+def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
     """Return for each operation the least bytes per core of the live intermediates, evenly spread.
 
     Results of the program are not among them, nor what no later operation reads.
@@ -211,8 +206,9 @@ def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:
                 last[maker.result] = index
     change = [0] * (len(ops) + 1)
     for value, end in last.items():
+        maker = tiled[value]
         # At the least: no layout or division spreads a value over more than all cores.
-        size = _bytes(value) // cores
+        size = _bytes(maker, value) // target_of(maker.op).cores
         change[position[value]] += size
         change[end] -= size
     live, total = [], 0

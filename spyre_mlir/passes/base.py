@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from spyre_mlir import remarks
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.target.limits import DeviceOptions
+from spyre_mlir.options import Options
 
 if TYPE_CHECKING:
     from spyre_mlir.analysis.program_cost import ProgramCost
@@ -31,7 +31,7 @@ PASSES: dict[str, type[Pass]] = {}
 
 
 @dataclass(frozen=True)
-class Pass(DeviceOptions):
+class Pass(Options):
     """One verb of the compiler: rewrites, or checks, a module in place."""
 
     name: ClassVar[str] = ""
@@ -51,6 +51,13 @@ class Pass(DeviceOptions):
     @classmethod
     def title(cls) -> str:
         return f"pass '{cls.name}'"
+
+    @classmethod
+    def unknown_option(cls, key: str) -> str:
+        """Return the message for an option that the pass does not have; some are of the target."""
+        if key.replace("-", "_") not in ("device", "sencores", "lx_frac_avail"):
+            return super().unknown_option(key)
+        return f"The {cls.title()} has no option '{key}'; 'attach-target{{{key}=..}}' in front sets it for all passes."
 
     def __str__(self) -> str:
         options = self.given()

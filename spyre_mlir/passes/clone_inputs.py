@@ -12,6 +12,7 @@ from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
 from spyre_mlir.analysis.lx_candidates import ineligibility_reasons
 from spyre_mlir.dialects.structured import element_of, maker_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView, same_owners
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
@@ -35,7 +36,6 @@ class CloneInputs(Pass):
     memory once, before the loops in which it is read, or of a part that moves with a loop once per iteration; its
     readers are those whose cores own equal parts, and it is divided as they are.
     ``scratchpad-planning`` removes a clone again that it does not place: in device memory it would only cost.
-    ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
         %0 = max(%x); %1 = sub(%x, %0)
@@ -44,10 +44,9 @@ class CloneInputs(Pass):
     """
 
     name: ClassVar[str] = "clone-inputs"
-    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        lx_bytes = self.target.usable_lx_bytes
+        lx_bytes = target_of(module).usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
             for buffer in list(usage.buffers.values()):

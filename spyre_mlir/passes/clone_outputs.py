@@ -11,6 +11,7 @@ from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.core_ownership import read_mismatch, written_distribution
 from spyre_mlir.analysis.loops import LOOP, body_block, terminator
 from spyre_mlir.dialects.structured import maker_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
@@ -33,8 +34,7 @@ class CloneOutputs(Pass):
     Those are readers whose cores want other parts or that are in a later bundle, and the host; of a tile in a loop, the
     buffer that it is put into.
     A sum that a loop carries is cloned when the loop has ended.
-    ``scratchpad-planning`` removes the clone again if it does not place the buffer. ``lx_frac_avail`` is the part of LX
-    that the backend keeps.
+    ``scratchpad-planning`` removes the clone again if it does not place the buffer.
 
     Before, level *divided*:
         %0 = exp(%x); %1 = add(%0, %x); return %0, %1
@@ -43,10 +43,9 @@ class CloneOutputs(Pass):
     """
 
     name: ClassVar[str] = "clone-outputs"
-    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        lx_bytes = self.target.usable_lx_bytes
+        lx_bytes = target_of(module).usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
             for buffer in list(usage.buffers.values()):

@@ -16,7 +16,6 @@ from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.scratchpad import MemorySpace, PlanError
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class CoOptimizeStrategyB(Pass):
     ``variant_cap`` is the largest number of divisions per operation, its own included. ``leaves`` bounds the
     combinations, of which there are exponentially many: where there are more, the choice is the best of the first
     ones, in which the last operations differ most, and the remark on the function says so. ``layout_solver``,
-    ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are as for ``scratchpad-planning``.
+    ``in_place`` and ``lx_ops`` are as for ``scratchpad-planning``.
 
     Before, and after, level *divided*:
         %0 = max .. division<[1, 16]>    ->  %0 = max .. division<[1, 16]>
@@ -43,7 +42,6 @@ class CoOptimizeStrategyB(Pass):
     variant_cap: int = StrategyBCoOptimizingAllocator.variant_cap
     leaves: int = StrategyBCoOptimizingAllocator.leaves
     layout_solver: str = from_environment("LAYOUT_SOLVER", StrategyBCoOptimizingAllocator.layout_solver)
-    lx_frac_avail: float | None = None
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
 
@@ -57,12 +55,11 @@ class CoOptimizeStrategyB(Pass):
 
     def search(self, usage: Usage) -> CoOptimized:
         """Return the divisions that leave the fewest bytes; the program is not changed."""
-        rules = Rules(self.target.usable_lx_bytes, self.in_place, frozenset(self.lx_ops))
+        rules = Rules(MemorySpace.of_lx(usage.memory.target), self.in_place, frozenset(self.lx_ops))
         allocator = StrategyBCoOptimizingAllocator(self.layout_solver, self.variant_cap, self.leaves)
-        space = MemorySpace(rules.capacity, device().lx_alignment_bytes)
         try:
             ops = [work_of(user) for user in usage.ops]
-            return allocator.allocate(ops, Leaves(usage, rules).leaf, space)
+            return allocator.allocate(ops, Leaves(usage, rules).leaf, rules.space)
         except PlanError as error:
             raise error_at(usage.func, f"the scratchpads cannot be planned: {error}") from error
 

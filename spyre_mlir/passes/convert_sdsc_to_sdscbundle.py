@@ -22,6 +22,7 @@ from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle
 from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.addresses import AddressTable, DeviceAddress, index_constant
@@ -32,7 +33,6 @@ from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
 from spyre_mlir.lowering.lx_contents import LxContents
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import BIT_TRUE
 
 
@@ -140,8 +140,9 @@ class _Lowering:
         if not any(is_compute(inner) for inner in nested_ops(body)):
             return
         trips = trip_count(op)
-        if trips > device().loop_iterations:
-            raise error_at(op, f"a loop runs at most {device().loop_iterations} times, not {trips}")
+        most = target_of(op).loop_iterations
+        if trips > most:
+            raise error_at(op, f"a loop runs at most {most} times, not {trips}")
         # Addresses have the first value and the step, so all loops count alike.
         bounds = [index_constant(bound) for bound in (0, trips, 1)]
         loop = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)

@@ -9,6 +9,7 @@ from spyre_mlir.analysis.quantized_matmuls import check_one_byte
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
@@ -93,7 +94,7 @@ class _FunctionDecomposer:
             attrs[sdsc.HOST] = sdsc.host_attr(label, kind, str(type_.element_type))
             element = device_element(str(type_.element_type), self.func.location)
             device_type = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element), type_.encoding)
-            argument.set_type(_checked(label, device_type, self.func.location))
+            argument.set_type(_checked(label, device_type, self.func))
             attributes.append(ir.DictAttr.get(attrs))
             self.terms.bind(argument, argument)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
@@ -308,15 +309,17 @@ def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
     return first == second and len(operands[0]) == len(operands[1]) and all(map(_are_equivalent, *operands))
 
 
-def _checked(label: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.RankedTensorType:
+def _checked(label: str, type_: ir.RankedTensorType, func: ir.Operation) -> ir.RankedTensorType:
     """Return the type of an argument; ``CompileError`` that names the argument if its layout is none."""
     try:
-        layout = stick.layout_of(type_)
+        layout = stick.layout_of(type_, target_of(func))
         reason = why_not_a_layout(layout) if layout is not None else None
     except ValueError as error:
         reason = str(error)
     if reason is not None:
-        raise CompileError(f"argument '{label}' cannot have this layout: {reason}", location_of(location))
+        raise CompileError(
+            f"argument '{label}' cannot have this layout: {reason}", location_of(func.location)
+        )
     return type_
 
 

@@ -66,7 +66,7 @@ class DoubleBuffer(BeforePlanning):
             self.remark(func, "no double buffers", "no operation computes while a load of its loop waits")
             return
         if not self.compare:
-            replace_function(func, plans[0].func)
+            replace_function(func, plans[0].module)
             return
         before = self._time(func, evaluator)
         if before is None:
@@ -85,15 +85,16 @@ class DoubleBuffer(BeforePlanning):
             self.remark(func, "no double buffers", text)
             return
         self.remark(func, "double buffers", text, before.nanoseconds, after.nanoseconds)
-        replace_function(func, best.func)
+        replace_function(func, best.module)
 
     def _plan(self, func: ir.Operation, *, streams: bool) -> _BufferPlan:
         """Return a copy of the function whose loads go ahead."""
-        changed, loads, pairs = func.clone().operation, 0, 0
+        module, loads, pairs = module_of(func), 0, 0
+        (changed,) = functions(module.operation)
         for loop in list(_innermost_loops(changed)):
             clones = []
             if streams:
-                clones = clone_streams(Usage(changed), loop, self.space.capacity, self.name)
+                clones = clone_streams(Usage(changed), loop, self.name)
             chosen = slots(Usage(changed), loop)
             # A loop of one iteration has no next tile.
             chosen = [slot for slot in chosen if trip_count(loop) > 1 or not slot.ahead]
@@ -108,7 +109,7 @@ class DoubleBuffer(BeforePlanning):
             if ahead:
                 pipeline(loop, ahead, pairs)
             loads, pairs = loads + len(chosen), pairs + len(ahead)
-        return _BufferPlan(changed, loads, pairs)
+        return _BufferPlan(module, loads, pairs)
 
     def _time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
         """Evaluate a function by the timeline of its bundle; None if what it loads ahead is not in LX.
@@ -133,11 +134,17 @@ class DoubleBuffer(BeforePlanning):
 
 @dataclass(frozen=True)
 class _BufferPlan:
-    """Copy of a function with ``loads`` of loops moved, into ``pairs`` of ping-pong buffers."""
+    """Module with a copy of a function with ``loads`` of loops moved, into ``pairs`` of ping-pong buffers."""
 
-    func: ir.Operation
+    module: ir.Module
     loads: int
     pairs: int
+
+    @property
+    def func(self) -> ir.Operation:
+        """The function of the module."""
+        (func,) = functions(self.module.operation)
+        return func
 
     def __str__(self) -> str:
         return f"{self.loads} elsewhere, {self.pairs} of them into ping-pong buffers"

@@ -17,7 +17,7 @@ from spyre_mlir.division.copies import CopyDivision
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
-from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
 from spyre_mlir.rewriting.clones import (
     division_of_copy,
     has_known_padding,
@@ -25,7 +25,7 @@ from spyre_mlir.rewriting.clones import (
     read_instead,
     whole_of,
 )
-from spyre_mlir.scratchpad import LifetimeBoundBuffer
+from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.memory_plan import Residency
 from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 
@@ -60,9 +60,9 @@ class EvictAndReload(BeforePlanning):
 
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
-        eligible = self.eligible(usage, evaluator)
+        eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
         # All of it fits, so nothing has a reason to leave.
-        if self.load(eligible) <= self.space.capacity:
+        if fit(eligible, space):
             return
         moving = {movable.buffer.name: movable for movable in _all_movable(usage, eligible)}
         buffers = [
@@ -72,13 +72,14 @@ class EvictAndReload(BeforePlanning):
             for candidate in eligible
         ]
         solver = SpillAndReloadSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
-        plan = solver.plan(buffers, self.space)
+        plan = solver.plan(buffers, space)
         moved = [
             buffer for buffer in buffers if buffer.name in moving and _leaves_lx(buffer, plan.of(buffer.name))
         ]
         if not moved:
             return
-        changed = func.clone().operation
+        module = module_of(func)
+        (changed,) = functions(module.operation)
         self._apply(changed, {buffer.name: plan.of(buffer.name) for buffer in moved}, evaluator)
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
@@ -91,7 +92,7 @@ class EvictAndReload(BeforePlanning):
             return
         text = f"buffers that leave LX or come back: {len(moved)}; {before} without that, {after} with it"
         self.remark(func, "moves", text, before=before.bytes, after=after.bytes)
-        replace_function(func, changed)
+        replace_function(func, module)
 
     def _apply(
         self, func: ir.Operation, residencies: Mapping[str, Sequence[Residency]], evaluator: Evaluator

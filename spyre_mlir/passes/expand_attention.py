@@ -20,6 +20,7 @@ from spyre_mlir.dialects.structured import (
     maker_of,
     shape_of,
 )
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import clean, ir
@@ -31,7 +32,6 @@ from spyre_mlir.rewriting.reshaping import (
     Inexpressible,
     reshaped,
 )
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
 
 
@@ -46,8 +46,7 @@ class ExpandAttention(EvaluatingPass):
 
     Scores that fit half of the scratchpads are not tiled: then it is done where it takes less time, by the cost model
     after the rest of the pipeline, or where a hint asks for loops; then the heads of groups stay one dim, as the hint
-    names them. ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the
-    backend keeps.
+    names them.
 
     Before, level *device-ops*, and after, for q of 2x8x64x64 and k of 2x2x64x64:
         %r = identity(%k) : 2x2x64x64 -> 2x2x4x64x64     %x = expand_shape %q : 2x8x64x64 -> 2x2x4x64x64
@@ -57,8 +56,6 @@ class ExpandAttention(EvaluatingPass):
     """
 
     name: ClassVar[str] = "expand-attention"
-    sencores: int | None = None
-    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -88,7 +85,7 @@ class ExpandAttention(EvaluatingPass):
             return False
         sizes = " x ".join(str(size) for size in expansion.sizes)
         text = f"all its operations over {sizes}, without views between them"
-        is_free = self._is_tiled(attention) or any(
+        is_free = _is_tiled(attention) or any(
             hints_in(generic.op.location) is not None for generic in attention.ops
         )
         before = None if is_free else evaluator.cost(group_module(expansion.old, {}))
@@ -106,10 +103,12 @@ class ExpandAttention(EvaluatingPass):
         _erase(list(reversed(expansion.old)))
         return True
 
-    def _is_tiled(self, attention: Attention) -> bool:
-        """Return whether the scores are so large that ``online-softmax`` looks for tiles."""
-        scores = default_bytes(shape_of(attention.exp.result), element_of(attention.exp.result))
-        return scores // self.target.cores > self.target.usable_lx_bytes // 2
+
+def _is_tiled(attention: Attention) -> bool:
+    """Return whether the scores are so large that ``online-softmax`` looks for tiles."""
+    target, exp = target_of(attention.matmul.op), attention.exp.result
+    scores = default_bytes(target, shape_of(exp), element_of(exp))
+    return scores // target.cores > target.usable_lx_bytes // 2
 
 
 def _is_spread(attention: Attention) -> bool:
@@ -192,7 +191,7 @@ class _Expansion:
         reduced = frozenset(range(len(space))) - result_dims
         sizes = tuple(self._size(factor) for factor in space)
         dtypes = tuple(element_of(value) for value in (*generic.inputs, generic.result))
-        return Iteration(device(), sizes, (*present, result_dims), reduced, dtypes)
+        return Iteration(target_of(generic.op), sizes, (*present, result_dims), reduced, dtypes)
 
     def _mergeable(self) -> Iterator[tuple[int, int]]:
         """Yield neighbours that every operand has side by side, or none of both; the outermost first."""

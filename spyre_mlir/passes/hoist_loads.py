@@ -32,7 +32,6 @@ class HoistLoads(EvaluatingPass):
     The memory is idle meanwhile, and the next operation's loads begin early (``timeline/events.py``). Such are
     restickifies of tiles in loops. An operation stays in its block and behind what it needs; one is put behind each.
     ``compare`` keeps the new order only if the timeline of the program, planned to its end, is shorter.
-    ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
         %s = matmul(%q, %k); %e = exp(%s); %t = restickify(%v); %o = matmul(%t, %e)
@@ -43,7 +42,6 @@ class HoistLoads(EvaluatingPass):
     name: ClassVar[str] = "hoist-loads"
     is_evaluated: ClassVar[bool] = True
     compare: bool = True
-    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""

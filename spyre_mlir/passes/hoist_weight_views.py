@@ -9,12 +9,12 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class _Hoist:
     def __init__(self, owner: HoistWeightViews, func: ir.Operation) -> None:
         self.owner = owner
         self.func = func
+        self.target = target_of(func)
         self.block = func.regions[0].blocks[0]
         self.attrs = [ir.DictAttr(attrs) for attrs in func.attributes["arg_attrs"]]
         self.views: dict[ir.Value, tuple[ir.Value, HostView, bool]] = {}  # root, view, and whether it cuts
@@ -56,7 +57,7 @@ class _Hoist:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
             is_filled_by_host = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
             # A layout or a view of the caller says already how the host transfers the argument.
-            if is_filled_by_host and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
+            if is_filled_by_host and not stick.has_layout(argument.type) and sdsc.HOST_VIEW not in attrs:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
         for op in [op.operation for op in self.block.operations]:
             if op.name in VIEWS and op.operands[0] in self.views:
@@ -100,7 +101,7 @@ class _Hoist:
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
         """Return whether the host cuts a view out."""
         if view.in_pieces:
-            return view.gathers_sticks(elements_per_stick(device(), _element(root)))
+            return view.gathers_sticks(elements_per_stick(self.target, _element(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
 
     def _erase_unread(self) -> None:
@@ -122,10 +123,10 @@ class _Hoist:
             self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
         element = _element(value)
         if not all(
-            view.falls_on(dim, elements_per_stick(device(), element)) for dim in range(len(view.dims))
+            view.falls_on(dim, elements_per_stick(self.target, element)) for dim in range(len(view.dims))
         ):
             value.set_type(
-                stick.with_layout(value.type, StickLayout.for_tensor(device(), view.shape, element))
+                stick.with_layout(value.type, StickLayout.for_tensor(self.target, view.shape, element))
             )
 
 

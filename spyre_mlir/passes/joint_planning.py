@@ -41,8 +41,7 @@ class JointPlanning(EvaluatingPass):
 
     ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring;
     ``matmul=specified`` leaves the slices of matmuls as they are; ``compare`` takes the new plan only if the timeline
-    of the whole program, planned to its end, is shorter than with the old one. ``lx_frac_avail`` is the part of LX
-    that the backend keeps.
+    of the whole program, planned to its end, is shorter than with the old one.
 
     Before, level *divided*:
         %0 = max .. division<[2, 16]>
@@ -58,7 +57,6 @@ class JointPlanning(EvaluatingPass):
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
-    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -93,7 +91,7 @@ class JointPlanning(EvaluatingPass):
         usage = Usage(func)
         ops = [self._work(user) for user in usage.ops]
         buffers = [shared for shared, _ in _all_shared(usage)]
-        return divide_jointly(ops, buffers, self.target.usable_lx_bytes, self.variants, relayouts)
+        return divide_jointly(ops, buffers, usage.memory.target.usable_lx_bytes, self.variants, relayouts)
 
     def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)

@@ -21,9 +21,9 @@ from spyre_mlir.dialects.hint_attributes import (
     without_hints,
 )
 from spyre_mlir.dialects.structured import Structured
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.tiling import (
     Hint,
     HintError,
@@ -111,7 +111,7 @@ class _HintLowering:
         units = {name: self.units[number, name] for number, name in names if name in self.sizes}
         try:
             self.tree.add(hints)
-            loops = tiled_loops(hints, iteration, self.sizes, device(), units)
+            loops = tiled_loops(hints, iteration, self.sizes, target_of(op), units)
         except HintError as error:
             raise error_at(op, str(error)) from None
         self._note(op, hints, iteration, units)

@@ -23,12 +23,13 @@ from spyre_mlir.dialects.structured import (
     shape_of,
     structured,
 )
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
@@ -53,8 +54,6 @@ class OnlineSoftmax(EvaluatingPass):
     taken as they are. A remark tells of each attention what was chosen, or why it stays
     as it is, and what that costs.
 
-    ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
-
     Before, level *device-ops*:
         %m = max(%s); %e = exp(%s - %m); %l = sum(%e); %p = %e / %l; %o = %p @ %v
     After:
@@ -63,12 +62,9 @@ class OnlineSoftmax(EvaluatingPass):
     """
 
     name: ClassVar[str] = "online-softmax"
-    sencores: int | None = None
-    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        lx_bytes = self.target.usable_lx_bytes
         for func in functions(module):
             number = 0
             for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
@@ -79,7 +75,7 @@ class OnlineSoftmax(EvaluatingPass):
                 except NotOnline as refusal:
                     self._refuse(op, str(refusal), evaluator)
                     continue
-                if attention is not None and self._visit(attention, str(number), evaluator, lx_bytes):
+                if attention is not None and self._visit(attention, str(number), evaluator):
                     number += 1
 
     def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
@@ -89,7 +85,7 @@ class OnlineSoftmax(EvaluatingPass):
             matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
         )
 
-    def _visit(self, attention: Attention, name: str, evaluator: Evaluator, lx_bytes: int) -> bool:
+    def _visit(self, attention: Attention, name: str, evaluator: Evaluator) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
         ops = [generic.op for generic in attention.ops]
         # Hints decide the loops; this pass only makes them possible.
@@ -101,18 +97,16 @@ class OnlineSoftmax(EvaluatingPass):
             else:
                 self.remark(attention.matmul.op, "no tiling", "hints tile this attention, but not its keys")
             return online
-        scores = (
-            default_bytes(shape_of(attention.exp.result), element_of(attention.exp.result))
-            // self.target.cores
-        )
+        target, exp = target_of(attention.matmul.op), attention.exp.result
+        scores = default_bytes(target, shape_of(exp), element_of(exp)) // target.cores
         # Half: operands and results of the matmuls need the other one.
-        if scores <= lx_bytes // 2:
+        if scores <= target.usable_lx_bytes // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
             price = evaluator.cost(group_module(ops, {})) or "not possible"
             self.remark(attention.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
         columns = attention.columns
-        self._tile(self._rewrite(attention, name), name, columns, evaluator, lx_bytes)
+        self._tile(self._rewrite(attention, name), name, columns, evaluator)
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
@@ -162,12 +156,10 @@ class OnlineSoftmax(EvaluatingPass):
         ]
         return [*(generic.op for generic in first), *after, maker_of(product), *cast, maker_of(result)]
 
-    def _tile(
-        self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator, lx_bytes: int
-    ) -> None:
+    def _tile(self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator) -> None:
         """Give the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _device_op(structured(op))) for op in ops]
-        space = _AttentionSpace.of(group, columns, self.target.cores, lx_bytes)
+        space = _AttentionSpace.of(group, columns, target_of(ops[0]))
         untiled = evaluator.cost(group_module(ops, {}))
         attempts: list[_Attempt] = [_Attempt((), {}, untiled)]
 
@@ -245,11 +237,10 @@ class _AttentionSpace:
     loops: Sequence[DimClass]
     sizes: tuple[int, ...]
     columns: int
-    cores: int
-    lx_bytes: int
+    target: Target
 
     @classmethod
-    def of(cls, group: Sequence[Tiled], columns: int, cores: int, lx_bytes: int) -> _AttentionSpace:
+    def of(cls, group: Sequence[Tiled], columns: int, target: Target) -> _AttentionSpace:
         maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
         matmul = next(
             tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
@@ -260,7 +251,7 @@ class _AttentionSpace:
             next(dim_class for dim_class in classes if dim in dim_class.dims.get(maximum, ()))
             for dim in range(len(sizes))
         ]
-        return cls(group, maximum, matmul, loops, sizes, columns, cores, lx_bytes)
+        return cls(group, maximum, matmul, loops, sizes, columns, target)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -322,16 +313,17 @@ class _AttentionSpace:
         if not all(loop.allows(tiles) for loop, tiles in zip(self.loops, groups, strict=False)):
             return []
         together = math.prod(outer) * rows // math.prod(groups)
-        dense = 3 * default_bytes((1, self.columns), "f16")
+        target, lx_bytes = self.target, self.target.usable_lx_bytes
+        dense = 3 * default_bytes(target, (1, self.columns), "f16")
         options: dict[DimTiles, Tiles] = {}
         for row_bytes, row_capacity, score_capacity in (
-            (dense + 5 * device().stick_bytes, self.lx_bytes // 2, self.lx_bytes // 4),
-            (dense, self.lx_bytes * 3 // 4, self.lx_bytes // 6),
+            (dense + 5 * target.stick_bytes, lx_bytes // 2, lx_bytes // 4),
+            (dense, lx_bytes * 3 // 4, lx_bytes // 6),
         ):
-            parts = self._fewest(self.loops[-2], together * row_bytes // self.cores, row_capacity)
+            parts = self._fewest(self.loops[-2], together * row_bytes // target.cores, row_capacity)
             if parts is None or parts in options:
                 continue
-            scores = int(together * parts.part) * default_bytes((1, keys), "f16") // self.cores
+            scores = int(together * parts.part) * default_bytes(target, (1, keys), "f16") // target.cores
             tiles = self._fewest(self.loops[-1], scores, score_capacity)
             if tiles is not None:
                 options[parts] = (parts, tiles)
@@ -340,12 +332,14 @@ class _AttentionSpace:
     def finer(self, tiles: Tiles) -> Iterator[Tiles]:
         """Yield more and more tiles of keys than ``tiles`` has, the others as they are."""
         *outer, keys = tiles
-        for more in self.loops[-1].cuts(keys.tiles + 1, device().loop_iterations, self.cores):
+        for more in self.loops[-1].cuts(keys.tiles + 1, self.target.loop_iterations, self.target.cores):
             yield (*outer, more)
 
     def _fewest(self, dim_class: DimClass, needed: int, lx_bytes: int) -> DimTiles | None:
         """Return the coarsest legal tiles of a dim with which ``needed`` bytes become at most ``lx_bytes``."""
-        return next(dim_class.cuts(needed // (lx_bytes + 1) + 1, device().loop_iterations, self.cores), None)
+        return next(
+            dim_class.cuts(needed // (lx_bytes + 1) + 1, self.target.loop_iterations, self.target.cores), None
+        )
 
     def tiling(self, tiles: Tiles, name: str) -> Tiling:
         """Return the loops of each operation, those over keys inside."""

@@ -12,6 +12,7 @@ from spyre_mlir.analysis.quantized_matmuls import is_integer_product
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
@@ -231,7 +232,7 @@ class _Partition:
 def _program(outlined: Outlined) -> ir.Module:
     """Build a program of a group of ops; its arguments are inputs."""
     with outlined.inside[0].context, ir.Location.unknown():
-        module = ir.Module.create()
+        module = empty_module(outlined.inside[0])
         with ir.InsertionPoint(module.body):
             outlined.build("main", [ir.DictAttr.get({})] * len(outlined.arguments), layouts=False)
         return module

@@ -10,12 +10,12 @@ from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_i
 from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, solver
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PlaceInHbm(Pass):
     def _plan(
         self, func: ir.Operation, buffers: list[LifetimeBoundBuffer], pinned: Mapping[str, PinnedBuffer]
     ) -> MemoryPlan:
-        space = MemorySpace(device().pool_bytes, device().hbm_alignment_bytes)
+        space = MemorySpace.of_pool(target_of(func))
         chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
         plan = chosen.plan(buffers, space)
         # Pins seldom hold by chance; only then the others are planned around them.

@@ -56,7 +56,7 @@ def laid_out_tensors(module: ir.Operation) -> list[tuple[str, list[ListedTensor]
 def _has_layouts(func: ir.Operation) -> bool:
     values = [*func.regions[0].blocks[0].arguments]
     values += [result for op in all_ops(func) for result in op.results]
-    return any(_is_tensor(value) and stick.layout_of(value.type) is not None for value in values)
+    return any(_is_tensor(value) and stick.has_layout(value.type) for value in values)
 
 
 class _Lister:

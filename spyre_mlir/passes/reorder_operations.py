@@ -13,7 +13,8 @@ from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, terminator
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
-from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
+from spyre_mlir.scratchpad import MemorySpace
 from spyre_mlir.scratchpad.ordering import Task, better_order
 
 
@@ -41,13 +42,14 @@ class ReorderOperations(BeforePlanning):
 
     def _reorder(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
-        eligible = self.eligible(usage, evaluator)
-        if self.load(eligible) <= self.space.capacity:
+        eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
+        if fit(eligible, space):
             return
-        order = better_order(_tasks(usage.memory), [candidate.buffer for candidate in eligible], self.space)
+        order = better_order(_tasks(usage.memory), [candidate.buffer for candidate in eligible], space)
         if order is None:
             return
-        changed = func.clone().operation
+        module = module_of(func)
+        (changed,) = functions(module.operation)
         _apply(changed, order)
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
@@ -60,7 +62,7 @@ class ReorderOperations(BeforePlanning):
             return
         text = f"{before} in the order of the program, {after} in another one"
         self.remark(func, "order", text, before=before.bytes, after=after.bytes)
-        replace_function(func, changed)
+        replace_function(func, module)
 
 
 def _movable(block: ir.Block) -> list[ir.Operation]:

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, argument_attributes, functions
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of, structured
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout import padding
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _reduces_whole_sticks(op: ir.Operation) -> bool:
         return False
     # Operands of several element types have sticks of several lengths.
     longest = max(
-        elements_per_stick(device(), element_of(value)) for value in (*generic.inputs, generic.result)
+        elements_per_stick(target_of(op), element_of(value)) for value in (*generic.inputs, generic.result)
     )
     return all(generic.extents[dim] % longest == 0 for dim in generic.reduced)
 

@@ -14,13 +14,13 @@ from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, pla
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import maker_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, PlanError, solver
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
 
@@ -34,7 +34,7 @@ class ScratchpadPlanning(Pass):
     got no address are removed.
 
     ``layout_solver`` is a name of ``scratchpad/solvers.py``; ``order_by_size`` takes the largest buffers first
-    instead. ``lx_frac_avail`` is the part of LX that the backend keeps. ``in_place`` lets a pointwise result take
+    instead. ``in_place`` lets a pointwise result take
     the place of an operand that is not read later. ``lx_ops``, if given, are the only operations whose results
     may be in LX, on other cores by a shuffle, too. What a plan file pins (``apply-plan``) holds: where the
     solver's plan would break it, the others are fitted around the pinned buffers instead.
@@ -47,7 +47,6 @@ class ScratchpadPlanning(Pass):
     name: ClassVar[str] = "scratchpad-planning"
     layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
     order_by_size: bool = False
-    lx_frac_avail: float | None = None
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
 
@@ -55,7 +54,7 @@ class ScratchpadPlanning(Pass):
         unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
         if unknown is not None:
             raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
-        rules = Rules(self.target.usable_lx_bytes, self.in_place, frozenset(self.lx_ops))
+        rules = Rules(MemorySpace.of_lx(target_of(module)), self.in_place, frozenset(self.lx_ops))
         for func in functions(module):
             self._plan(func, rules)
 
@@ -76,7 +75,7 @@ class ScratchpadPlanning(Pass):
         text = (
             f"{len(plan.addresses)} buffers in LX, {len(all_candidates) - len(plan.addresses)} in device memory;"
             f" bytes of traffic {before} without LX, {before - saved} with it,"
-            f" {before - saved - plan.gap} at least for these operations; peak {plan.peak} of {rules.capacity}"
+            f" {before - saved - plan.gap} at least for these operations; peak {plan.peak} of {rules.space.capacity}"
         )
         self.remark(func, "plan", text, before=before, after=before - saved)
 
@@ -84,14 +83,14 @@ class ScratchpadPlanning(Pass):
         """Return the candidates, and the plan of those that are eligible."""
         all_candidates = candidates(usage, rules)
         eligible = [candidate for candidate in all_candidates if not candidate.reasons]
-        plan = self._solver_plan(usage.func, eligible, rules.capacity)
+        plan = self._solver_plan(usage.func, eligible, rules.space)
         pins = placement_pins(usage.memory, (user.op for user in usage.ops))
         # The solver's plan is better than one around pins, so it stays where it meets them anyway.
         if _keeps_pins(pins, all_candidates, plan):
             return all_candidates, plan
         all_candidates = [_pinned(candidate, pins) for candidate in all_candidates]
         eligible = [candidate for candidate in all_candidates if not candidate.reasons]
-        return all_candidates, self._plan_around_pins(usage.func, pins, eligible, rules.capacity)
+        return all_candidates, self._plan_around_pins(usage.func, pins, eligible, rules.space)
 
     def _drop_relayouts(self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> bool:
         """Remove shuffles whose source or result got no placement in LX, and return whether there were any.
@@ -115,11 +114,12 @@ class ScratchpadPlanning(Pass):
             user.op.erase()
         return bool(dropped)
 
-    def _solver_plan(self, func: ir.Operation, eligible: Sequence[Candidate], capacity: int) -> MemoryPlan:
+    def _solver_plan(
+        self, func: ir.Operation, eligible: Sequence[Candidate], space: MemorySpace
+    ) -> MemoryPlan:
         name = "largest-first" if self.order_by_size else self.layout_solver
         try:
             chosen = solver(name)
-            space = MemorySpace(capacity, device().lx_alignment_bytes)
             with scope(name):
                 return chosen.plan([candidate.buffer for candidate in eligible], space)
         except PlanError as error:
@@ -130,7 +130,7 @@ class ScratchpadPlanning(Pass):
         func: ir.Operation,
         pins: Mapping[ir.Value, PinnedBuffer],
         eligible: Sequence[Candidate],
-        capacity: int,
+        space: MemorySpace,
     ) -> MemoryPlan:
         """Return a plan that keeps the pins of a plan file, because that of the solver does not."""
         buffers = {root: candidate.buffer for candidate in eligible for root in candidate.addresses(0)}
@@ -142,7 +142,6 @@ class ScratchpadPlanning(Pass):
         }
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(func, "pins", text)
-        space = MemorySpace(capacity, device().lx_alignment_bytes)
         return plan_around(pinned, _among_themselves([candidate.buffer for candidate in eligible]), space)
 
     def _write_addresses(self, eligible: Sequence[Candidate], plan: MemoryPlan) -> None:

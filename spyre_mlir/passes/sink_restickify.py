@@ -16,6 +16,7 @@ from spyre_mlir.cost.cost_model import access_ns
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import maker_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import same_owners
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.cores import core_order
@@ -29,7 +30,6 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.clones import division_of_copy, insert_clone, read_instead
 from spyre_mlir.rewriting.divider import core_map
-from spyre_mlir.target.device import device
 
 #: What converts a tensor: to another stick, or to another order of its dims.
 _CONVERSIONS = ("stick.restickify", "sdsc.clone")
@@ -46,7 +46,6 @@ class SinkRestickify(Pass):
     cores that read it, into their scratchpads; where several cores read the same part, each tile is converted in the
     cheapest way, and a shuffle brings it to them. That is done where the readers of a tile are divided alike, the
     tiles take at most half of LX, and the bytes that are saved take longer than the further waits for the first byte.
-    ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
         %r = restickify(%x); scf.for { %t = slice %r; %s = matmul(%t, ..) }
@@ -55,11 +54,10 @@ class SinkRestickify(Pass):
     """
 
     name: ClassVar[str] = "sink-restickify"
-    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
         # The other half is for the operands that the same loop reads.
-        tile_bytes = self.target.usable_lx_bytes // 2
+        tile_bytes = target_of(module).usable_lx_bytes // 2
         for func in functions(module):
             # Only loops read tiles, and the usage of a large function takes time.
             if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):
@@ -194,7 +192,7 @@ def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
             read = operation_work(access.user.opcode, access.user.space, access.user.division)
             saved += access.user.executions * access_ns(read, read.operands[access.operand])
     # Each tile waits for its first byte where the whole waited once.
-    return saved > device().hbm_access_ns * sum(map(executions, slices))
+    return saved > usage.memory.target.hbm_access_ns * sum(map(executions, slices))
 
 
 def _name(op: ir.Operation, number: int) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -21,7 +22,7 @@ class SpanReduction(Pass):
     """Split each op into the fewest slices with which no core spans more than 256 MiB - 4 KiB of any operand.
 
     The first of the two passes of work division, and the mandatory one: ``must_split_vars`` of
-    "Work Division Planning". Most ops need nothing and stay as they are. ``sencores`` is the number of cores;
+    "Work Division Planning". Most ops need nothing and stay as they are.
     ``limit_bytes`` replaces the limit of the device description, for experiments.
 
     Before: level *laid out*. After: ops that need it have an ``sdsc.division`` with these slices, which
@@ -34,11 +35,10 @@ class SpanReduction(Pass):
     """
 
     name: ClassVar[str] = "span-reduction"
-    sencores: int | None = None
     limit_bytes: int | None = None
 
     def run(self, module: ir.Operation) -> None:
-        cores, divider = self.target.cores, Divider()
+        cores, divider = target_of(module).cores, Divider()
         for func in functions(module):
             self._cut(func, cores)
             memory = AliasAnalysis(func)

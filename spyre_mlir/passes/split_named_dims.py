@@ -23,6 +23,7 @@ from spyre_mlir.dialects.structured import (
     shape_of,
     structured,
 )
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.rules import stick_assignments
 from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
@@ -30,7 +31,6 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.groups import default_bytes
 from spyre_mlir.rewriting.regrouping import merged, regrouped
 from spyre_mlir.rewriting.tensor_builders import transposed
-from spyre_mlir.target.device import device
 from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
 
 #: The split of iteration dims, by dim.
@@ -96,7 +96,11 @@ class SplitNamedDims(Pass):
 def _copied_bytes(generic: Structured, dim: int) -> int:
     """Return the bytes that copies of all values with a dim read and write at most."""
     values = zip((*generic.inputs, generic.result), generic.maps, strict=True)
-    return 2 * sum(default_bytes(shape_of(value), element_of(value)) for value, dims in values if dim in dims)
+    target = target_of(generic.op)
+    sizes = (
+        default_bytes(target, shape_of(value), element_of(value)) for value, dims in values if dim in dims
+    )
+    return 2 * sum(sizes)
 
 
 def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, Splits]:
@@ -143,7 +147,7 @@ def _is_legal(generic: Structured, splits: Splits) -> bool:
     shapes = tuple(tuple(1 if dim is None else extents[dim] for dim in dims) for dims in maps)
     reduced = tuple(place for dim in generic.reduced for place in places[dim])
     elements = tuple(map(element_of, values))
-    iteration = signature(device(), generic.opcode, maps, shapes, elements, reduced).iteration
+    iteration = signature(target_of(generic.op), generic.opcode, maps, shapes, elements, reduced).iteration
     return any(form.opcode == generic.opcode for form in stick_assignments(generic.opcode, iteration))
 
 

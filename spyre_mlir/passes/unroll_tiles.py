@@ -11,6 +11,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import default_bytes, group_module
@@ -29,8 +30,6 @@ class UnrollTiles(EvaluatingPass):
     model, after the rest of the pipeline; a remark tells both costs, or why nothing was evaluated. Loops that a plan
     file pins stay as they are.
 
-    ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
-
     Before, level *device-ops*:
         %0 = exp(%x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}, {loop = "2.N", dim = 1, tiles = 4}]}
         %1 = sum(%0) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}]}
@@ -38,8 +37,6 @@ class UnrollTiles(EvaluatingPass):
     """
 
     name: ClassVar[str] = "unroll-tiles"
-    sencores: int | None = None
-    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -80,11 +77,11 @@ class UnrollTiles(EvaluatingPass):
         for nest in maker.nests:
             if nest not in loops and not maker.reduces(nest):
                 shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
-        size = default_bytes(shape, element_of(maker.result))
-        room = self.target.usable_lx_bytes
+        target = target_of(maker.op)
+        size, room = default_bytes(target, shape, element_of(maker.result)), target.usable_lx_bytes
         # Not even all scratchpads together hold it, so unrolling gains nothing.
-        if size > room * self.target.cores:
-            return f"all of it are {size} bytes, and {self.target.cores} scratchpads have {room} each"
+        if size > room * target.cores:
+            return f"all of it are {size} bytes, and {target.cores} scratchpads have {room} each"
         return None
 
 

@@ -52,14 +52,13 @@ class UnrollWindows(Pass):
     position of the result (``rewriting/kernel_positions.py``). Kernels of more than 512 positions are refused else.
 
     Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
-    in LX (``halo_tiling.py``); ``sencores`` is the number of cores.
+    in LX (``halo_tiling.py``).
 
     Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
     linalg, single results (``drop-dead-results``). After: no windows.
     """
 
     name: ClassVar[str] = "unroll-windows"
-    sencores: int | None = None
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
@@ -89,7 +88,7 @@ class UnrollWindows(Pass):
         by_dim = is_separable(window)
         _check_positions(window, by_dim)
         few = not by_dim or _positions(window) <= _MOST_TILED_POSITIONS
-        bands = bands_of(window, self.target.cores) if few else None
+        bands = bands_of(window) if few else None
         if bands is not None:
             how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
             return lambda: HaloTiling(window, bands).run(), how

@@ -18,17 +18,14 @@ class VerifyBundle(Pass):
     """Check that the module is a bundle and keeps every semantic rule of the public format (``spyre-validate``).
 
     An error is at the op that executes the design which breaks a rule.
-
-    ``lx_frac_avail`` is the part of LX that the backend keeps.
     """
 
     name: ClassVar[str] = "verify-bundle"
     is_evaluated: ClassVar[bool] = False
-    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
         bundle, _ = export(module)
-        findings = validate(bundle, self.target.lx_backend_fraction)
+        findings = validate(bundle)
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             raise CompileError(f"{findings[0]}{more}", location_of(_place(module, findings[0]).location))

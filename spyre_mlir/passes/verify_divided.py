@@ -17,7 +17,6 @@ from spyre_mlir.division.spans import out_of_reach, span_bytes
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 
@@ -51,7 +50,7 @@ def _check(op: ir.Operation, opcode: str, space: Space, values: tuple[ir.Value, 
     if operand is not None:
         span, shape = span_bytes(space, operand, splits), list(shape_of(values[operand]))
         text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
-        raise error_at(op, f"{text}; the limit is {device().span_bytes}")
+        raise error_at(op, f"{text}; the limit is {space.target.span_bytes}")
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -63,8 +62,8 @@ def _problem(
     if len(splits) != len(space.sizes):
         return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
     cores = math.prod(splits)
-    if not 1 <= cores <= device().device_cores:
-        return f"the division wants {cores} cores, the device has {device().device_cores}"
+    if not 1 <= cores <= space.target.device_cores:
+        return f"the division wants {cores} cores, the device has {space.target.device_cores}"
     shares = shares_of(space.units, splits)
     for dim, (split, units) in enumerate(zip(splits, space.units, strict=True)):
         if (split - 1) * shares[dim] >= units:

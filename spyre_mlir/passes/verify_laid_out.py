@@ -14,7 +14,6 @@ from spyre_mlir.layout.rules import RULES, Iteration, stick_violation, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
 
 
@@ -32,7 +31,7 @@ class VerifyLaidOut(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             for argument in func.regions[0].blocks[0].arguments:
-                if stick.layout_of(argument.type) is None:
+                if not stick.has_layout(argument.type):
                     raise error_at(func, f"argument of type {argument.type} has no #stick.layout")
             memory = AliasAnalysis(func)
             for op in all_ops(func):
@@ -96,7 +95,7 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
         if reason:
             raise error_at(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
     iteration = Iteration(
-        device(), space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
+        space.target, space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
     )
     sticks = tuple(tuple((axis.dim, axis.size) for axis in view.stick_axes) for view in space.views)
     problem = stick_violation(opcode, iteration, sticks)

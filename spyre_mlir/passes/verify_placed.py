@@ -15,7 +15,6 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class _PlacementCheck:
                 continue
             start = ir.IntegerAttr(placement.offset).value
             end = start + self.memory.layout(live_range.root).bytes
-            if start % device().hbm_alignment_bytes or end > size or start < 0:
+            if start % self.memory.target.hbm_alignment_bytes or end > size or start < 0:
                 raise error_at(
                     owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
                 )

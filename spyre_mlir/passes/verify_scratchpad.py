@@ -21,7 +21,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
+from spyre_mlir.scratchpad import MemorySpace
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -38,18 +38,14 @@ class VerifyScratchpad(Pass):
 
     That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
     memory; after both passes each core finds in its LX what it reads.
-
-    ``lx_frac_avail`` is the part of LX that the backend keeps.
     """
 
     name: ClassVar[str] = "verify-scratchpad"
     is_evaluated: ClassVar[bool] = False
-    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        usable = self.target.usable_lx_bytes
         for func in functions(module):
-            _ScratchpadCheck(func, usable).run()
+            _ScratchpadCheck(func).run()
 
 
 @dataclass(frozen=True)
@@ -68,10 +64,10 @@ class _LiveBuffer:
 
 
 class _ScratchpadCheck:
-    def __init__(self, func: ir.Operation, usable_bytes: int) -> None:
+    def __init__(self, func: ir.Operation) -> None:
         self.func = func
-        self.usable_bytes = usable_bytes
         self.memory = AliasAnalysis(func)
+        self.space = MemorySpace.of_lx(self.memory.target)
         self.body = all_ops(func)
 
     def run(self) -> None:
@@ -149,12 +145,11 @@ class _ScratchpadCheck:
 
     def _check_place(self, resident: _LiveBuffer) -> None:
         start, end, op = resident.start, resident.end, resident.writer.op
-        alignment = device().lx_alignment_bytes
-        if start % alignment:
-            raise error_at(op, f"the LX address {start} is not a multiple of {alignment} bytes")
-        if start < 0 or end > self.usable_bytes:
+        if start % self.space.alignment:
+            raise error_at(op, f"the LX address {start} is not a multiple of {self.space.alignment} bytes")
+        if start < 0 or end > self.space.capacity:
             raise error_at(
-                op, f"bytes {start} to {end} are not inside the {self.usable_bytes} usable bytes of LX"
+                op, f"bytes {start} to {end} are not inside the {self.space.capacity} usable bytes of LX"
             )
 
     def _check_readers(self, resident: _LiveBuffer) -> None:
@@ -171,7 +166,7 @@ class _ScratchpadCheck:
         for (first, _), *others in pairs_of(residents):
             size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
             for root, second in others:
-                start = residents[first].start + second * second_at(size, device().lx_alignment_bytes)
+                start = residents[first].start + second * second_at(size, self.space.alignment)
                 if residents[root].start != start:
                     raise error_at(
                         residents[root].writer.op,

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import work_distribution
 from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.matmul_splits import cheapest_split
@@ -32,18 +33,17 @@ class WorkDistribution(Pass):
     over the ring (``sdsc.combine``), the last slice's core having the finished value. ``matmul=cost`` takes the
     cheapest split of a matmul by the cost model instead (``division_search/matmul_splits.py``), ``specified`` the
     same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a plan file pins
-    (``apply-plan``) is taken as it is. ``sencores`` is the number of cores, 1 to 32.
+    (``apply-plan``) is taken as it is.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
     """
 
     name: ClassVar[str] = "work-distribution"
-    sencores: int | None = None
     matmul: Literal["cost", "specified"] = "cost"
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
-        cores, divider = self.target.cores, Divider()
+        cores, divider = target_of(module).cores, Divider()
         for func in functions(module):
             memory = AliasAnalysis(func)
             for op in all_ops(func):

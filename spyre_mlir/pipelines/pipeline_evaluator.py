@@ -14,15 +14,12 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
-from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.passes.base import Pass, Refusal
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
-from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.target.device import device
-from spyre_mlir.target.target import compiling_for
+from spyre_mlir.target.target import Target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timing import scope
 
@@ -48,15 +45,13 @@ class PipelineEvaluator:
     def of_step(cls, pipeline: Pipeline, index: int, costs: Costs) -> PipelineEvaluator:
         """Return the evaluator for a step of a pipeline.
 
-        A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass. What
-        attaches a target in front of the step comes first in each evaluation, too.
+        A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass.
         """
         step, rest = pipeline.steps[index], pipeline.after(index)
         # Costs need placements, and a pipeline that a user wrote may end long before.
         if not any(later.name == _PLACED for later in rest):
             rest = (*rest, *_continued([step, *rest]))
-        attaching = (before for before in pipeline.steps[:index] if before.name == AttachTarget.name)
-        return cls((*attaching, *rest), costs)
+        return cls(rest, costs)
 
     def behind(self, name: str) -> Pass | None:
         """Return the pass of that name in the rest; None if there is none."""
@@ -70,8 +65,7 @@ class PipelineEvaluator:
         if key not in self.costs:
             with scope("trial"):
                 refused = self._run(passes, module)
-                with compiling_for(target_of(module)):
-                    self.costs[key] = None if refused else cost_of_program(_usage(module))
+                self.costs[key] = None if refused else cost_of_program(_usage(module))
         return self.costs[key]
 
     def time(self, module: ir.Module) -> ProgramCost | None:
@@ -80,19 +74,17 @@ class PipelineEvaluator:
             if self._run(list(self._before(_PLACED)), module):
                 return None
             try:
-                with scope("bundle"), compiling_for(target_of(module)):
+                with scope("bundle"):
                     bundle = bundle_of(module.operation)
             except CompileError:
                 return None
-            # The timeline takes LX as the planning was told it is.
-            planning = self.behind(ScratchpadPlanning.name)
-            run = timeline(bundle, getattr(planning, "lx_frac_avail", None))
+            run = timeline(bundle)
             moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
             return ProgramCost(run.total_ns, moved)
 
     def refusal(self, module: ir.Module) -> Refusal | None:
         """Return the diagnostic of the passes up to layouts; None if the device can run the module."""
-        steps = [step for step in self.rest if step.stage in _RUNNABLE or step.name == AttachTarget.name]
+        steps = [step for step in self.rest if step.stage in _RUNNABLE]
         whole = next(index for index, step in enumerate(steps) if step.name == _WHOLE)
         # Remarks about a part of the program on trial would contradict those about the program.
         with scope("trial"), Remarks().collecting():
@@ -157,10 +149,9 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
     if isinstance(step, Pass):
         with ir.Location.unknown(operation.context):
             try:
-                with compiling_for(target_of(operation)), compiling_for(step.target):
-                    step.run(operation)
+                step.run(operation)
             except ViewError as error:
-                raise no_layout(error) from None
+                raise no_layout(error, target_of(operation)) from None
         return
     context = operation.context
     # A refusal of an evaluation is an answer, not an error for stderr.
@@ -174,10 +165,10 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
         context.emit_error_diagnostics = emit
 
 
-def no_layout(error: ViewError) -> CompileError:
+def no_layout(error: ViewError, target: Target) -> CompileError:
     """Return the diagnostic for a layout that a pass needs and the device, of its stick size, does not have."""
     return CompileError(
-        f"A tensor cannot lie in sticks of {device().stick_bytes} bytes as an operation wants it: {error}."
+        f"A tensor cannot lie in sticks of {target.stick_bytes} bytes as an operation wants it: {error}."
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from spyre_mlir.options import from_environment
+from spyre_mlir.options import Options, from_environment
 from spyre_mlir.passes.attach_target import AttachTarget
-from spyre_mlir.target.limits import DeviceOptions
 from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
-class PipelineOptions(DeviceOptions):
+class PipelineOptions(Options):
     """Options of the pipeline from linalg to a bundle.
 
     ``device`` is a device file (docs/devices.md), ``sencores`` the number of cores that the program may use and
@@ -82,7 +81,11 @@ class PipelineOptions(DeviceOptions):
     def title(cls) -> str:
         return "spyre pipeline"
 
+    def target_from(self, base: Target) -> Target:
+        """Return the target of the device file, or else ``base``, as the other options change it."""
+        return self.attach_target.target_from(base)
+
     @property
-    def target(self) -> Target:
-        """Target of the options."""
-        return AttachTarget(self.device, self.sencores, self.lx_frac_avail).target
+    def attach_target(self) -> AttachTarget:
+        """Pass that attaches the target of the options."""
+        return AttachTarget(self.device, self.sencores, self.lx_frac_avail)

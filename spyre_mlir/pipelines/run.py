@@ -19,7 +19,6 @@ from spyre_mlir.passes.base import EvaluatingPass
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.remarks import WARNING, Remark, Remarks
-from spyre_mlir.target.target import Target, compiling_for, default_target
 from spyre_mlir.timing import Timing, entered, scope
 
 
@@ -138,21 +137,15 @@ def _upstream_reason(step: PipelineStep, error: str) -> str:
     return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
 
 
-def _target(step: PipelineStep) -> Target:
-    """Return the target of the module as the options of a pass of ours change it."""
-    return default_target() if step.ours is None else step.ours.target
-
-
 def _run(step: PipelineStep, manager: PassManager, operation: ir.Operation, remarks: Remarks | None) -> None:
     known = len(remarks or ())
     try:
-        with compiling_for(target_of(operation)), compiling_for(_target(step)):
-            manager.run(operation)
+        manager.run(operation)
     except ir.MLIRError as error:
         raise compile_error(error, f"The pass '{step}' failed without a diagnostic.") from error
     # Not of upstream: a pass of ours needs a layout that the target's sticks cannot have.
     except ViewError as error:
-        raise no_layout(error) from None
+        raise no_layout(error, target_of(operation)) from None
     except Exception as error:
         error.add_note(f"while running the pass '{step}'")
         raise

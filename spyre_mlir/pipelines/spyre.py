@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
+from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 
@@ -113,7 +114,7 @@ class LevelPasses:
             ("verify-divided",),
             (
                 "verify-placed",
-                _text("verify-scratchpad", lx_frac_avail=self.options.lx_frac_avail),
+                "verify-scratchpad",
                 "verify-ownership",
             ),
         )
@@ -233,8 +234,9 @@ class SpyrePipeline(PipelineOptions):
 
         They ask whether the device can run an operation: ``pipeline`` is beyond them.
         """
-        text = _text("outline-host-functions", precision=self.precision)
-        steps = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN, text)
+        outline = _text("outline-host-functions", precision=self.precision)
+        before = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN)
+        steps = (*self._target(), *before, outline)
         return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
@@ -255,9 +257,7 @@ class SpyrePipeline(PipelineOptions):
 
     def _target(self) -> tuple[str, ...]:
         """Return the pass that attaches the target of the options; none without such options."""
-        options = {"device": self.device, "sencores": self.sencores, "lx_frac_avail": self.lx_frac_avail}
-        named = {name: value for name, value in options.items() if value not in ("", None)}
-        return (_text("attach-target", **named),) if named else ()
+        return () if self.attach_target == AttachTarget() else (str(self.attach_target),)
 
     def with_checks(self, pipeline: Pipeline) -> Pipeline:
         """Put before each of a user's passes the checks of the level that it takes, unless they hold already.
@@ -273,17 +273,14 @@ class SpyrePipeline(PipelineOptions):
             if count
         }
         steps: list[PipelineStep] = []
-        checked, configured = 0, self
+        checked, levels = 0, LevelPasses(self)
         for step in pipeline.steps:
-            if (fraction := getattr(step.ours, "lx_frac_avail", None)) is not None:
-                configured = replace(self, lx_frac_avail=fraction)
             # A named stage keeps the invariants of its level, so these hold behind it.
             if step.stage:
                 checked = next(
                     (count for count, (level, _) in enumerate(stages, 1) if level == step.stage), 0
                 )
             elif not step.name.startswith("verify-"):
-                levels = LevelPasses(configured)
                 texts = levels.entry(takes.get(step.name, 0))[len(levels.entry(checked)) :]
                 steps += self._parsed([text for text in texts if "meaning" not in text], "entry").steps
                 checked = max(checked, takes[step.name]) if step.name in takes else 0

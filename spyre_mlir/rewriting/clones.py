@@ -9,6 +9,7 @@ from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView
 from spyre_mlir.division.copies import CopyDivision, copy_division
 from spyre_mlir.layout import BufferView
@@ -64,7 +65,7 @@ def insert_clone(
             i64 = ir.IntegerType.get_signless(64)
             op.attributes[sdsc.COPIES] = ir.IntegerAttr.get(i64, division.copies)
         op.attributes[sdsc.OPTIONAL] = ir.UnitAttr.get()
-        layout = stick.layout_of(whole.type)
+        layout = stick.layout_of(whole.type, target_of(op))
         assert layout is not None
         states = uniform(layout, UNDEFINED)
         if states:

@@ -8,19 +8,20 @@ from dataclasses import replace
 from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
+from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.outlining import Outlined
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: The loops of each operation, by its result; those without an entry are not tiled.
 Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
 
 
-def default_bytes(shape: Sequence[int], dtype: str) -> int:
+def default_bytes(target: Target, shape: Sequence[int], dtype: str) -> int:
     """Return the bytes of a tensor in its default layout, which is all that is known before layouts are chosen."""
-    return StickLayout.for_tensor(device(), tuple(shape), dtype).bytes
+    return StickLayout.for_tensor(target, tuple(shape), dtype).bytes
 
 
 def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
@@ -31,7 +32,7 @@ def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
     names: dict[str, int] = {}
     with ops[0].context, ir.Location.unknown():
         outlined = Outlined(ops, copied=lambda op: sdsc.OP not in op.attributes)
-        module = ir.Module.create()
+        module = empty_module(ops[0])
         with ir.InsertionPoint(module.body):
             outlined.build(
                 "group",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.analysis.windows import Windowed
 from spyre_mlir.dialects.structured import filled, shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
@@ -20,7 +21,6 @@ from spyre_mlir.rewriting.tensor_builders import (
     transposed,
 )
 from spyre_mlir.rewriting.window_unrolling import Unrolling, padded
-from spyre_mlir.target.device import device
 
 #: Largest part of the time without bands that bands may take: the estimate is rough.
 _GAIN = 0.85
@@ -162,8 +162,8 @@ class HaloTiling(Unrolling):
         return transposed(result, [outputs.index(dim) for dim in windowed.result if dim is not None])
 
 
-def bands_of(windowed: Windowed, cores: int) -> Bands | None:
-    """The bands of an op on so many cores; None if it cannot have any, or would not be clearly faster with them.
+def bands_of(windowed: Windowed) -> Bands | None:
+    """The bands of an op; None if it cannot have any, or would not be clearly faster with them.
 
     By a rough estimate of time, in which bytes count more than they take.
     """
@@ -171,16 +171,18 @@ def bands_of(windowed: Windowed, cores: int) -> Bands | None:
     # With other padding the result has not as many rows as the image, and bands do not line up.
     if not _slides_by_single_rows(windowed) or above + below != _reach(windowed):
         return None
-    height, images = windowed.extents[windowed.windows[0].output], _images(windowed)
+    height, images, target = (
+        windowed.extents[windowed.windows[0].output],
+        _images(windowed),
+        target_of(windowed.op),
+    )
     able = []
-    for count in divisors(height, max(1, cores // images)):
+    for count in divisors(height, max(1, target.cores // images)):
         bands = Bands(count, height // count, above, below)
         # A halo is of the next band alone, so that a band has at least as many rows.
-        fits = (
-            bands.rows >= max(above, below)
-            and _lx_bytes(windowed, bands) * _ALIVE <= device().usable_lx_bytes
-        )
-        if images * count > 1 and fits and _tiled_ns(windowed, bands) < _GAIN * _untiled_ns(windowed, cores):
+        is_in_lx = _lx_bytes(windowed, bands) * _ALIVE <= target.usable_lx_bytes
+        fits = bands.rows >= max(above, below) and is_in_lx
+        if images * count > 1 and fits and _tiled_ns(windowed, bands) < _GAIN * _untiled_ns(windowed):
             able.append(bands)
     return min(able, key=lambda bands: _tiled_ns(windowed, bands, _FEW_BYTES), default=None)
 
@@ -214,10 +216,9 @@ def _row_bytes(windowed: Windowed) -> int:
     channels = math.prod(
         size for size, index in zip(shape, windowed.indices, strict=True) if index not in slid
     )
-    stick_elements = elements_per_stick(device(), str(_element(windowed.inputs[windowed.source])))
-    return (
-        windowed.extents[windowed.windows[1].output] * -(-channels // stick_elements) * device().stick_bytes
-    )
+    target = target_of(windowed.op)
+    stick_elements = elements_per_stick(target, str(_element(windowed.inputs[windowed.source])))
+    return windowed.extents[windowed.windows[1].output] * -(-channels // stick_elements) * target.stick_bytes
 
 
 def _lx_bytes(windowed: Windowed, bands: Bands) -> int:
@@ -225,29 +226,30 @@ def _lx_bytes(windowed: Windowed, bands: Bands) -> int:
     return (bands.rows + _reach(windowed) + 1) * _row_bytes(windowed)
 
 
-def _untiled_ns(windowed: Windowed, cores: int) -> float:
+def _untiled_ns(windowed: Windowed) -> float:
     """Nanoseconds without bands: each tap reads its slice from device memory."""
+    target = target_of(windowed.op)
     taps = math.prod(windowed.extents[dim] for dim in windowed.kernel)
     height = windowed.extents[windowed.windows[0].output]
-    moved = _images(windowed) * height * _row_bytes(windowed) / device().one_way_bytes_per_ns
-    return _compute_ns(windowed) / cores + taps * (moved + device().hbm_access_ns)
+    moved = _images(windowed) * height * _row_bytes(windowed) / target.one_way_bytes_per_ns
+    return _compute_ns(windowed) / target.cores + taps * (moved + target.hbm_access_ns)
 
 
 def _tiled_ns(windowed: Windowed, bands: Bands, few_bytes: int = 1) -> float:
     """Nanoseconds with bands: to write them, and to copy the rows of halos, weighted by ``few_bytes``."""
-    count = _images(windowed) * bands.count
+    count, target = _images(windowed) * bands.count, target_of(windowed.op)
     rows = count * (bands.above + bands.below) if bands.count > 1 else 0
-    moved = 2 * rows * _row_bytes(windowed) / device().one_way_bytes_per_ns
-    return _compute_ns(windowed) / count + few_bytes * moved + _MAKING * device().hbm_access_ns
+    moved = 2 * rows * _row_bytes(windowed) / target.one_way_bytes_per_ns
+    return _compute_ns(windowed) / count + few_bytes * moved + _MAKING * target.hbm_access_ns
 
 
 def _compute_ns(windowed: Windowed) -> float:
     """Nanoseconds of all taps on one core."""
-    positions = math.prod(windowed.extents)
+    positions, target = math.prod(windowed.extents), target_of(windowed.op)
     if any(windowed.extents[dim] > 1 for dim in windowed.reduced):
-        return positions / device().array.multiply_adds_per_ns
-    stick_elements = elements_per_stick(device(), str(_element(windowed.inputs[windowed.source])))
-    return positions / stick_elements / device().vector_sticks_per_ns
+        return positions / target.array.multiply_adds_per_ns
+    stick_elements = elements_per_stick(target, str(_element(windowed.inputs[windowed.source])))
+    return positions / stick_elements / target.vector_sticks_per_ns
 
 
 def _surroundings(windowed: Windowed) -> tuple[int, int]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, transposed
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Im2Col:
     def fit(self) -> bool:
         """Return whether the source is an argument that the host can write as the matrix of windows."""
         value = self.windowed.inputs[self.windowed.source]
-        if not isinstance(value.owner, ir.Block) or stick.layout_of(value.type) is not None:
+        if not isinstance(value.owner, ir.Block) or stick.has_layout(value.type):
             return False
         view: HostView | None = HostView.whole(shape_of(value))
         for step in self._steps():
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
         # The host transfers whole sticks: no window may begin inside of one.
-        return view is not None and view.gathers_sticks(elements_per_stick(device(), element))
+        return view is not None and view.gathers_sticks(elements_per_stick(target_of(self.found.op), element))
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
         """The view operations: split windows, put rows before contracted dims, merge those."""

@@ -8,6 +8,7 @@ import math
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Map, element_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tensor_builders import (
@@ -20,7 +21,6 @@ from spyre_mlir.rewriting.tensor_builders import (
     transposed,
 )
 from spyre_mlir.rewriting.window_unrolling import Unrolling, iterated_by, padded
-from spyre_mlir.target.device import device
 
 #: Positions of a kernel up to which there is a matmul for each: convolutions of networks have fewer.
 _MANY = 64
@@ -93,7 +93,7 @@ class ByPosition(Unrolling):
         order = [dims.index(dim) for dim in (*self._features, *self._contracted)]
         split = len(self._features)
         if math.prod(windowed.extents[dim] for dim in self._contracted) % elements_per_stick(
-            device(), element_of(value)
+            target_of(windowed.op), element_of(value)
         ):
             # A transfer bounds single dims of the host, not several that end together within a stick.
             value = sdsc.clone(value, windowed.op.location)

@@ -18,7 +18,6 @@ from spyre_mlir.layout.stick_layout import elements_per_stick, is_convertible
 from spyre_mlir.layout_search.op_layouts import OpLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import RemarkEmitter
-from spyre_mlir.target.device import device
 
 
 def pad_layouts(
@@ -102,9 +101,9 @@ class _Padding:
             last = original == len(generic.inputs)
             operand = original if last else op_layout.assignment.inputs.index(original)
             multiple = max(
-                elements_per_stick(device(), value_dtype)
-                for value_dtype, stick_dim in zip(
-                    (self.views[value].dtype for value in _in_order(values, op_layout)),
+                elements_per_stick(view.target, view.dtype)
+                for view, stick_dim in zip(
+                    (self.views[value] for value in _in_order(values, op_layout)),
                     op_layout.assignment.stick_dims,
                     strict=True,
                 )
@@ -256,5 +255,9 @@ def _in_order(values: tuple[ir.Value, ...], op_layout: OpLayout) -> list[ir.Valu
 def _dense(view: BufferView) -> StickLayout:
     """A dense layout with the stick, and if it can the order, of a view."""
     return keep_order(
-        device(), view.shape, view.dtype, view.stick_dim, view if view.why_not_addressable() is None else None
+        view.target,
+        view.shape,
+        view.dtype,
+        view.stick_dim,
+        view if view.why_not_addressable() is None else None,
     )

@@ -29,7 +29,6 @@ from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, IterArg
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import RemarkEmitter
 from spyre_mlir.rewriting.layout_values import LayoutValues, stick_text
-from spyre_mlir.target.device import device
 
 
 class LayoutRewrite:
@@ -60,7 +59,10 @@ class LayoutRewrite:
             self.values.record(
                 value,
                 candidate,
-                node.pin or StickLayout.for_tensor(device(), node.shape, node.dtype, None, self._outermost),
+                node.pin
+                or StickLayout.for_tensor(
+                    self.source.graph.target, node.shape, node.dtype, None, self._outermost
+                ),
             )
             return
         first, *others = decision.state.base

@@ -15,7 +15,6 @@ from spyre_mlir.layout_search.reasons import Reasons
 from spyre_mlir.layout_search.tensor_graph import TensorNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import RemarkEmitter
-from spyre_mlir.target.device import device
 
 
 class LayoutValues:
@@ -108,7 +107,7 @@ class LayoutValues:
         if candidate.stick_dim != stick_dim:
             # By way of a dense buffer: a slice may not hold whole sticks of another stick dim.
             target = candidate_of(
-                StickLayout.for_tensor(device(), layout.shape, layout.dtype, _order(layout, stick_dim))
+                StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, _order(layout, stick_dim))
             )
             why = "the buffer that it is put into has another stick"
             value = self._converted(value, candidate, target, candidate.bytes + target.bytes, why)

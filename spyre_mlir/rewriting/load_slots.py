@@ -24,7 +24,6 @@ from spyre_mlir.rewriting.clones import (
     read_instead,
     whole_of,
 )
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -51,7 +50,7 @@ def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
         hidden = {slot: min(idle_ns, loads[index]) for slot, idle_ns in idle.items()}
         best = max(hidden, key=lambda slot: (hidden[slot], slot < index), default=None)
         now = hidden.get((index or len(ops)) - 1, 0)
-        if best is None or hidden[best] - now < device().hbm_access_ns:
+        if best is None or hidden[best] - now < usage.memory.target.hbm_access_ns:
             continue  # the operation in front of it hides as much, but for less than the latency of one access
         del idle[best]
         chosen.append(Slot(ops[index].op, ops[best].op, ahead=best > index))
@@ -97,7 +96,7 @@ def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
 # -- clones --------------------------------------------------------------------------------------------
 
 
-def clone_streams(usage: Usage, loop: ir.Operation, capacity: int, name: str) -> list[ir.Operation]:
+def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operation]:
     """Give operations of a loop's body that wait for device memory clones of the tiles that they stream."""
     clones = []
     for buffer in list(usage.buffers.values()):
@@ -107,7 +106,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, capacity: int, name: str) ->
             continue
         for access in buffer.reads:
             if access.user.op.block == body_block(loop) and _streams(usage, loop, access):
-                clones += _clone(usage, access, capacity, name)
+                clones += _clone(usage, access, name)
     return clones
 
 
@@ -121,13 +120,16 @@ def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
     return _moves(usage, loop, [user.values[access.operand]]) and memory_ns(work) > compute_ns(work)
 
 
-def _clone(usage: Usage, access: BufferUse, capacity: int, name: str) -> Iterator[ir.Operation]:
+def _clone(usage: Usage, access: BufferUse, name: str) -> Iterator[ir.Operation]:
     user = access.user
     view = view_of(user.space, access.operand, user.division)
     whole = whole_of(usage.memory, user.values[access.operand])
     division = None if view is None else division_of_copy(usage.memory, whole, view)
     # Twice the bytes: the next tile is loaded while the operation reads this one.
-    if division is None or 2 * local_bytes(user.space, access.operand, user.division) > capacity:
+    if (
+        division is None
+        or 2 * local_bytes(user.space, access.operand, user.division) > usage.memory.target.usable_lx_bytes
+    ):
         return
     point, reason = ir.InsertionPoint(user.op), f"'{user.opcode}' waits for it"
     clone = insert_clone(whole, division, point, user.op.location, name, reason)

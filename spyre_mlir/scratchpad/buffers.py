@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
+
+from spyre_mlir.target.target import Target, default_target
 
 #: Bytes and positions in time stay below this in absolute value: sums and differences of them fit 64 bits.
 LIMIT = 1 << 60
@@ -140,10 +143,13 @@ def _ends_of(name: str, uses: Sequence[int], start_time: int | None, end_time: i
 
 @dataclass(frozen=True)
 class MemorySpace:
-    """``capacity`` bytes from address 0; every address is a multiple of ``alignment``, a power of two."""
+    """``capacity`` bytes from address 0; every address is a multiple of ``alignment``, a power of two.
+
+    Without one it is that of the scratchpads of the default target.
+    """
 
     capacity: int
-    alignment: int = 128
+    alignment: int = field(default_factory=lambda: default_target().lx_alignment_bytes)
 
     def __post_init__(self) -> None:
         if self.capacity < 0:
@@ -152,6 +158,16 @@ class MemorySpace:
             raise PlanError("The capacity and the alignment of a memory must be less than 2^60 bytes.")
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise PlanError(f"The alignment is {self.alignment} bytes; it must be a power of two.")
+
+    @classmethod
+    def of_lx(cls, target: Target) -> Self:
+        """Return the scratchpad of a core, without what the compiler may not use."""
+        return cls(target.usable_lx_bytes, target.lx_alignment_bytes)
+
+    @classmethod
+    def of_pool(cls, target: Target) -> Self:
+        """Return the device memory that the allocations of a program share."""
+        return cls(target.pool_bytes, target.hbm_alignment_bytes)
 
     def bytes_of(self, buffer: LifetimeBoundBuffer) -> int:
         """Return the bytes that a buffer takes, its copies and the rounding to the alignment included."""

@@ -21,9 +21,9 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
-from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import DeviceViews, ViewStep
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
@@ -239,7 +239,7 @@ def to_device(
         array = array.cpu()
     host, dtype = _host_array(array, dtype)
     layout = LayoutRequest.of(fields, "the tensor").layout(
-        device(), host.shape, element_type(dtype), "the tensor"
+        default_target(), host.shape, element_type(dtype), "the tensor"
     )
     return laid_out(host, dtype, layout)
 

@@ -73,17 +73,13 @@ def _warn_of_host_work(program: Program) -> None:
 
 
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
-    from spyre_mlir.dialects.targets import target_of
     from spyre_mlir.driver.build import build
     from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.program_layouts import lay_out
-    from spyre_mlir.target.target import compiling_for
 
     pipeline = _pipeline(options)
-    # The second target is computed inside the first: options change the target that the module names.
-    with compiling_for(target_of(module)), compiling_for(pipeline.target):
-        lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
-        built = build(module, pipeline, not options.no_fallback)
+    lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
+    built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
     return Program(built, options.numerics)

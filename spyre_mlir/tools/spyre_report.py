@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _of_type(match: re.Match[str], options: argparse.Namespace) -> StickLayout:
         known = ", ".join(ELEMENT_BITS)
         raise CompileError(f"The device has no element type '{dtype}'; it has {known}.")
     request = LayoutRequest(options.stick_dims, options.dim_order, options.stick_outermost)
-    return request.layout(device(), shape, dtype, f"'{options.layout}'")
+    return request.layout(default_target(), shape, dtype, f"'{options.layout}'")
 
 
 def _of_module(path: str, name: str | None, function: str | None) -> StickLayout:

@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.999" --remarks=%t | filecheck %s
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.999" --auto-tiling --remarks=%t | filecheck %s
 // RUN: filecheck %s --check-prefix=REMARK --input-file=%t
 
 // Tiles would fit 2 KiB, but each waits for its first bytes longer than the traffic of 8 KiB takes.

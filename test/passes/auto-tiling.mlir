@@ -1,7 +1,7 @@
-// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.2" --verify-device-ops --remarks=%t | filecheck %s
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling --verify-device-ops --remarks=%t | filecheck %s
 // RUN: filecheck %s --check-prefix=REMARK --input-file=%t
-// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.2 spans=false" | filecheck %s --check-prefix=SPILLS
-// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.2 spills=false" | filecheck %s --check-prefix=SPANS
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling="spans=false" | filecheck %s --check-prefix=SPILLS
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling="spills=false" | filecheck %s --check-prefix=SPANS
 
 // 512 MiB are more than a core reaches. Only columns can be cut: sticks of them are outermost in memory.
 // CHECK-LABEL: func.func @out_of_reach(

@@ -1,6 +1,6 @@
 // RUN: spyre-opt %s --choose-layouts --work-distribution --clone-outputs --verify-divided --split-input-file --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --choose-layouts --work-distribution --clone-outputs --scratchpad-planning --split-input-file | filecheck %s --check-prefix=PLANNED
-// RUN: spyre-opt %s --choose-layouts --work-distribution --clone-outputs --scratchpad-planning="lx-frac-avail=1.0" --split-input-file | filecheck %s --check-prefix=FULL
+// RUN: spyre-opt %s --attach-target="lx-frac-avail=1.0" --choose-layouts --work-distribution --clone-outputs --scratchpad-planning --split-input-file | filecheck %s --check-prefix=FULL
 
 // The host wants the exponential, and so does the sum, which finds it in LX.
 // CHECK-LABEL: func.func @result(

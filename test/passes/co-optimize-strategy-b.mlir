@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --choose-layouts --work-distribution="sencores=16" --co-optimize-strategy-b --verify-divided --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --attach-target="sencores=16" --choose-layouts --work-distribution --co-optimize-strategy-b --verify-divided --split-input-file --verify-diagnostics | filecheck %s
 
 // The maximum has 16 slices of its columns. The subtraction and the exponential, each divided for itself, have 16 of
 // their rows; of the 4 combinations that with columns everywhere leaves the fewest bytes in device memory.

@@ -1,6 +1,6 @@
-// RUN: spyre-opt %s --choose-layouts --work-distribution="sencores=2" --double-buffer="compare=false" --verify-divided --split-input-file | filecheck %s
-// RUN: spyre-opt %s --choose-layouts --work-distribution="sencores=2" --double-buffer="compare=false" --scratchpad-planning --place-in-hbm --verify-placed --verify-scratchpad --verify-ownership --split-input-file | filecheck %s --check-prefix=PLACED
-// RUN: spyre-opt %s --choose-layouts --work-distribution="sencores=2" --double-buffer --split-input-file --remarks %t.jsonl -o %t.mlir && filecheck %s --input-file %t.jsonl --check-prefix=REMARKS
+// RUN: spyre-opt %s --attach-target="sencores=2" --choose-layouts --work-distribution --double-buffer="compare=false" --verify-divided --split-input-file | filecheck %s
+// RUN: spyre-opt %s --attach-target="sencores=2" --choose-layouts --work-distribution --double-buffer="compare=false" --scratchpad-planning --place-in-hbm --verify-placed --verify-scratchpad --verify-ownership --split-input-file | filecheck %s --check-prefix=PLACED
+// RUN: spyre-opt %s --attach-target="sencores=2" --choose-layouts --work-distribution --double-buffer --split-input-file --remarks %t.jsonl -o %t.mlir && filecheck %s --input-file %t.jsonl --check-prefix=REMARKS
 
 // The tile of the next iteration is loaded behind the product of this one, into two buffers in turn: a loop over two
 // iterations each, two times, and the fifth behind it. The sum stays in the buffer that the loop carries.

@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --choose-layouts --work-distribution --clone-inputs --evict-and-reload="lx-frac-avail=0.998" --verify-divided --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --attach-target="lx-frac-avail=0.998" --choose-layouts --work-distribution --clone-inputs --evict-and-reload --verify-divided --split-input-file --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --choose-layouts --work-distribution --clone-inputs --evict-and-reload --split-input-file | filecheck %s --check-prefix=ROOM
 
 // 4096 bytes per core, two buffers. Three are needed at once while %a waits for its last readers: it goes to device

@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --split-input-file --expand-attention="lx-frac-avail=1" --verify-device-ops --remarks=%t | filecheck %s
+// RUN: spyre-opt %s --split-input-file --attach-target="lx-frac-avail=1" --expand-attention --verify-device-ops --remarks=%t | filecheck %s
 // RUN: filecheck %s --check-prefix=REMARK --input-file=%t
 
 // Batch, groups, heads of a group, rows, columns, keys. Keys and values have no heads of a group: they are not repeated.

@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --split-input-file --online-softmax="sencores=1 lx-frac-avail=0.8" --verify-device-ops --remarks=%t | filecheck %s
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.8" --online-softmax --verify-device-ops --remarks=%t | filecheck %s
 // RUN: filecheck %s --check-prefix=REMARK --input-file=%t
 
 // Hints tile the keys: the maximum is the one so far, sums are relative to it, and the division comes last.

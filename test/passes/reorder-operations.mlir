@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --choose-layouts --work-distribution --reorder-operations="lx-frac-avail=0.998" --verify-divided --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --attach-target="lx-frac-avail=0.998" --choose-layouts --work-distribution --reorder-operations --verify-divided --split-input-file --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --choose-layouts --work-distribution --reorder-operations --split-input-file | filecheck %s --check-prefix=ROOM
 
 // 4096 bytes per core, two buffers. The two halves of the program want two each: one comes behind the other.

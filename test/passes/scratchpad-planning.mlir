@@ -1,10 +1,10 @@
 // RUN: spyre-opt %s --choose-layouts --work-distribution --clone-inputs --scratchpad-planning --split-input-file --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="in-place=false" --split-input-file | filecheck %s --check-prefix=APART
 // RUN: spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="lx-ops=abs" --split-input-file | filecheck %s --check-prefix=ABS
-// RUN: spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="lx-frac-avail=1.0" --split-input-file | filecheck %s --check-prefix=FULL
+// RUN: spyre-opt %s --attach-target="lx-frac-avail=1.0" --choose-layouts --work-distribution --scratchpad-planning --split-input-file | filecheck %s --check-prefix=FULL
 // RUN: not spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="lx-ops=absolute" --split-input-file 2>&1 | filecheck %s --check-prefix=OPERATION
 // RUN: not spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="layout-solver=best" --split-input-file 2>&1 | filecheck %s --check-prefix=SOLVER
-// RUN: not spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="lx-frac-avail=1.5" --split-input-file 2>&1 | filecheck %s --check-prefix=FRACTION
+// RUN: not spyre-opt %s --attach-target="lx-frac-avail=1.5" --choose-layouts --work-distribution --scratchpad-planning --split-input-file 2>&1 | filecheck %s --check-prefix=FRACTION
 
 // OPERATION: error: lx-ops names 'absolute', which is no device operation.
 // SOLVER: scratchpad-planning.mlir:{{.*}}: error: the scratchpads cannot be planned: There is no solver 'best'; there are greedy,

@@ -1,7 +1,7 @@
 // RUN: spyre-opt %s --span-reduction="limit-bytes=32768" | filecheck %s
 // RUN: spyre-opt %s --span-reduction="limit-bytes=65536" | filecheck %s --check-prefix=ENOUGH
 // RUN: not spyre-opt %s --span-reduction="limit-bytes=1024" 2>&1 | filecheck %s --check-prefix=ERROR
-// RUN: not spyre-opt %s --span-reduction="sencores=33" 2>&1 | filecheck %s --check-prefix=CORES
+// RUN: not spyre-opt %s --attach-target="sencores=33" --span-reduction 2>&1 | filecheck %s --check-prefix=CORES
 
 // 64 KiB within a limit of 32 KiB are two slices of the outermost device dim, the sticks.
 // CHECK: sdsc.division = #sdsc.division<[1, 2], #{{.*}}>

@@ -1,6 +1,6 @@
 // RUN: spyre-opt %s --verify-each=false --work-distribution --split-input-file --verify-diagnostics | filecheck %s
-// RUN: spyre-opt %s --verify-each=false --work-distribution="sencores=3" --split-input-file | filecheck %s --check-prefix=THREE
-// RUN: not spyre-opt %s --verify-each=false --work-distribution="sencores=0" --split-input-file 2>&1 | filecheck %s --check-prefix=NONE
+// RUN: spyre-opt %s --verify-each=false --attach-target="sencores=3" --work-distribution --split-input-file | filecheck %s --check-prefix=THREE
+// RUN: not spyre-opt %s --verify-each=false --attach-target="sencores=0" --work-distribution --split-input-file 2>&1 | filecheck %s --check-prefix=NONE
 
 // NONE: error: sencores is 0; the device has 1 to 32 cores.
 

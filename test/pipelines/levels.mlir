@@ -5,7 +5,7 @@
 // RUN: spyre-opt %t.1 --verify-device-ops --choose-layouts --resolve-padding -o %t.2
 // RUN: spyre-opt %t.2 -o %t.2again
 // RUN: diff %t.2 %t.2again
-// RUN: spyre-opt %t.2 --verify-laid-out --verify-padding --span-reduction="sencores=4" --work-distribution="sencores=4" --joint-planning -o %t.3
+// RUN: spyre-opt %t.2 --verify-laid-out --verify-padding --span-reduction --work-distribution --joint-planning -o %t.3
 // RUN: spyre-opt %t.3 -o %t.3again
 // RUN: diff %t.3 %t.3again
 // RUN: spyre-opt %t.3 --verify-divided --clone-outputs --clone-inputs --scratchpad-planning --verify-scratchpad --place-in-hbm --verify-placed -o %t.4

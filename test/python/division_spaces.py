@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class Operand:
     dtype: str = "f16"
 
     def view(self, sizes: Sequence[int]) -> BufferView:
-        layout = StickLayout.for_tensor(device(), [sizes[dim] for dim in self.dims], self.dtype, self.order)
+        layout = StickLayout.for_tensor(
+            default_target(), [sizes[dim] for dim in self.dims], self.dtype, self.order
+        )
         return BufferView.of(layout).rename(self.dims, len(sizes), sizes)
 
 

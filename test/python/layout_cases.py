@@ -12,7 +12,7 @@ from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples
 from spyre_mlir.layout.rules import Iteration
 from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 ELEMENTS = {"f16": 64, "f32": 32, "i32": 32}
 ALL_ELEMENTS = {
@@ -33,7 +33,9 @@ def iteration(
     """An iteration whose sets of dims are written as digits: ``iteration((64, 32), "01", "1")``."""
     sets = tuple(frozenset(map(int, dims)) for dims in present)
     types = tuple(dtypes.split()) or ("f16",) * len(sets)
-    return Iteration(device(), sizes, sets, frozenset(map(int, reduced)), types, frozenset(map(int, windows)))
+    return Iteration(
+        default_target(), sizes, sets, frozenset(map(int, reduced)), types, frozenset(map(int, windows))
+    )
 
 
 def random_shape(rng: random.Random, rank: int, most: int = 4000) -> tuple[int, ...]:
@@ -54,10 +56,12 @@ def random_layout(rng: random.Random, most: int = 4000) -> StickLayout:
     """Any layout: by dim order or by device dims, padded or not, some with a dim in two pieces."""
     rank = rng.randrange(6)
     shape, dtype = random_shape(rng, rank, most), rng.choice(list(ELEMENTS))
-    layout = StickLayout.for_tensor(device(), shape, dtype, random_order(rng, rank), rng.random() < 0.5)
+    layout = StickLayout.for_tensor(
+        default_target(), shape, dtype, random_order(rng, rank), rng.random() < 0.5
+    )
     if rng.random() < 0.3:
         *outer, lane = layout.digits
-        layout = StickLayout(device(), shape, dtype, (*rng.sample(outer, len(outer)), lane))
+        layout = StickLayout(default_target(), shape, dtype, (*rng.sample(outer, len(outer)), lane))
     if rng.random() < 0.3:
         layout = with_pieces(rng, layout)
     for dim in range(rank):
@@ -76,7 +80,7 @@ def with_pieces(rng: random.Random, layout: StickLayout) -> StickLayout:
     others = [digit for digit in layout.digits[:-1] if digit.dim != dim]
     for digit in (Digit(dim, piece), Digit(dim, 1, piece)):
         others.insert(rng.randrange(len(others) + 1), digit)
-    return StickLayout(device(), layout.shape, layout.dtype, (*others, layout.digits[-1]))
+    return StickLayout(default_target(), layout.shape, layout.dtype, (*others, layout.digits[-1]))
 
 
 def random_sticks(rng: random.Random, rank: int, per_stick: int) -> list[tuple[int, int]]:
@@ -97,12 +101,12 @@ def random_form(rng: random.Random, most: int = 4000) -> StickLayout:
     shape = random_shape(rng, rank, most)
     if rank == 0 or rng.random() < 0.4:
         order = random_order(rng, rank) if rng.random() < 0.8 else None
-        layout = StickLayout.for_tensor(device(), shape, dtype, order, outermost)
+        layout = StickLayout.for_tensor(default_target(), shape, dtype, order, outermost)
     else:
         sticks = random_sticks(rng, rank, ALL_ELEMENTS[dtype])
         others = rng.sample([d for d in range(rank) if d != sticks[-1][0]], rank - 1)
         order = [*others, sticks[-1][0]] if rng.random() < 0.8 else None
-        layout = StickLayout.for_tensor(device(), shape, dtype, order, outermost, sticks)
+        layout = StickLayout.for_tensor(default_target(), shape, dtype, order, outermost, sticks)
     for dim in range(rank):
         if rng.random() < 0.15 and math.prod(layout.device_size) < 30_000:
             layout = layout.padded(dim, 2 * ALL_ELEMENTS[dtype])

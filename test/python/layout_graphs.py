@@ -33,7 +33,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     signature,
     whole,
 )
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 SIZES = (64, 96, 128, 192)
 DTYPE = "f16"
@@ -62,7 +62,7 @@ class RandomGraph:
 
     def __init__(self, seed: int, operations: int) -> None:
         self.rng = random.Random(seed)
-        self.graph = Graph(device())
+        self.graph = Graph(default_target())
         self.times = 1
         sizes = self.rng.sample(SIZES, 2)
         for _ in range(self.rng.randint(1, 3)):
@@ -89,7 +89,9 @@ class RandomGraph:
     def _pin(self, shape: tuple[int, ...], chance: float) -> StickLayout | None:
         if self.rng.random() >= chance:
             return None
-        return StickLayout.for_tensor(device(), shape, DTYPE, self.rng.sample(range(len(shape)), len(shape)))
+        return StickLayout.for_tensor(
+            default_target(), shape, DTYPE, self.rng.sample(range(len(shape)), len(shape))
+        )
 
     def _given(self, shape: tuple[int, ...]) -> int:
         free = self.rng.random() < 0.3
@@ -98,7 +100,7 @@ class RandomGraph:
 
     def _compute(self, opcode, operands, maps, shape, reduced=()) -> int:
         shapes = (*map(self._shape, operands), shape)
-        made = signature(device(), opcode, maps, shapes, (DTYPE,) * len(shapes), reduced)
+        made = signature(default_target(), opcode, maps, shapes, (DTYPE,) * len(shapes), reduced)
         pin = self._pin(shape, 0.05)
         if pin is not None and all(
             way.stick_dims[-1] != candidate_of(pin).stick_dim for way in op_layouts(made)
@@ -289,7 +291,9 @@ def _read(
 
 def _memory(layouts: Sequence[LayoutCandidate]) -> int:
     """What the layouts of a weight count: the 1024th part of the time to move them, in whole bursts."""
-    return round(sum(round(1000 * held.bytes / device().one_way_bytes_per_ns) for held in layouts) / 1024)
+    return round(
+        sum(round(1000 * held.bytes / default_target().one_way_bytes_per_ns) for held in layouts) / 1024
+    )
 
 
 def _is_same(node: TensorNode, position: int) -> bool:

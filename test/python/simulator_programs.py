@@ -38,8 +38,8 @@ from spyre_mlir.bundle.model import (
     Transfer,
 )
 from spyre_mlir.simulator import SimulationError, run
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS, constant_bits
+from spyre_mlir.target.target import default_target
 
 FP16 = "SEN169_FP16"
 HOST_DTYPES = {FP16: "float16", "IEEE_FP32": "float32", "IEEE_INT32": "int32"}
@@ -63,7 +63,7 @@ class Tensor:
     rows: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lanes = FORMATS[self.data_format].stick_elements(device().stick_bytes)
+        self.lanes = FORMATS[self.data_format].stick_elements(default_target().stick_bytes)
         self.order = self.order or tuple(
             dict.fromkeys((*reversed([*self.sizes][:-1]), *self.sizes, self.stick))
         )
@@ -129,7 +129,7 @@ class Tensor:
             host_dtype=self.host_dtype or HOST_DTYPES[self.data_format],
             host_shape=tuple(self.sizes.values()),
             data_format=self.data_format,
-            device_size=(self.bytes // device().stick_bytes, self.lanes),
+            device_size=(self.bytes // default_target().stick_bytes, self.lanes),
             bytes=self.bytes,
             transfer=self.transfer(),
             fill=self.fill,

@@ -18,6 +18,7 @@ from spyre_mlir.dialects import context
 from spyre_mlir.driver.argument_layouts import set_layouts
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.target import default_target
 
 T, S = "tensor<64x128xf16>", "tensor<32x128xf16>"
 #: A slice, a reshape and a concat of the arguments, whose types upstream's ops are particular about.
@@ -89,7 +90,7 @@ def test_encodings_of_the_text_are_replaced():
 def test_types_of_arguments_have_the_encoding():
     """Only that of the argument: what its readers see is as before."""
     module = ir.Module.parse(VIEWS, context())
-    set_layouts(module, {"arg0": LayoutRequest((0,))})
+    set_layouts(module, default_target(), {"arg0": LayoutRequest((0,))})
     assert module.operation.verify()
     text = str(module)
     assert text.count("#stick.layout") == 2  # in the signature and in the cast

@@ -16,8 +16,7 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring_traffic import LinkLoads, cheapest, reduce_links, relayout_ns, relayout_traffic
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.division.relayout import Distribution, Relayout, relayout
-from spyre_mlir.target.device import device
-from spyre_mlir.target.target import packaged_target
+from spyre_mlir.target.target import default_target, packaged_target
 
 NODES, STICK = 32, 128
 KIB = 1024
@@ -352,4 +351,4 @@ def test_only_a_shuffle_has_a_relayout(opcode: str, has: bool, told: str):
 
 def test_the_ring_of_the_device_has_its_cores():
     """The tests above are about 32 nodes and sticks of 128 bytes."""
-    assert (device().cores, device().stick_bytes) == (NODES, STICK)
+    assert (default_target().cores, default_target().stick_bytes) == (NODES, STICK)

@@ -14,7 +14,7 @@ from spyre_mlir.division import Division, work_distribution
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.orders import from_order
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def divided(opcode, space, *splits, in_lx=frozenset()):
@@ -63,7 +63,7 @@ def test_a_product_by_hand():
 def test_the_array_takes_rows_of_one_stick():
     """Where sticks of adjacent rows follow each other 16 rows are a run; row by row each stick is one of its own."""
     good = matmul_of(64, 4096, 4096)
-    layout = from_order(device(), (64, 4096), "f16", 1, (0, 1))
+    layout = from_order(default_target(), (64, 4096), "f16", 1, (0, 1))
     bad = replace(good, views=(BufferView.of(layout).rename((0, 2), 3, good.sizes), *good.views[1:]))
     runs = [divided("batchmatmul", each, 4, 8, 1).operands[0].run_bytes for each in (good, bad)]
     assert runs == [16 * 128, 128]

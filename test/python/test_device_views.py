@@ -16,7 +16,7 @@ import spyre_mlir
 from spyre_mlir import CompileError, DeviceTensor, to_device
 from spyre_mlir.layout.host_transfer import dma_tuples, layout_of_tuples
 from spyre_mlir.layout.strided import StridedView, layout_of_view
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def same(x: torch.Tensor, made: DeviceTensor) -> bool:
@@ -81,7 +81,7 @@ def test_the_layout_of_a_view_puts_each_element_where_it_is(seed):
 def test_a_layout_comes_back_from_its_loops(seed):
     layout = random_layout(random.Random(seed))
     tuples = dma_tuples(layout)
-    made = layout_of_tuples(device(), tuples, layout.shape, layout.dtype)
+    made = layout_of_tuples(default_target(), tuples, layout.shape, layout.dtype)
     assert made.same_memory(layout) and made.device_size == layout.device_size
 
 

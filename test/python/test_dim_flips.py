@@ -11,7 +11,7 @@ from spyre_mlir.division import Division
 from spyre_mlir.division_search.dim_flips import DEFAULT_VARIANT_CAP, dim_flips
 from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def flips(space: Space, *seed: int, blocked: frozenset[int] = frozenset(), cap: int = 6):
@@ -23,7 +23,10 @@ def flips(space: Space, *seed: int, blocked: frozenset[int] = frozenset(), cap: 
 def in_pieces(columns: int) -> Space:
     """One tensor of 384 rows in 4 pieces of 96."""
     layout = StickLayout(
-        device(), (384, columns), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64))
+        default_target(),
+        (384, columns),
+        "f16",
+        (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64)),
     )
     view = BufferView.of(layout)
     return Space(view.shape, (view,), (frozenset({0, 1}),))

@@ -7,16 +7,16 @@ from spyre_mlir.division.subviews import subview_mismatch
 from spyre_mlir.division_search.division_candidates import DividedOp, SharedBuffer, division_candidates
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import refined
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 SHAPE = (7, 32, 64)
 
 
 def copied(rows: slice, *splits: int) -> DividedOp:
     """A copy of some rows of all bands, divided so."""
-    whole = BufferView.of(StickLayout.for_tensor(device(), SHAPE, "f16", (0, 1, 2)))
+    whole = BufferView.of(StickLayout.for_tensor(default_target(), SHAPE, "f16", (0, 1, 2)))
     part = whole.slice((0, rows.start, 0), (SHAPE[0], rows.stop - rows.start, SHAPE[2]), (1, 1, 1))
-    space = refined([part, BufferView.of(StickLayout.for_tensor(device(), part.shape, "f16"))])
+    space = refined([part, BufferView.of(StickLayout.for_tensor(default_target(), part.shape, "f16"))])
     return DividedOp("identity", space, Division.mixed_radix(splits))
 
 

@@ -13,7 +13,7 @@ from spyre_mlir.division.matching import matching_division, same_slices
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.view_reshapes import expand
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 ROWS = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)))
 TURNED = space_of((1024, 512), Operand((1, 0)), Operand((1, 0)))
@@ -30,7 +30,7 @@ def test_the_loops_of_the_reader_stand_the_other_way_round():
 
 def test_a_copy_is_divided_as_its_reader():
     """In the buffer's own coordinates."""
-    whole = BufferView.of(StickLayout.for_tensor(device(), (512, 1024), "f16"))
+    whole = BufferView.of(StickLayout.for_tensor(default_target(), (512, 1024), "f16"))
     assert matching_division(refined([whole, whole]), 0, owned(ROWS, 0, 32, 1)) == ((32, 1), (0, 1))
 
 
@@ -82,17 +82,17 @@ def test_exactly_the_divisions_that_own_the_same():
 
 def _reshaped() -> list[Space]:
     """The buffer of [512, 1024] seen as [8, 64, 1024] and with both dims turned."""
-    whole = BufferView.of(StickLayout.for_tensor(device(), (512, 1024), "f16"))
+    whole = BufferView.of(StickLayout.for_tensor(default_target(), (512, 1024), "f16"))
     apart = expand(whole, [[0, 1], [2]], (8, 64, 1024))
     return [Space(apart.shape, (apart, apart), (frozenset({0, 1, 2}),) * 2)]
 
 
 def part_of_rows(first: int, rows: int) -> Space:
     """A copy of some rows of a tensor of 64 x 256."""
-    part = BufferView.of(StickLayout.for_tensor(device(), (64, 256), "f16")).slice(
+    part = BufferView.of(StickLayout.for_tensor(default_target(), (64, 256), "f16")).slice(
         (first, 0), (rows, 256), (1, 1)
     )
-    return refined([part, BufferView.of(StickLayout.for_tensor(device(), (rows, 256), "f16"))])
+    return refined([part, BufferView.of(StickLayout.for_tensor(default_target(), (rows, 256), "f16"))])
 
 
 def test_parts_are_sliced_alike_along_the_dims_that_they_share():

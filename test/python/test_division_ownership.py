@@ -16,7 +16,7 @@ from spyre_mlir.division import CoreView, Division, core_view, local_bytes, mism
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view_reshapes import collapse
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def divided(space: Space, *splits: int) -> Division:
@@ -64,7 +64,7 @@ def test_the_order_of_dims_decides_who_owns_what():
 
 def test_dims_that_one_operation_sees_as_one():
     """[4, 128, 256] and [512, 256] of the same memory: 4 slices of the first dim are 4 slices of the rows."""
-    layout = StickLayout.for_tensor(device(), (4, 128, 256), "f16", (1, 0, 2), stick_outermost=True)
+    layout = StickLayout.for_tensor(default_target(), (4, 128, 256), "f16", (1, 0, 2), stick_outermost=True)
     whole = BufferView.of(layout)
     apart = Space(whole.shape, (whole,), (frozenset({0, 1, 2}),))
     merged = collapse(whole, [[0, 1], [2]])
@@ -121,7 +121,7 @@ def test_a_core_without_work_owns_nothing():
 def test_slices_have_to_fall_on_pieces():
     """4 pieces of 96 rows, each with 2 columns of sticks: slices of 96, 192 or 48 rows fall on them."""
     layout = StickLayout(
-        device(), (384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64))
+        default_target(), (384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64))
     )
     view = BufferView.of(layout)
     space = Space(view.shape, (view,), (frozenset({0, 1}),))
@@ -227,7 +227,9 @@ def test_each_core_owns_the_sticks_of_its_elements(seed):
     rng = random.Random(seed)
     view = _random_view(rng)
     rank = len(view.shape)
-    other = BufferView.of(StickLayout.for_tensor(device(), view.shape, "f16", rng.sample(range(rank), rank)))
+    other = BufferView.of(
+        StickLayout.for_tensor(default_target(), view.shape, "f16", rng.sample(range(rank), rank))
+    )
     dims = frozenset(range(rank))
     space = Space(view.shape, (view, other), (dims, dims))
     splits = [min(rng.choice((1, 2, 3, 4)), units) for units in space.units]
@@ -246,7 +248,7 @@ def test_each_core_owns_the_sticks_of_its_elements(seed):
 def test_equal_views_are_equal_ownership(seed):
     """Two operations see one buffer through other dims: the views are equal where the sticks of all cores are."""
     rng = random.Random(seed)
-    layout = StickLayout.for_tensor(device(), (4, 6, 128), "f16", (1, 0, 2), stick_outermost=True)
+    layout = StickLayout.for_tensor(default_target(), (4, 6, 128), "f16", (1, 0, 2), stick_outermost=True)
     seen = [BufferView.of(layout), collapse(BufferView.of(layout), [[0, 1], [2]])]
     seen.append(seen[0].transpose((2, 0, 1)))
     found, touched = [], []
@@ -266,7 +268,7 @@ def test_a_reader_of_fewer_sticks():
 
     Fewer rows would be other places: the number of a stick goes by the count of rows.
     """
-    layout = StickLayout.for_tensor(device(), (130, 256), "f16")
+    layout = StickLayout.for_tensor(default_target(), (130, 256), "f16")
     whole = BufferView.of(layout)
 
     def view_of_part(rows: int, columns: int) -> CoreView:

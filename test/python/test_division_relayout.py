@@ -15,10 +15,10 @@ from spyre_mlir.division.relayout import distribution_of, held_view, relayout
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.view import BufferView
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 SHAPE = (8, 32, 256)
-COPY = refined([BufferView.of(StickLayout.for_tensor(device(), SHAPE, "f16"))] * 2)
+COPY = refined([BufferView.of(StickLayout.for_tensor(default_target(), SHAPE, "f16"))] * 2)
 MATMUL = matmul_of(512, 1024, 256)
 FIRST = refined([MATMUL.views[0].rename((0, None, 1), 2, (512, 256))] * 2)
 

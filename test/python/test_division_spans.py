@@ -14,7 +14,7 @@ from layout_cases import addresses, random_layout
 from spyre_mlir.division import SpanError, required_splits, span_bytes, work_distribution
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 MEBIBYTE = 1 << 20
 TRANSPOSED = space_of((131072, 5120), Operand((0, 1)), Operand((1, 0)))
@@ -46,7 +46,7 @@ def test_a_part_of_a_tensor_has_the_strides_of_all_of_it():
 def _window() -> Space:
     """A window of 3 over 64 places, 1280 bytes apart: both dims run through the same positions."""
     axes = (Axis(0, 1, 64, 640), Axis(1, 1, 3, 640))
-    view = BufferView((64, 3), "f16", axes, None, 64, target=device())
+    view = BufferView((64, 3), "f16", axes, None, 64, target=default_target())
     return Space((64, 3), (view,), (frozenset({0, 1}),))
 
 
@@ -65,7 +65,7 @@ def test_the_fewest_cores_come_before_the_largest_span():
 def test_a_dim_in_pieces():
     """4 pieces of 96 rows, each with 2 columns of sticks: slices of 48 rows begin and end inside one piece."""
     layout = StickLayout(
-        device(), (384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64))
+        default_target(), (384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64))
     )
     space = Space((384, 128), (BufferView.of(layout),), (frozenset({0, 1}),))
     column = 96 * 128
@@ -76,7 +76,7 @@ def test_a_dim_in_pieces():
 
 def test_a_slice_that_goes_on_in_the_next_piece():
     """Row 0 of all 4 pieces, then row 1, ..: the second slice of 64 rows has the last and the first of 96."""
-    layout = StickLayout(device(), (384, 64), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(1, 1, 64)))
+    layout = StickLayout(default_target(), (384, 64), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(1, 1, 64)))
     space = Space((384, 64), (BufferView.of(layout),), (frozenset({0, 1}),))
     assert [span_bytes(space, 0, (n, 1)) // (4 * 128) for n in (1, 6, 8)] == [96, 95, 47]
 
@@ -106,7 +106,7 @@ def test_the_reduction_of_a_large_product_is_split():
     """
     space = matmul_of(8192, 4096, 32768)
     assert [span_bytes(space, at, (1, 1, 1)) // MEBIBYTE for at in range(3)] == [512, 256, 64]
-    assert span_bytes(space, 0, (1, 1, 2)) == 256 * MEBIBYTE == device().span_bytes + 4096
+    assert span_bytes(space, 0, (1, 1, 2)) == 256 * MEBIBYTE == default_target().span_bytes + 4096
     assert required_splits(space, 32) == (2, 1, 2)
     assert required_splits(space, 32, limit_bytes=256 * MEBIBYTE) == (1, 1, 2)
     assert work_distribution(space.units, space.reduced, 32, (2, 1, 2)) == (16, 1, 2)

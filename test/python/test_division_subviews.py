@@ -13,14 +13,14 @@ from spyre_mlir.division.slices import filled, shares_of
 from spyre_mlir.division.subviews import subview_mismatch, subview_of
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 STICK = 64
 
 
 def copy_of(view: BufferView) -> Space:
     """A copy of what a view shows into a buffer of its own."""
-    made = BufferView.of(StickLayout.for_tensor(device(), view.shape, "f16"))
+    made = BufferView.of(StickLayout.for_tensor(default_target(), view.shape, "f16"))
     every = frozenset(range(len(view.shape)))
     return Space(view.shape, (view, made), (every, every))
 
@@ -101,7 +101,7 @@ def random_case(seed: int) -> tuple[Space, Division, Space, Division]:
     rng = random.Random(seed)
     shape = (rng.randint(1, 6), rng.randint(2, 9), STICK * rng.randint(1, 4))
     order = rng.sample(range(2), 2)
-    whole = BufferView.of(StickLayout.for_tensor(device(), shape, "f16", (*order, 2)))
+    whole = BufferView.of(StickLayout.for_tensor(default_target(), shape, "f16", (*order, 2)))
     held = copy_of(whole)
     division = random_division(rng, held, None)
     offsets, sizes, steps = [], [], []
@@ -149,7 +149,7 @@ def test_the_cases_are_of_both_kinds():
 
 def test_offsets_that_differ_are_told():
     """Core 1 holds rows from 4 on, and the slice that begins at row 1 is one row into what core 0 holds."""
-    whole = BufferView.of(StickLayout.for_tensor(device(), (8, STICK), "f16"))
+    whole = BufferView.of(StickLayout.for_tensor(default_target(), (8, STICK), "f16"))
     held = copy_of(whole)
     rows = core_view(held, 0, Division.mixed_radix((2, 1)))
     part = copy_of(whole.slice((1, 0), (6, STICK), (1, 1)))
@@ -165,7 +165,7 @@ def test_offsets_that_differ_are_told():
 
 def test_copies_are_written_everywhere():
     """Two cores hold the same rows; a writer on one of them leaves the other with what was there before."""
-    whole = BufferView.of(StickLayout.for_tensor(device(), (8, STICK), "f16"))
+    whole = BufferView.of(StickLayout.for_tensor(default_target(), (8, STICK), "f16"))
     twice = copy_of(whole).repeated(2)
     held = core_view(twice, 0, Division.mixed_radix((1, 1, 2)))
     part = copy_of(whole.slice((2, 0), (2, STICK), (1, 1)))

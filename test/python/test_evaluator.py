@@ -12,15 +12,19 @@ import sys
 import pytest
 
 import spyre_mlir
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import Nests, Tiled
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.pipeline_evaluator import PipelineEvaluator
 from spyre_mlir.rewriting.groups import group_module
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tiling import TiledLoop
 
 #: 20 KiB of LX per core.
@@ -37,9 +41,9 @@ func.func @main(%a: {t}, %b: {t}, %c: {t}) -> {t} {
 MIB = 2**20
 
 
-def device_ops() -> ir.Module:
+def device_ops(lx_frac_avail: float = LITTLE) -> ir.Module:
     module = ir.Module.parse(CHAIN, context())
-    run_pipeline(module, SpyrePipeline().pipeline("device-ops"))
+    run_pipeline(module, SpyrePipeline(lx_frac_avail=lx_frac_avail).pipeline("device-ops"))
     return module
 
 
@@ -48,9 +52,9 @@ def operations(module: ir.Module) -> list[Tiled]:
     return list(Nests(func.operation.regions[0].blocks[0]).tiled.values())
 
 
-def evaluator(lx_frac_avail: float = LITTLE, **options: object) -> PipelineEvaluator:
+def evaluator() -> PipelineEvaluator:
     """The evaluator that auto-tiling has in the pipeline of the compiler."""
-    pipeline = SpyrePipeline(lx_frac_avail=lx_frac_avail, **options).pipeline()
+    pipeline = SpyrePipeline().pipeline()
     index = [step.name for step in pipeline.steps].index("auto-tiling")
     return PipelineEvaluator.of_step(pipeline, index, {})
 
@@ -122,7 +126,7 @@ def test_equal_groups_are_priced_once():
 @pytest.mark.parametrize("lx_frac_avail", [0.2, LITTLE])
 def test_what_is_read_outside_of_the_group_is_written(lx_frac_avail):
     """Of the first operation alone the sum is a result: two tensors in, one out, room in LX or not."""
-    found = cost(device_ops(), last=1, evaluate=evaluator(lx_frac_avail))
+    found = cost(device_ops(lx_frac_avail), last=1)
     assert found is not None and found.bytes == 3 * MIB
 
 
@@ -138,8 +142,6 @@ def test_hand_written_operations_have_a_price():
 
 #: Options of the pipeline with another value than by default, and the passes behind auto-tiling that have them.
 OPTIONS: dict[str, tuple[object, str]] = {
-    "sencores": (16, "attach-target{sencores=16}"),
-    "lx_frac_avail": (0.5, "attach-target{lx-frac-avail=0.5}"),
     "uneven_splits": (True, "work-distribution{uneven=true}"),
     "matmul": ("specified", "joint-planning{matmul=specified}"),
     "stick_outermost": (True, "choose-layouts{stick-outermost=true}"),
@@ -160,10 +162,11 @@ LEFT_OUT = {
     "clone_outputs": "clone-outputs",
 }
 
-#: Options of what is in front of auto-tiling, of passes that evaluate themselves, and of what follows the plan.
+#: Options of what is in front of auto-tiling (the target among it, which the module carries), of passes that evaluate
+#: themselves, and of what follows the plan.
 ELSEWHERE = {
     "precision", "tile_attention", "tile_for_lx", "tile_for_span", "reorder", "moves", "double_buffer", "verify_each",
-    "device", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
+    "device", "sencores", "lx_frac_avail", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
 }  # fmt: skip
 
 
@@ -191,6 +194,16 @@ def test_options_reach_evaluations(name):
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_passes_that_options_leave_out_are_in_no_evaluation(name):
     assert LEFT_OUT[name] in _evaluated() and LEFT_OUT[name] not in _evaluated(**{name: False})
+
+
+def test_evaluations_are_for_the_target_of_the_module():
+    """Whatever the default target is: what an evaluation is given carries that of the program."""
+    module = device_ops()
+    ops = operations(module)
+    with module.context, ir.Location.unknown():
+        group = group_module([each.op for each in ops], {})
+    assert target_of(group) == target_of(module) == target_of(module_of(functions(module.operation)[0]))
+    assert target_of(module) != default_target()
 
 
 def test_a_pipeline_up_to_a_level_is_evaluated_to_its_end():

@@ -21,7 +21,7 @@ from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.reference import CpuReference
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 spyre = torch.ops.spyre
 #: A tensor of each rank from 1 to 4.
@@ -59,8 +59,8 @@ def test_both_come_out_with_the_layout_that_was_asked_for(shape, dtype):
 
         program = imported(model, x)
         order = [*(dim for dim in range(len(shape)) if dim not in dims), *(dims or [-1])]
-        asked = StickLayout.for_tensor(device(), shape, element, order)
-        default = StickLayout.for_tensor(device(), shape, element)
+        asked = StickLayout.for_tensor(default_target(), shape, element, order)
+        default = StickLayout.for_tensor(default_target(), shape, element)
         assert layouts(program) == [
             ("stick.restickify", asked), ("stick.pin", default), ("stick.restickify", asked)
         ]  # fmt: skip

@@ -25,7 +25,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.reference import CpuReference
 from spyre_mlir.simulator import SimulationError, run
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 STICK = 128
 
@@ -142,7 +142,7 @@ def test_rows_are_contiguous() -> None:
 
 def test_a_table_beyond_the_span_of_a_core() -> None:
     """Each row has an address of its own, so a table may be larger than what a core can span."""
-    rows = device().span_bytes // (1024 * 2) + 1000
+    rows = default_target().span_bytes // (1024 * 2) + 1000
     text = f"""#i = affine_map<(d0, d1) -> (d0)>
     #id = affine_map<(d0, d1) -> (d0, d1)>
     func.func @main(%t: tensor<{rows}x1024xf16> {{spyre.kind = "parameter", spyre.name = "t"}}, %i: tensor<8xi64>)

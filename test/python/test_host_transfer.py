@@ -22,25 +22,25 @@ from spyre_mlir.layout import StickLayout, ViewError
 from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def test_the_loop_nest_of_the_rfc():
     """(64, 1024, 4), (1, 64, 65536), (1, 256, 64) of the RFC, here from outermost to innermost."""
-    tuples = dma_tuples(StickLayout.for_tensor(device(), [1024, 256], "f16"))
+    tuples = dma_tuples(StickLayout.for_tensor(default_target(), [1024, 256], "f16"))
     assert tuples == DmaTuples((4, 1024, 64), (64, 256, 1), (65536, 64, 1), ())
     assert tuples.stick_outermost() == DmaTuples((64, 1024, 4), (1, 256, 64), (1, 64, 65536), ())
 
 
 def test_partial_sticks_are_bounded():
     """70 columns in two sticks: the loops over sticks and lanes stop at column 70."""
-    tuples = dma_tuples(StickLayout.for_tensor(device(), [3, 70], "f16"))
+    tuples = dma_tuples(StickLayout.for_tensor(default_target(), [3, 70], "f16"))
     assert tuples.ranges == (2, 3, 64)
     assert tuples.bounds == (((0, 2), (64, 1), 70),)
 
 
 def test_a_sparse_tensor_moves_lane_0():
-    tuples = dma_tuples(StickLayout.for_tensor(device(), [5], "f16", [0, -1]))
+    tuples = dma_tuples(StickLayout.for_tensor(default_target(), [5], "f16", [0, -1]))
     assert (tuples.ranges, tuples.host_strides, tuples.device_strides) == ((1, 5, 1), (0, 1, 0), (320, 64, 1))
 
 
@@ -54,7 +54,7 @@ def test_dim_orders_move_to_the_place_by_definition(seed):
     host = np.arange(math.prod(shape)).reshape(shape)
     expected = np.full(math.prod(size), -1)
     expected[where] = host
-    layout = StickLayout.for_tensor(device(), shape, dtype, order, outermost)
+    layout = StickLayout.for_tensor(default_target(), shape, dtype, order, outermost)
     np.testing.assert_array_equal(moved(dma_tuples(layout), host, expected.size), expected)
     np.testing.assert_array_equal(moved(dma_tuples(layout).stick_outermost(), host, expected.size), expected)
 
@@ -86,7 +86,7 @@ def test_views_in_pieces_move_to_their_place(seed):
     for step in steps:
         view = view.after(step)
     dense = array.reshape(steps[0].shape).transpose(steps[1].permutation).reshape(view.shape)
-    layout = StickLayout.for_tensor(device(), view.shape, "f16", rng.sample(range(3), 3))
+    layout = StickLayout.for_tensor(default_target(), view.shape, "f16", rng.sample(range(3), 3))
     size = math.prod(layout.device_size)
     np.testing.assert_array_equal(
         moved(dma_tuples(layout, view), array, size), moved(dma_tuples(layout), dense, size)
@@ -97,8 +97,10 @@ def test_pieces_beside_sticks():
     """Sticks of 64 along a dim of pieces of 14."""
     view = HostView((28, 28), (((2, 392), (14, 28)), ((28, 1),)))
     with pytest.raises(ViewError, match="steps of 64 positions do not fall on pieces of 14 of the host"):
-        dma_tuples(StickLayout.for_tensor(device(), (28, 28), "f16", [1, 0]), view)
-    assert dma_tuples(StickLayout.for_tensor(device(), (28, 28), "f16", [0, 1]), view).host_strides == (
+        dma_tuples(StickLayout.for_tensor(default_target(), (28, 28), "f16", [1, 0]), view)
+    assert dma_tuples(
+        StickLayout.for_tensor(default_target(), (28, 28), "f16", [0, 1]), view
+    ).host_strides == (
         64,
         392,
         28,
@@ -110,7 +112,7 @@ def test_all_small_tensors_come_back():
     """From host to device and back over every shape up to 3 x 3 x 66 of both widths is the identity."""
     for shape in itertools.product((1, 3), (2, 3), (1, 31, 32, 64, 66)):
         for dtype, dims in itertools.product(("f16", "f32"), itertools.permutations(range(3))):
-            layout = StickLayout.for_tensor(device(), shape, dtype, dims)
+            layout = StickLayout.for_tensor(default_target(), shape, dtype, dims)
             host = np.arange(math.prod(shape)).reshape(shape)
             memory = moved(dma_tuples(layout), host, math.prod(layout.device_size))
             np.testing.assert_array_equal(memory[positions(layout)], host)

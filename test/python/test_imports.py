@@ -32,7 +32,7 @@ ALLOWED = {
     "layout": {"target"},
     "tiling": {"target", "layout"},
     "division": {"target", "layout"},
-    "scratchpad": {"optimization"},
+    "scratchpad": {"optimization", "target"},
     "cost": {"target", *ALGEBRA},
     "layout_search": {"target", *ALGEBRA, "cost", "optimization"},
     "division_search": {"target", *ALGEBRA, "cost", "optimization", "scratchpad"},

@@ -30,9 +30,9 @@ from spyre_mlir.division_search.division_candidates import (
 from spyre_mlir.division_search.joint_division import JointDivision, divide_jointly
 from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout.space import Space, refined
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
-LX = device().usable_lx_bytes
+LX = default_target().usable_lx_bytes
 SHAPE = (512, 1024)
 COLUMNS = space_of(SHAPE, Operand((0, 1)), Operand((1,)))
 MINUS = space_of(SHAPE, Operand((0, 1)), Operand((1,)), Operand((0, 1)))

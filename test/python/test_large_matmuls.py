@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from targets import device_file
 
 import spyre_mlir
 from spyre_mlir.bundle.core_slices import core_region
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 #: Width, width of keys and values, width of the FFN.
 MODELS = {
@@ -57,7 +58,7 @@ def _check(rows: int, depth: int, columns: int, cores: int) -> None:
         for operand in design.operands:
             if operand.memory == "hbm":
                 spans = [core_region(design, operand, core).span_sticks * 128 for core in range(design.cores)]
-                assert max(spans) <= device().span_bytes, (name, operand.memory, max(spans))
+                assert max(spans) <= default_target().span_bytes, (name, operand.memory, max(spans))
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns", "cores"), SPLIT_FOR_SPAN)
@@ -74,12 +75,9 @@ def test_projections_of_large_models(rows, depth, columns, cores):
 
 
 @pytest.fixture
-def small_spans():
-    """The device with a span of 128 KiB per core, so that its tilings and splits for it can be run."""
-    span = device().span_bytes
-    object.__setattr__(device(), "span_bytes", 1 << 17)
-    yield
-    object.__setattr__(device(), "span_bytes", span)
+def small_spans(tmp_path):
+    """A device with a span of 128 KiB per core, so that its tilings and splits for it can be run."""
+    return device_file(tmp_path, hbm={"span_bytes": 1 << 17})
 
 
 @pytest.mark.parametrize("cores", [1, 2, 7, 32])
@@ -89,7 +87,7 @@ def test_numbers_of_what_is_split_and_tiled_for_spans(small_spans, rows, depth, 
     rng = np.random.default_rng(rows)
     x, w = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((rows, depth), (depth, columns)))
     text = _matmul(rows, depth, columns).replace(' {spyre.kind = "parameter"}', "")
-    y = spyre_mlir.compile(text, sencores=cores)(x, w)
+    y = spyre_mlir.compile(text, sencores=cores, device=small_spans)(x, w)
     np.testing.assert_array_equal(np.asarray(y, np.float64), x.astype(np.float64) @ w.astype(np.float64))
 
 
@@ -128,7 +126,9 @@ def test_a_cache_that_no_division_brings_into_reach_is_converted_by_parts(small_
     torch.manual_seed(0)
     shapes = (batch, heads, 1, 64), (batch, heads, keys, 64), (batch, heads, keys, 64)
     q, k, v = (torch.randn(shape).half() for shape in shapes)
-    program = spyre_mlir.compile(Decode(), (q, k, v), tile_attention=False, tile_for_lx=False)
+    program = spyre_mlir.compile(
+        Decode(), (q, k, v), device=small_spans, tile_attention=False, tile_for_lx=False
+    )
     exact = Decode()(q.double(), k.double(), v.double())
     assert (program(q, k, v).double() - exact).abs().max() < 0.01
     assert any("parts of dim" in each.reason for each in program.remarks)

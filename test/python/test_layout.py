@@ -19,7 +19,7 @@ from layout_cases import (
 
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES, bytes_of, elements_per_stick
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 #: shape, type, dim order; device size and stride map with the stick count second to last, as upstream;
 #: the same with it outermost, worked out by hand from the rule of the tiled-tensor RFC.
@@ -73,26 +73,26 @@ VECTORS = [
 @pytest.mark.parametrize(("shape", "dtype", "order", "size", "strides", "rfc_size", "rfc_strides"), VECTORS)
 def test_check_vectors(shape, dtype, order, size, strides, rfc_size, rfc_strides):
     """Device size and stride map of every row of the table above, with both defaults."""
-    layout = StickLayout.for_tensor(device(), shape, dtype, order)
+    layout = StickLayout.for_tensor(default_target(), shape, dtype, order)
     assert (list(layout.device_size), list(layout.stride_map)) == (size, strides)
-    layout = StickLayout.for_tensor(device(), shape, dtype, order, stick_outermost=True)
+    layout = StickLayout.for_tensor(default_target(), shape, dtype, order, stick_outermost=True)
     assert (list(layout.device_size), list(layout.stride_map)) == (rfc_size, rfc_strides)
 
 
 def test_default_of_the_rfc():
     """The strides that the RFC gives; with two dims both defaults are one layout."""
-    layout = StickLayout.for_tensor(device(), [1024, 256], "f16", stick_outermost=True)
+    layout = StickLayout.for_tensor(default_target(), [1024, 256], "f16", stick_outermost=True)
     assert (layout.device_size, layout.device_strides) == ((4, 1024, 64), (65536, 64, 1))
-    assert layout == StickLayout.for_tensor(device(), [1024, 256], "f16")
-    layout = StickLayout.for_tensor(device(), [512, 8, 240], "f16", stick_outermost=True)
+    assert layout == StickLayout.for_tensor(default_target(), [1024, 256], "f16")
+    layout = StickLayout.for_tensor(default_target(), [512, 8, 240], "f16", stick_outermost=True)
     assert layout.device_strides == (262144, 32768, 64, 1)
 
 
 @pytest.mark.parametrize("dtype", ALL_ELEMENTS)
 def test_a_stick_is_128_bytes_of_any_type(dtype):
     """Two sticks of elements take 256 bytes, booleans 2 bytes each, 4-bit elements half a byte."""
-    per_stick = elements_per_stick(device(), dtype)
-    layout = StickLayout.for_tensor(device(), [2 * per_stick], dtype)
+    per_stick = elements_per_stick(default_target(), dtype)
+    layout = StickLayout.for_tensor(default_target(), [2 * per_stick], dtype)
     assert (per_stick, layout.device_size) == (ALL_ELEMENTS[dtype], (2, per_stick))
     assert layout.bytes == 256 == bytes_of(2 * per_stick, dtype)
 
@@ -102,14 +102,14 @@ def test_bytes_of_half_bytes():
     assert [bytes_of(n, "i4") for n in (0, 1, 2, 3, 256)] == [0, 1, 1, 2, 128]
     assert ELEMENT_BYTES["i1"] == ELEMENT_BYTES["f16"] == 2 and ELEMENT_BYTES["f8E5M2"] == 1
     with pytest.raises(KeyError):
-        elements_per_stick(device(), "f64")
+        elements_per_stick(default_target(), "f64")
 
 
 def test_digits_are_the_map_of_the_attribute():
     """The map in the manual: (d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)."""
-    layout = StickLayout.for_tensor(device(), [512, 256], "f16")
+    layout = StickLayout.for_tensor(default_target(), [512, 256], "f16")
     assert layout.digits == (Digit(1, 64), Digit(0), Digit(1, 1, 64)) and layout.stick_dim == 1
-    sparse = StickLayout.for_tensor(device(), [512], "f16", [0, -1])
+    sparse = StickLayout.for_tensor(default_target(), [512], "f16", [0, -1])
     assert sparse.digits == (Digit(None), Digit(0), Digit(None)) and sparse.stick_dim is None
 
 
@@ -121,7 +121,7 @@ def test_dim_orders_place_by_padding_and_transposing(seed):
     shape, dtype, outermost = random_shape(rng, rank), rng.choice(list(ELEMENTS)), rng.random() < 0.5
     order = random_order(rng, rank) if seed % 3 else list(range(rank))
     expected, size = positions_by_order(shape, ELEMENTS[dtype], order, outermost)
-    layout = StickLayout.for_tensor(device(), shape, dtype, order if seed % 3 else None, outermost)
+    layout = StickLayout.for_tensor(default_target(), shape, dtype, order if seed % 3 else None, outermost)
     assert layout.device_size == size
     assert layout.bytes == int(np.prod(size)) * (2 if dtype == "f16" else 4)
     assert layout.device_strides == tuple(np.zeros(size, np.int8).strides)
@@ -137,7 +137,7 @@ def test_extent_is_the_room_that_the_device_array_has(seed):
     assert layout.padding == tuple(r - size for r, size in zip(room, layout.shape, strict=True))
     modulo = [digit if digit.modulus else Digit(digit.dim, digit.divisor, size) for digit, size in
               zip(layout.digits, layout.device_size, strict=True)]  # fmt: skip
-    places = positions(StickLayout(device(), room, layout.dtype, tuple(modulo)))
+    places = positions(StickLayout(default_target(), room, layout.dtype, tuple(modulo)))
     assert len(np.unique(places)) == places.size
     assert places.max(initial=0) * (layout.bytes // np.prod(layout.device_size)) < layout.bytes
     if layout.stick_dim is not None:
@@ -168,7 +168,7 @@ def test_padded_makes_room_in_one_dim_only(seed):
 
 def test_padding_of_a_stick_dim_is_in_whole_sticks():
     """70 of fp16 take two sticks; in multiples of 256 they take four."""
-    layout = StickLayout.for_tensor(device(), [3, 70], "f16")
+    layout = StickLayout.for_tensor(default_target(), [3, 70], "f16")
     assert layout.padding == (0, 58) and layout.bytes == 2 * 3 * 128
     assert layout.padded(1, 256).device_size == (4, 3, 64)
     assert layout.padded(1, 128) == layout
@@ -179,7 +179,7 @@ def test_padding_of_a_stick_dim_is_in_whole_sticks():
 
 def test_a_slice_keeps_its_map():
     """``reshaped_to`` changes sizes, not digits; a modulus stays."""
-    layout = StickLayout.for_tensor(device(), [512, 256], "f16").padded(0, 1024)
+    layout = StickLayout.for_tensor(default_target(), [512, 256], "f16").padded(0, 1024)
     part = layout.reshaped_to([100, 130])
     assert part.device_size == (3, 1024, 64) and part.digits == layout.digits
 
@@ -199,7 +199,7 @@ BAD_ORDERS = [
 def test_an_order_names_each_dim_once(order, problem):
     text = re.escape(f"dim_order {order} must name each of the 2 dims once: {problem}.")
     with pytest.raises(ValueError, match=text):
-        StickLayout.for_tensor(device(), [4, 4], "f16", order)
+        StickLayout.for_tensor(default_target(), [4, 4], "f16", order)
 
 
 # -- the map and its inverse --------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_an_order_names_each_dim_once(order, problem):
 
 def test_a_coordinate_and_back():
     """Column 70 of row 2 lies in lane 6 of the second stick; column 130 of 130 is padding."""
-    layout = StickLayout.for_tensor(device(), [3, 130], "f16")
+    layout = StickLayout.for_tensor(default_target(), [3, 130], "f16")
     assert layout.to_device((2, 70)) == (1, 2, 6)
     assert layout.to_host((1, 2, 6)) == (2, 70)
     assert layout.to_host((2, 2, 1)) == (2, 129) and layout.to_host((2, 2, 2)) is None
@@ -215,14 +215,14 @@ def test_a_coordinate_and_back():
 
 
 def test_lanes_of_a_sparse_stick_are_empty():
-    layout = StickLayout.for_tensor(device(), [5], "f16", [0, -1])
+    layout = StickLayout.for_tensor(default_target(), [5], "f16", [0, -1])
     assert layout.to_device([3]) == (0, 3, 0)
     assert layout.to_host((0, 3, 0)) == (3,) and layout.to_host((0, 3, 1)) is None
 
 
 def test_arrays_of_coordinates():
     """All at once: one row per dim, and a mask of the places that hold an element."""
-    layout = StickLayout.for_tensor(device(), [2, 70], "f16")
+    layout = StickLayout.for_tensor(default_target(), [2, 70], "f16")
     places = layout.to_device(np.indices((2, 70)))
     assert places.shape == (3, 2, 70)
     index, holds = layout.to_host(np.indices(layout.device_size))
@@ -236,13 +236,13 @@ OVERLAPPING = [(Digit(0, 32), Digit(0, 1, 64)), (Digit(0, 64), Digit(0, 2, 4), D
 @pytest.mark.parametrize("digits", OVERLAPPING)
 def test_digits_that_say_a_part_again(digits):
     """d0 floordiv 32 beside d0 mod 64: the inverse takes each part of an index once."""
-    layout = StickLayout(device(), (100,), "f16", digits)
+    layout = StickLayout(default_target(), (100,), "f16", digits)
     assert [layout.to_host(layout.to_device((at,))) for at in range(100)] == [(at,) for at in range(100)]
 
 
 def test_wrong_coordinates():
     """An index outside the shape has no place; a coordinate has one entry per dim."""
-    layout = StickLayout.for_tensor(device(), [2, 70], "f16")
+    layout = StickLayout.for_tensor(default_target(), [2, 70], "f16")
     with pytest.raises(IndexError, match=r"Index 70 of dim 1 lies outside its 70 elements."):
         layout.to_device((0, 70))
     with pytest.raises(IndexError, match=r"Index -1 of dim 0 lies outside its 2 elements."):
@@ -258,32 +258,32 @@ def test_wrong_coordinates():
 
 def test_same_memory_ignores_dims_and_digits_of_size_1():
     """Ones in the shape, a stick count of one, a dim in pieces that follow each other: all the same memory."""
-    plain = StickLayout.for_tensor(device(), [12, 64], "f16")
-    assert plain.same_memory(StickLayout.for_tensor(device(), [1, 12, 1, 64], "f16"))
-    assert plain.same_memory(StickLayout(device(), (12, 64), "f16", (Digit(0), Digit(1, 1, 64))))
+    plain = StickLayout.for_tensor(default_target(), [12, 64], "f16")
+    assert plain.same_memory(StickLayout.for_tensor(default_target(), [1, 12, 1, 64], "f16"))
+    assert plain.same_memory(StickLayout(default_target(), (12, 64), "f16", (Digit(0), Digit(1, 1, 64))))
     assert plain.same_memory(
-        StickLayout(device(), (12, 64), "f16", (Digit(0, 4), Digit(0, 1, 4), Digit(1, 1, 64)))
+        StickLayout(default_target(), (12, 64), "f16", (Digit(0, 4), Digit(0, 1, 4), Digit(1, 1, 64)))
     )
-    assert StickLayout.for_tensor(device(), [12, 1], "f16").same_memory(
-        StickLayout.for_tensor(device(), [12], "f16", [0, -1])
+    assert StickLayout.for_tensor(default_target(), [12, 1], "f16").same_memory(
+        StickLayout.for_tensor(default_target(), [12], "f16", [0, -1])
     )
 
 
 def test_not_the_same_memory():
     """Another order, another stick, another type, pieces the other way round, other shapes."""
-    plain = StickLayout.for_tensor(device(), [12, 128], "f16")
+    plain = StickLayout.for_tensor(default_target(), [12, 128], "f16")
     others = [
-        StickLayout.for_tensor(device(), [12, 128], "f16", [1, 0]),
-        StickLayout.for_tensor(device(), [12, 128], "f16", [0, 1, -1]),
-        StickLayout.for_tensor(device(), [12, 128], "bf16"),
-        StickLayout.for_tensor(device(), [128, 12], "f16"),
-        StickLayout.for_tensor(device(), [12, 127], "f16"),
-        StickLayout(device(), (12, 128), "f16", (Digit(0), Digit(1, 64), Digit(1, 1, 64))),
-        StickLayout.for_tensor(device(), [12, 128], "f16").padded(0, 64),
+        StickLayout.for_tensor(default_target(), [12, 128], "f16", [1, 0]),
+        StickLayout.for_tensor(default_target(), [12, 128], "f16", [0, 1, -1]),
+        StickLayout.for_tensor(default_target(), [12, 128], "bf16"),
+        StickLayout.for_tensor(default_target(), [128, 12], "f16"),
+        StickLayout.for_tensor(default_target(), [12, 127], "f16"),
+        StickLayout(default_target(), (12, 128), "f16", (Digit(0), Digit(1, 64), Digit(1, 1, 64))),
+        StickLayout.for_tensor(default_target(), [12, 128], "f16").padded(0, 64),
     ]
     assert not any(plain.same_memory(other) for other in others)
 
 
 def test_room_behind_the_last_element_is_not_compared():
-    layout = StickLayout.for_tensor(device(), [12, 64], "f16")
+    layout = StickLayout.for_tensor(default_target(), [12, 64], "f16")
     assert layout.padded(0, 64) != layout and layout.padded(0, 64).same_memory(layout)

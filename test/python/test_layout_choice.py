@@ -26,7 +26,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     ViewNode,
     signature,
 )
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 BLOCKS = [range(begin, begin + 100) for begin in range(0, 1000, 100)]
 EACH_BLOCK = pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"from{seeds.start}")
@@ -151,12 +151,12 @@ def _square_program(rng: random.Random) -> list[tuple[str, int, tuple[int, int],
 
 
 def _square_graph(program) -> Graph:
-    graph = Graph(device())
+    graph = Graph(default_target())
     for _ in range(2):
         graph.add(ArgumentNode(_SQUARE, DTYPE))
     for opcode, times, operands, maps in program:
         reduced = (2,) if opcode == "batchmatmul" else ()
-        made = signature(device(), opcode, (*maps, (0, 1)), (_SQUARE,) * 3, (DTYPE,) * 3, reduced)
+        made = signature(default_target(), opcode, (*maps, (0, 1)), (_SQUARE,) * 3, (DTYPE,) * 3, reduced)
         graph.add(Compute(_SQUARE, DTYPE, times, signature=made, operands=operands))
     return graph
 
@@ -166,7 +166,8 @@ _SQUARE = (128, 128)
 
 def _square_price() -> float:
     rows, turned = (
-        candidate_of(StickLayout.for_tensor(device(), _SQUARE, DTYPE, order)) for order in (ROWS, TURNED)
+        candidate_of(StickLayout.for_tensor(default_target(), _SQUARE, DTYPE, order))
+        for order in (ROWS, TURNED)
     )
     assert relayout_cost(rows, turned) == relayout_cost(turned, rows)
     return relayout_cost(rows, turned)
@@ -208,26 +209,26 @@ def _square_forms(opcode: str) -> tuple[tuple[int, int, int], ...]:
 def _add(graph: Graph, operands: tuple[int, int], times: int = 1, pin: StickLayout | None = None) -> int:
     shape = graph.nodes[operands[0]].shape
     own = tuple(range(len(shape)))
-    made = signature(device(), "add", (own, own, own), (shape,) * 3, (DTYPE,) * 3)
+    made = signature(default_target(), "add", (own, own, own), (shape,) * 3, (DTYPE,) * 3)
     return graph.add(Compute(shape, DTYPE, times, pin, signature=made, operands=operands))
 
 
 def _matmul(graph: Graph, left: int, right: int, times: int = 1) -> int:
     (rows, inner), (_, columns) = graph.nodes[left].shape, graph.nodes[right].shape
     shapes = ((rows, inner), (inner, columns), (rows, columns))
-    made = signature(device(), "batchmatmul", ((0, 2), (2, 1), (0, 1)), shapes, (DTYPE,) * 3, (2,))
+    made = signature(default_target(), "batchmatmul", ((0, 2), (2, 1), (0, 1)), shapes, (DTYPE,) * 3, (2,))
     return graph.add(Compute(shapes[-1], DTYPE, times, signature=made, operands=(left, right)))
 
 
 def _given(graph: Graph, order: tuple[int, int] = ROWS, *, free: bool = False) -> int:
     shape = (128, 128)
-    pin = None if free else StickLayout.for_tensor(device(), shape, DTYPE, order)
+    pin = None if free else StickLayout.for_tensor(default_target(), shape, DTYPE, order)
     return graph.add(ArgumentNode(shape, DTYPE, pin=pin, free=free))
 
 
 def test_two_readers_share_one_conversion():
     """A tensor that two readers want with another stick is converted once."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     rows, turned = _given(graph), _given(graph, TURNED)
     first = _matmul(graph, rows, turned)
     second = _matmul(graph, rows, turned)
@@ -240,15 +241,20 @@ def test_two_readers_share_one_conversion():
 @pytest.mark.parametrize(("times", "conversions"), [(1, 2), (100, 0)])
 def test_small_tensors_in_a_loop_are_not_packed(times, conversions):
     """Maxima of rows, which are sparse, through four operations and back to the rows: in a loop they stay in LX."""
-    graph, (rows, columns) = Graph(device()), (4096, 256)
+    graph, (rows, columns) = Graph(default_target()), (4096, 256)
     scores = graph.add(ArgumentNode((rows, columns), DTYPE, times))
-    made = signature(device(), "max", ((0, 1), (0,)), ((rows, columns), (rows,)), (DTYPE,) * 2, (1,))
+    made = signature(default_target(), "max", ((0, 1), (0,)), ((rows, columns), (rows,)), (DTYPE,) * 2, (1,))
     last = graph.add(Compute((rows,), DTYPE, times, signature=made, operands=(scores,)))
     for _ in range(4):
-        made = signature(device(), "add", ((0,),) * 3, ((rows,),) * 3, (DTYPE,) * 3, ())
+        made = signature(default_target(), "add", ((0,),) * 3, ((rows,),) * 3, (DTYPE,) * 3, ())
         last = graph.add(Compute((rows,), DTYPE, times, signature=made, operands=(last, last)))
     made = signature(
-        device(), "sub", ((0, 1), (0,), (0, 1)), ((rows, columns), (rows,), (rows, columns)), (DTYPE,) * 3, ()
+        default_target(),
+        "sub",
+        ((0, 1), (0,), (0, 1)),
+        ((rows, columns), (rows,), (rows, columns)),
+        (DTYPE,) * 3,
+        (),
     )
     graph.add(Compute((rows, columns), DTYPE, times, signature=made, operands=(scores, last)))
     assert sum(len(decision.relayouts) for decision in choose(graph).decisions) == conversions
@@ -257,7 +263,7 @@ def test_small_tensors_in_a_loop_are_not_packed(times, conversions):
 @pytest.mark.parametrize("times", [1, 100])
 def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
     """An input is converted as often as it is made, however often it is read."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     rows, turned = _given(graph), _given(graph, TURNED)
     _matmul(graph, rows, turned, times)
     (conversion,) = choose(graph).decisions[turned].relayouts
@@ -266,17 +272,17 @@ def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
 
 def test_a_conversion_runs_as_often_as_its_producer():
     """What a loop makes is converted in each of its iterations, even for a reader outside."""
-    graph = Graph(device())
-    turned = StickLayout.for_tensor(device(), (128, 128), DTYPE, TURNED)
+    graph = Graph(default_target())
+    turned = StickLayout.for_tensor(default_target(), (128, 128), DTYPE, TURNED)
     source = _add(graph, (_given(graph, TURNED), _given(graph, TURNED)), times=7, pin=turned)
-    _add(graph, (source, source), pin=StickLayout.for_tensor(device(), (128, 128), DTYPE, ROWS))
+    _add(graph, (source, source), pin=StickLayout.for_tensor(default_target(), (128, 128), DTYPE, ROWS))
     (conversion,) = choose(graph).decisions[source].relayouts
     assert conversion.cost == 7 * relayout_cost(conversion.source, conversion.target)
 
 
 def test_a_weight_wanted_in_two_sticks_is_given_twice():
     """Both layouts exist ahead of time."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     weight = _given(graph, free=True)
     _add(graph, (_given(graph), weight))
     _add(graph, (weight, _given(graph, TURNED)))
@@ -288,10 +294,10 @@ def test_a_part_with_a_pin_is_not_made_in_a_place_that_lies_differently():
     """The place has the stick of the pin but another order: the part is copied there."""
     shape, larger = (64, 64, 64), (128, 64, 64)
     pins = [
-        StickLayout.for_tensor(device(), at, DTYPE, order)
+        StickLayout.for_tensor(default_target(), at, DTYPE, order)
         for at, order in ((shape, (0, 1, 2)), (larger, (1, 0, 2)))
     ]
-    graph = Graph(device())
+    graph = Graph(default_target())
     source = graph.add(ArgumentNode(shape, DTYPE))
     part = graph.add(Copy(shape, DTYPE, pin=pins[0], source=source))
     places = [Slice((at, 0, 0), shape, (1, 1, 1)) for at in (0, 64)]
@@ -304,9 +310,9 @@ def test_a_part_with_a_pin_is_not_made_in_a_place_that_lies_differently():
 
 def test_a_pinned_view_is_still_a_view_of_something():
     """A copy as the pin says is made of a view that the source's layout gives."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     source = _given(graph)
-    pin = StickLayout.for_tensor(device(), (128, 64), DTYPE, TURNED)
+    pin = StickLayout.for_tensor(default_target(), (128, 64), DTYPE, TURNED)
     view = graph.add(
         ViewNode((128, 64), DTYPE, pin=pin, source=source, step=Slice((0, 64), (128, 64), (1, 1)))
     )
@@ -318,8 +324,8 @@ def test_a_pinned_view_is_still_a_view_of_something():
 
 def test_a_pinned_view_is_converted_for_a_reader_that_cannot_take_it():
     """A pin says how a tensor lies, not that its readers may use no other layout."""
-    graph = Graph(device())
-    pin = StickLayout.for_tensor(device(), (128, 128), DTYPE, TURNED)
+    graph = Graph(default_target())
+    pin = StickLayout.for_tensor(default_target(), (128, 128), DTYPE, TURNED)
     view = graph.add(ViewNode((128, 128), DTYPE, pin=pin, source=_given(graph, TURNED), step=Transpose(ROWS)))
     _matmul(graph, _given(graph), view)
     (conversion,) = choose(graph).decisions[view].relayouts
@@ -328,11 +334,11 @@ def test_a_pinned_view_is_converted_for_a_reader_that_cannot_take_it():
 
 def test_a_batched_product_has_its_rows_innermost():
     """At equal bytes the order whose rows lie together makes longer runs than the default one."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     shapes = ((8, 256, 128), (8, 128, 64), (8, 256, 64))
     left, right = (graph.add(ArgumentNode(shape, DTYPE, free=True)) for shape in shapes[:2])
     maps = ((0, 1, 3), (0, 3, 2), (0, 1, 2))
-    made = signature(device(), "batchmatmul", maps, shapes, (DTYPE,) * 3, (3,))
+    made = signature(default_target(), "batchmatmul", maps, shapes, (DTYPE,) * 3, (3,))
     product = graph.add(Compute(shapes[-1], DTYPE, signature=made, operands=(left, right)))
     plan = choose(graph)
     assert [plan.decisions[at].state.produced.candidate.order for at in (left, right, product)] == [
@@ -345,11 +351,13 @@ def test_a_batched_product_has_its_rows_innermost():
 
 def test_a_pin_that_breaks_the_rule_of_its_operation_is_an_error():
     """A product has its rows or its columns in the stick, never a batch dim."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     shapes = ((64, 128, 128), (64, 128, 128), (64, 128, 128))
     left, right = (graph.add(ArgumentNode(shape, DTYPE)) for shape in shapes[:2])
-    made = signature(device(), "batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, (DTYPE,) * 3, (3,))
-    pin = StickLayout.for_tensor(device(), shapes[-1], DTYPE, (1, 2, 0))
+    made = signature(
+        default_target(), "batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, (DTYPE,) * 3, (3,)
+    )
+    pin = StickLayout.for_tensor(default_target(), shapes[-1], DTYPE, (1, 2, 0))
     node = graph.add(Compute(shapes[-1], DTYPE, pin=pin, signature=made, operands=(left, right)))
     with pytest.raises(LayoutError, match=r"^the pinned layout breaks a rule: .*a matmul has ") as caught:
         choose(graph)
@@ -358,10 +366,10 @@ def test_a_pin_that_breaks_the_rule_of_its_operation_is_an_error():
 
 def test_a_pin_whose_stick_a_part_cuts_is_an_error():
     """A buffer of 96 + 96 rows cannot have the rows in the stick."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     source = graph.add(ArgumentNode((96, 64), DTYPE))
     places = [Slice((at, 0), (96, 64), (1, 1)) for at in (0, 96)]
-    pin = StickLayout.for_tensor(device(), (192, 64), DTYPE, TURNED)
+    pin = StickLayout.for_tensor(default_target(), (192, 64), DTYPE, TURNED)
     graph.add(
         InsertSliceBuffer(
             (192, 64), DTYPE, pin=pin, parts=tuple(InsertedSlice(source, place) for place in places)
@@ -382,7 +390,7 @@ class _NoView(ViewTransform):
 
 def test_a_view_without_device_form_is_an_error():
     """The reason is that of the view itself."""
-    graph = Graph(device())
+    graph = Graph(default_target())
     view = graph.add(ViewNode((128, 128), DTYPE, source=_given(graph), step=_NoView()))
     with pytest.raises(
         LayoutError, match=r"^this view has no device form: it turns the tensor inside out$"
@@ -418,7 +426,7 @@ def test_no_plan_of_a_program_costs_less(name):
 
 def test_there_is_one_object_per_layout_whatever_caches_forget():
     """Candidates and produced layouts compare by identity, so what is in use is never made a second time."""
-    layout = StickLayout.for_tensor(device(), (128, 256), "f16")
+    layout = StickLayout.for_tensor(default_target(), (128, 256), "f16")
     first = candidate_of(layout)
     produced = produced_layout(first)
     candidate.cache_clear()

@@ -18,7 +18,7 @@ from spyre_mlir.layout.view_transforms import Slice
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.reference import CpuReference
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def numbers(offsets: Offsets) -> set[int]:
@@ -74,7 +74,7 @@ def random_view(rng: random.Random) -> tuple[BufferView, int]:
     """A tensor of rank 2, or one of rank 3 with two dims made one, and a dim of it."""
     shape = rng.choice([(256, 192), (128, 320), (4, 96, 128), (3, 128, 64)])
     order = rng.sample(range(len(shape)), len(shape))
-    view = BufferView.of(StickLayout.for_tensor(device(), shape, "f16", order))
+    view = BufferView.of(StickLayout.for_tensor(default_target(), shape, "f16", order))
     try:
         view = collapse(view, [[0, 1], [2]]) if len(shape) == 3 else view
     except ViewError:

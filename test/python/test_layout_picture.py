@@ -25,7 +25,7 @@ from spyre_mlir.dialects import stick
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.report.layout_picture import _FILLS, picture
 from spyre_mlir.report.layouts import map_text, shown
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tools import spyre_report
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,7 +61,7 @@ def test_a_matrix_is_drawn_as_the_words_of_the_manual_place_it(seed):
     shape = shape[:: rng.choice((1, -1))]
     order, outermost, per_stick = random_order(rng, 2), rng.random() < 0.5, ELEMENTS[dtype]
     sticks = positions_by_order(shape, per_stick, order, outermost)[0] // per_stick
-    drawn = Drawn(StickLayout.for_tensor(device(), shape, dtype, order, outermost))
+    drawn = Drawn(StickLayout.for_tensor(default_target(), shape, dtype, order, outermost))
     steps = [per_stick if dim == order[-1] else 1 for dim in (0, 1)]
     for number, row, column, elements in drawn.logical:
         part = sticks[row * steps[0] : (row + 1) * steps[0], column * steps[1] : (column + 1) * steps[1]]
@@ -78,7 +78,9 @@ def test_other_ranks_show_two_dims_at_index_0_of_the_others(seed):
     shape, order = random_shape(rng, rank, 1000), random_order(rng, rank)
     sticks = positions_by_order(shape, 64, order, False)[0] // 64
     dims = sorted(rng.sample(range(rank), 2)) if rank > 2 else list(range(rank))
-    drawn = Drawn(StickLayout.for_tensor(device(), shape, "f16", order), dims=dims if rank > 2 else None)
+    drawn = Drawn(
+        StickLayout.for_tensor(default_target(), shape, "f16", order), dims=dims if rank > 2 else None
+    )
     for number, row, column, _ in drawn.logical:
         index = [0] * rank
         for dim, at in zip(reversed(dims), (column, row), strict=False):
@@ -88,7 +90,7 @@ def test_other_ranks_show_two_dims_at_index_0_of_the_others(seed):
 
 def test_several_dims_in_the_stick():
     """A stick of int8 that holds 2 rows of 64 columns is one box of the grid."""
-    layout = StickLayout.for_tensor(device(), (7, 150), "i8", sticks=((0, 2), (1, 64)))
+    layout = StickLayout.for_tensor(default_target(), (7, 150), "i8", sticks=((0, 2), (1, 64)))
     sticks = positions_by_sticks((7, 150), ((0, 2), (1, 64)), [0, 1], False)[0] // 128
     drawn = Drawn(layout)
     assert len(drawn.logical) == 4 * 3
@@ -111,7 +113,7 @@ def test_device_memory_is_drawn_in_order(seed):
 
 def test_padding_is_hatched():
     """240 of fp16 leave 16 of 64 lanes of the last stick of a row: a quarter of its box."""
-    drawn = Drawn(StickLayout.for_tensor(device(), (512, 240), "f16"))
+    drawn = Drawn(StickLayout.for_tensor(default_target(), (512, 240), "f16"))
     for group in [*drawn.groups("logical"), *drawn.groups("device")]:
         width = {r.get("class"): float(r.get("width", "")) for r in group.iter(f"{SVG}rect")}
         padded = int(group.get("data-stick", "")) >= 3 * 512
@@ -120,7 +122,7 @@ def test_padding_is_hatched():
 
 def test_rows_of_padding_are_drawn_as_padding():
     """71 rows in room for 128: the last row with elements and the first one without are both to be seen."""
-    drawn = Drawn(StickLayout.for_tensor(device(), (71, 64), "f16").padded(0, 128))
+    drawn = Drawn(StickLayout.for_tensor(default_target(), (71, 64), "f16").padded(0, 128))
     elements = {row: elements for _, row, _, elements in drawn.logical}
     assert elements == {row: 64 if row < 71 else 0 for row in elements}
     assert {0, 70, 71, 127} <= set(elements)
@@ -129,7 +131,7 @@ def test_rows_of_padding_are_drawn_as_padding():
 @pytest.mark.parametrize("order", [None, [0, 1, 2, -1], [2, 1, 0]])
 def test_a_big_tensor_is_drawn_with_gaps(order):
     """Nine gigabytes of memory are fewer than 200 boxes on a laptop's screen."""
-    layout = StickLayout.for_tensor(device(), (32, 8192, 17408), "f16", order)
+    layout = StickLayout.for_tensor(default_target(), (32, 8192, 17408), "f16", order)
     drawn = Drawn(layout)
     assert len(drawn.logical) < 100 and len(drawn.device) < 100
     assert max(number for number, *_ in drawn.device) == layout.bytes // 128 - 1
@@ -161,7 +163,7 @@ def test_the_map_is_written_as_in_ir(seed):
 
 def test_the_legend_says_what_follows_from_the_layout():
     """The numbers of the row 5x100x150 of docs/layouts.md."""
-    words = texts(Drawn(StickLayout.for_tensor(device(), (5, 100, 150), "f16")).root)
+    words = texts(Drawn(StickLayout.for_tensor(default_target(), (5, 100, 150), "f16")).root)
     assert {"(100, 3, 5, 64)", "(150, 64, 15000, 1) elements", "1,500 x 128 bytes = 192,000 bytes"} <= set(
         words
     )
@@ -170,7 +172,7 @@ def test_the_legend_says_what_follows_from_the_layout():
 
 def test_the_picture_can_be_read_without_seeing_it():
     """A title, a description, a tooltip for each box; names are escaped."""
-    drawn = Drawn(StickLayout.for_tensor(device(), (4, 100), "f16"), name="a<b&c")
+    drawn = Drawn(StickLayout.for_tensor(default_target(), (4, 100), "f16"), name="a<b&c")
     assert drawn.root.get("role") == "img" and drawn.root.get("aria-labelledby") == "title description"
     title, description = drawn.root.find(f"{SVG}title"), drawn.root.find(f"{SVG}desc")
     assert title is not None and title.text == "a<b&c: tensor<4x100xf16>, stick d1 x 64"
@@ -194,12 +196,12 @@ def _luminance(colour: str) -> float:
 
 
 def test_what_cannot_be_drawn_is_an_error():
-    layout = StickLayout.for_tensor(device(), (4, 4), "f16")
+    layout = StickLayout.for_tensor(default_target(), (4, 4), "f16")
     for dims in ([0], [0, 0], [0, 2], [-1, 0], [0, 1, 1]):
         with pytest.raises(ValueError, match="must be two different ones of the 2 dims"):
             picture(layout, dims)
     with pytest.raises(ValueError, match="there is nothing to show"):
-        picture(StickLayout.for_tensor(device(), (4, 0), "f16"))
+        picture(StickLayout.for_tensor(default_target(), (4, 0), "f16"))
 
 
 # -- docs/layouts.md ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from layout_cases import ALL_ELEMENTS, moved, positions, random_form
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def small_form(rng: random.Random, places: int) -> StickLayout:
@@ -140,8 +140,12 @@ def test_same_memory_has_both_answers():
 def another(rng: random.Random, layout: StickLayout) -> StickLayout:
     """A layout of the same tensor: itself, the default, or its outer device dims shuffled."""
     outer, lanes = list(layout.outer_digits), layout.digits[len(layout.outer_digits) :]
-    shuffled = StickLayout(device(), layout.shape, layout.dtype, (*rng.sample(outer, len(outer)), *lanes))
-    return rng.choice([layout, StickLayout.for_tensor(device(), layout.shape, layout.dtype), shuffled])
+    shuffled = StickLayout(
+        default_target(), layout.shape, layout.dtype, (*rng.sample(outer, len(outer)), *lanes)
+    )
+    return rng.choice(
+        [layout, StickLayout.for_tensor(default_target(), layout.shape, layout.dtype), shuffled]
+    )
 
 
 def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
@@ -154,7 +158,7 @@ def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
     ]
     outer = len(layout.outer_digits)
     digits.insert(rng.randint(0, outer), Digit(at))
-    return StickLayout(device(), shape, layout.dtype, tuple(digits))
+    return StickLayout(default_target(), shape, layout.dtype, tuple(digits))
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -12,7 +12,7 @@ from layout_cases import ELEMENTS, positions, positions_by_order, random_form, r
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout, with_element_type
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 #: Host size, request, device size, stride map: the rows of test_layout.py, by stick dims where it names a dim order.
 REQUESTS = [
@@ -33,22 +33,31 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("shape", "given", "device_size", "stride_map"), REQUESTS)
 def test_conventions(shape, given, device_size, stride_map):
-    layout = LayoutRequest.of(given, "'x'").layout(device(), shape, "f16", "'x'")
+    layout = LayoutRequest.of(given, "'x'").layout(default_target(), shape, "f16", "'x'")
     assert (list(layout.device_size), list(layout.stride_map)) == (device_size, stride_map)
 
 
 def test_sticks_of_several_dims():
     """The operands of int8 and int4 matmuls: the innermost dim of the stick is named last."""
-    layout = LayoutRequest((0, 1)).layout(device(), (512, 256), "i8", "'x'")
+    layout = LayoutRequest((0, 1)).layout(default_target(), (512, 256), "i8", "'x'")
     assert layout.digits == (Digit(1, 2), Digit(0, 64), Digit(0, 1, 64), Digit(1, 1, 2))
-    assert LayoutRequest((0, 1)).layout(device(), (512, 256), "i4", "'x'").device_size == (64, 8, 64, 4)
-    assert LayoutRequest((1, 0, 1)).layout(device(), (512, 256), "i4", "'x'").device_size[-3:] == (8, 2, 16)
+    assert LayoutRequest((0, 1)).layout(default_target(), (512, 256), "i4", "'x'").device_size == (
+        64,
+        8,
+        64,
+        4,
+    )
+    assert LayoutRequest((1, 0, 1)).layout(default_target(), (512, 256), "i4", "'x'").device_size[-3:] == (
+        8,
+        2,
+        16,
+    )
 
 
 def test_types_of_the_host_have_the_sticks_of_the_device():
     """Booleans and bf16 are 2 bytes on the device, i64 is 4."""
     held = {
-        each: LayoutRequest().layout(device(), (512,), each, "'x'").device_size[-1]
+        each: LayoutRequest().layout(default_target(), (512,), each, "'x'").device_size[-1]
         for each in ("i1", "bf16", "i64")
     }
     assert held == {"i1": 64, "bf16": 64, "i64": 32}
@@ -75,13 +84,13 @@ REFUSED = {
 def test_refusals(case):
     given, words = REFUSED[case]
     with pytest.raises(CompileError) as raised:
-        LayoutRequest.of(given, "'x'").layout(device(), (3, 70), "f16", "'x'")
+        LayoutRequest.of(given, "'x'").layout(default_target(), (3, 70), "f16", "'x'")
     assert words in raised.value.message and "'x'" in raised.value.message and raised.value.message[-1] == "."
 
 
 def test_types_that_the_device_has_not():
     with pytest.raises(CompileError, match="The layout of 'x' cannot be chosen: the device has no f64"):
-        LayoutRequest().layout(device(), (3,), "f64", "'x'")
+        LayoutRequest().layout(default_target(), (3,), "f64", "'x'")
 
 
 def test_text_of_the_command_line():
@@ -99,7 +108,7 @@ def test_the_same_order_in_another_type(seed):
     rng = random.Random(seed)
     shape, outermost = random_shape(rng, seed % 5), rng.random() < 0.5
     order = random_order(rng, len(shape))
-    layout = StickLayout.for_tensor(device(), shape, "f32", order, outermost)
+    layout = StickLayout.for_tensor(default_target(), shape, "f32", order, outermost)
     for dtype in ("f16", "f32"):
         layout = with_element_type(layout, dtype)
         where, size = positions_by_order(shape, ELEMENTS[dtype], order, outermost)
@@ -109,9 +118,9 @@ def test_the_same_order_in_another_type(seed):
 
 def test_sticks_that_cannot_be_joined():
     """Room for three sticks of 32 is none for whole sticks of 64; half sticks between other dims neither."""
-    padded = StickLayout(device(), (70,), "f32", (Digit(0, 32, 3), Digit(0, 1, 32)))
+    padded = StickLayout(default_target(), (70,), "f32", (Digit(0, 32, 3), Digit(0, 1, 32)))
     pieces = StickLayout(
-        device(), (128, 2), "f32", (Digit(0, 64), Digit(1), Digit(0, 32, 2), Digit(0, 1, 32))
+        default_target(), (128, 2), "f32", (Digit(0, 64), Digit(1), Digit(0, 32, 2), Digit(0, 1, 32))
     )
     for layout in (padded, pieces):
         with pytest.raises(ValueError, match="dim 0 is not cut in whole sticks of 64"):
@@ -127,7 +136,7 @@ def test_maps_are_layouts_where_no_two_elements_share_a_place():
     reasons = []
     for outer in (*itertools.product(parts, repeat=1), *itertools.product(parts, repeat=2)):
         for lane in (Digit(None), Digit(1, 1, 64)):
-            layout = StickLayout(device(), (4, 100), "f16", (*outer, lane))
+            layout = StickLayout(default_target(), (4, 100), "f16", (*outer, lane))
             where, reason = positions(layout), why_not_a_layout(layout)
             reasons.append(reason)
             if reason is None or "share places" in reason:
@@ -141,6 +150,6 @@ def test_layouts_are_layouts(seed):
 
 
 def test_sticks_of_another_length_are_no_layout():
-    layout = StickLayout(device(), (70,), "f32", (Digit(0, 64), Digit(0, 1, 64)))
+    layout = StickLayout(default_target(), (70,), "f32", (Digit(0, 64), Digit(0, 1, 64)))
     assert why_not_a_layout(layout) == "its last result must be 'd0 mod 32' or 0 for f32"
-    assert why_not_a_layout(StickLayout(device(), (), "f32", ())) == "it has no results"
+    assert why_not_a_layout(StickLayout(default_target(), (), "f32", ())) == "it has no results"

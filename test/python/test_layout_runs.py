@@ -10,7 +10,7 @@ import pytest
 from layout_cases import addresses, random_form, random_layout, random_step, view_step, with_pieces
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def shortest_run(view: BufferView, tile: tuple[int, ...]) -> int:
@@ -98,26 +98,27 @@ RUNS = [
 def test_runs_grow_from_the_innermost_dim(tile, sticks):
     """A run goes on into the next dim only where the tile has all of the one before, in whole sticks."""
     assert (
-        BufferView.of(StickLayout.for_tensor(device(), (4, 12, 200), "f16")).run_bytes(tile) == 128 * sticks
+        BufferView.of(StickLayout.for_tensor(default_target(), (4, 12, 200), "f16")).run_bytes(tile)
+        == 128 * sticks
     )
 
 
 def test_runs_end_at_gaps():
     """A slice of the inner rows leaves gaps; room behind the rows is a gap as well; a sparse tensor has none."""
-    view = BufferView.of(StickLayout.for_tensor(device(), (8, 128), "f16"))
+    view = BufferView.of(StickLayout.for_tensor(default_target(), (8, 128), "f16"))
     assert view.run_bytes((8, 128)) == 16 * 128
     assert view.slice([0, 0], [6, 128], [1, 1]).run_bytes((6, 128)) == 6 * 128
     assert view.slice([0, 0], [4, 128], [2, 1]).run_bytes((4, 128)) == 128
-    padded = BufferView.of(StickLayout.for_tensor(device(), (8, 128), "f16").padded(0, 64))
+    padded = BufferView.of(StickLayout.for_tensor(default_target(), (8, 128), "f16").padded(0, 64))
     assert padded.run_bytes((8, 128)) == 8 * 128
-    sparse = BufferView.of(StickLayout.for_tensor(device(), (8, 6), "f16", [1, 0, -1]))
+    sparse = BufferView.of(StickLayout.for_tensor(default_target(), (8, 6), "f16", [1, 0, -1]))
     assert sparse.run_bytes((8, 6)) == 48 * 128 and sparse.run_bytes((1, 3)) == 3 * 128
 
 
 def test_runs_of_dims_in_pieces():
     """Rows in pieces of 4: tiles of 2, 4 and 8 fall on them, tiles of 3 and 6 only on parts of 1 and 2."""
     digits = (Digit(0, 4), Digit(1, 64), Digit(0, 1, 4), Digit(1, 1, 64))
-    view = BufferView.of(StickLayout(device(), (24, 128), "f16", digits))
+    view = BufferView.of(StickLayout(default_target(), (24, 128), "f16", digits))
     runs = [view.run_bytes((rows, 128)) // 128 for rows in (1, 2, 3, 4, 6, 8, 24)]
     assert runs == [1, 2, 1, 8, 2, 16, 48]
     assert view.run_bytes((8, 64)) == 4 * 128
@@ -125,6 +126,6 @@ def test_runs_of_dims_in_pieces():
 
 def test_runs_of_several_stick_dims():
     """int8 [K=8, N=128] in sticks of 2 x 64: four sticks of K follow each other; one K takes a stick as two do."""
-    view = BufferView.of(StickLayout.for_tensor(device(), (8, 128), "i8", sticks=((0, 2), (1, 64))))
+    view = BufferView.of(StickLayout.for_tensor(default_target(), (8, 128), "i8", sticks=((0, 2), (1, 64))))
     runs = [view.run_bytes(tile) // 128 for tile in ((8, 128), (8, 64), (4, 128), (3, 64), (2, 64), (1, 1))]
     assert runs == [8, 4, 2, 2, 1, 1]

@@ -23,7 +23,7 @@ from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.view_reshapes import collapse
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 #: The forms of 8 and 4 bits (docs/layouts.md), of inputs [M=32, K=512] and [K=512, N=256]: type, shape, sticks, digits,
 #: device size.
@@ -51,7 +51,7 @@ FORMS = {
 def test_forms_of_matmul_inputs(form):
     """Digits, device size and bytes, and that the stick is found again in the digits."""
     dtype, shape, sticks, digits, size = FORMS[form]
-    layout = StickLayout.for_tensor(device(), shape, dtype, sticks=sticks)
+    layout = StickLayout.for_tensor(default_target(), shape, dtype, sticks=sticks)
     assert (layout.digits, layout.device_size) == (digits, size)
     assert layout.bytes == shape[0] * shape[1] // (2 if dtype == "i4" else 1)
     assert layout.stick_digits == digits[-len(sticks) :] and layout.stick_dim == 1
@@ -60,7 +60,7 @@ def test_forms_of_matmul_inputs(form):
 
 def test_partial_sticks_pad_every_stick_dim():
     """7 x 70 of int8 in sticks of 2 x 64: 8 x 128 places, 4 x 2 sticks."""
-    layout = StickLayout.for_tensor(device(), (7, 70), "i8", sticks=((0, 2), (1, 64)))
+    layout = StickLayout.for_tensor(default_target(), (7, 70), "i8", sticks=((0, 2), (1, 64)))
     assert (layout.padding, layout.bytes) == ((1, 58), 4 * 2 * 128)
     assert layout.padded(0, 128).device_size == (2, 64, 2, 64)
     assert layout.stride_map == (64, 140, 70, 1)
@@ -68,22 +68,22 @@ def test_partial_sticks_pad_every_stick_dim():
 
 def test_a_dim_within_one_stick_has_no_more_room():
     """K = 2 fills the stick and nothing numbers its sticks: the position in the stick is not stretched."""
-    layout = StickLayout(device(), (2, 128), "i8", (Digit(1, 64), Digit(0, 1, 2), Digit(1, 1, 64)))
+    layout = StickLayout(default_target(), (2, 128), "i8", (Digit(1, 64), Digit(0, 1, 2), Digit(1, 1, 64)))
     assert layout.padded(0, 4) == layout
 
 
 def test_orders_of_a_tensor_with_several_stick_dims():
     """The last of the order is the innermost of the stick; the others are divided where they stand."""
     sticks = ((1, 2), (2, 64))
-    layout = StickLayout.for_tensor(device(), (5, 6, 128), "i8", [1, 0, 2], sticks=sticks)
+    layout = StickLayout.for_tensor(default_target(), (5, 6, 128), "i8", [1, 0, 2], sticks=sticks)
     assert layout.digits[:-2] == (Digit(0), Digit(2, 64), Digit(1, 2))
     layout = StickLayout.for_tensor(
-        device(), (5, 6, 128), "i8", [1, 0, 2], stick_outermost=True, sticks=sticks
+        default_target(), (5, 6, 128), "i8", [1, 0, 2], stick_outermost=True, sticks=sticks
     )
     assert layout.digits[:-2] == (Digit(2, 64), Digit(0), Digit(1, 2))
-    assert StickLayout.for_tensor(device(), (5, 6), "i8", sticks=((0, 128),)) == StickLayout.for_tensor(
-        device(), (5, 6), "i8", [1, 0]
-    )
+    assert StickLayout.for_tensor(
+        default_target(), (5, 6), "i8", sticks=((0, 128),)
+    ) == StickLayout.for_tensor(default_target(), (5, 6), "i8", [1, 0])
 
 
 WRONG = [
@@ -100,7 +100,7 @@ WRONG = [
 @pytest.mark.parametrize(("sticks", "order", "text"), WRONG)
 def test_wrong_sticks(sticks, order, text):
     with pytest.raises(ValueError, match=text):
-        StickLayout.for_tensor(device(), (4, 256), "i8", order, sticks=sticks)
+        StickLayout.for_tensor(default_target(), (4, 256), "i8", order, sticks=sticks)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -112,7 +112,7 @@ def test_random_sticks_place_by_padding_and_transposing(seed):
     last = sticks[-1][0]
     order = [*rng.sample([dim for dim in range(rank) if dim != last], rank - 1), last]
     expected, size = positions_by_sticks(shape, sticks, order, outermost)
-    layout = StickLayout.for_tensor(device(), shape, dtype, order, outermost, sticks)
+    layout = StickLayout.for_tensor(default_target(), shape, dtype, order, outermost, sticks)
     assert layout.device_size == size
     assert len(layout.stick_digits) == len(sticks)
     np.testing.assert_array_equal(positions(layout), expected)
@@ -125,7 +125,7 @@ def weight(shape: tuple[int, ...] = (6, 128)) -> BufferView:
     """The int8 second input of a matmul, [K, N] with K = 2 and N = 64 in the stick."""
     rank = len(shape)
     return BufferView.of(
-        StickLayout.for_tensor(device(), shape, "i8", sticks=((rank - 2, 2), (rank - 1, 64)))
+        StickLayout.for_tensor(default_target(), shape, "i8", sticks=((rank - 2, 2), (rank - 1, 64)))
     )
 
 
@@ -137,7 +137,7 @@ def test_the_view_of_several_stick_dims():
     assert view.stick_axes == (Axis(0, 1, 2, 64), Axis(1, 1, 64, 1))
     assert [view.stick_elements(dim) for dim in (0, 1)] == [2, 64]
     assert view.why_not_addressable() is None and view.main_stick_dim == 1
-    twice = StickLayout.for_tensor(device(), (8, 64), "i4", sticks=((1, 16), (0, 2), (1, 8)))
+    twice = StickLayout.for_tensor(default_target(), (8, 64), "i4", sticks=((1, 16), (0, 2), (1, 8)))
     assert BufferView.of(twice).why_not_addressable() == "its sticks hold dim 1 in 2 parts"
 
 
@@ -150,8 +150,8 @@ def test_a_lane_of_one_element_stays_beside_other_dims():
 def test_parts_of_one_dim_that_follow_each_other_are_one():
     """(d0 floordiv 8 mod 16, d0 mod 8) is d0 mod 128: an ordinary stick."""
     digits = (Digit(0, 128), Digit(0, 8, 16), Digit(0, 1, 8))
-    assert BufferView.of(StickLayout(device(), (200,), "i8", digits)) == BufferView.of(
-        StickLayout.for_tensor(device(), (200,), "i8")
+    assert BufferView.of(StickLayout(default_target(), (200,), "i8", digits)) == BufferView.of(
+        StickLayout.for_tensor(default_target(), (200,), "i8")
     )
 
 
@@ -240,7 +240,7 @@ NO_STICK = [
 @pytest.mark.parametrize(("digits", "reason"), NO_STICK)
 def test_last_digits_that_are_no_stick(digits, reason):
     with pytest.raises(ViewError, match=reason):
-        BufferView.of(StickLayout(device(), (32, 70), "f16", digits))
+        BufferView.of(StickLayout(default_target(), (32, 70), "f16", digits))
 
 
 # -- iteration spaces and orders ----------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_a_copy_of_sticks_in_pieces():
 
 def test_a_copy_whose_cuts_part_a_stick():
     pieces = BufferView.of(
-        StickLayout(device(), (12, 64), "i8", (Digit(0, 1, 3), Digit(1), Digit(0, 3), Digit(None)))
+        StickLayout(default_target(), (12, 64), "i8", (Digit(0, 1, 3), Digit(1), Digit(0, 3), Digit(None)))
     )
     with pytest.raises(ViewError, match=r"the sticks of dim 0 do not fall on the cuts at \[3\]"):
         refined([pieces, weight((12, 64))])
@@ -274,8 +274,8 @@ def test_a_copy_whose_cuts_part_a_stick():
 def test_the_order_of_several_stick_dims_is_not_kept():
     """A result with one stick dim takes the default order then."""
     like = BufferView.of(
-        StickLayout.for_tensor(device(), (3, 6, 256), "i8", [1, 0, 2], sticks=((1, 2), (2, 64)))
+        StickLayout.for_tensor(default_target(), (3, 6, 256), "i8", [1, 0, 2], sticks=((1, 2), (2, 64)))
     )
-    assert keep_order(device(), (3, 6, 256), "i8", 2, like) == StickLayout.for_tensor(
-        device(), (3, 6, 256), "i8"
+    assert keep_order(default_target(), (3, 6, 256), "i8", 2, like) == StickLayout.for_tensor(
+        default_target(), (3, 6, 256), "i8"
     )

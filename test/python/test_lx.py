@@ -194,10 +194,10 @@ def test_lx_ends_where_the_backend_begins():
         executed(divided(SOFTMAX, 1), SOFTMAX, {0: last + 128})
     module = ir.Module.parse(divided(SOFTMAX, 1), context())
     place(module, {0: last + 128})
-    run_pipeline(module, "verify-scratchpad{lx-frac-avail=0}")
-    run_pipeline(module, "convert-sdsc-to-sdscbundle,verify-bundle{lx-frac-avail=0}")
+    run_pipeline(module, "attach-target{lx-frac-avail=0},verify-scratchpad")
+    run_pipeline(module, "convert-sdsc-to-sdscbundle,verify-bundle")
     with pytest.raises(CompileError, match="lx-address"):
-        run_pipeline(module, "verify-bundle{lx-frac-avail=0.2}")
+        run_pipeline(module, "attach-target{lx-frac-avail=0.2},verify-bundle")
 
 
 def test_a_program_runs_in_the_lx_that_it_was_planned_for():

@@ -8,7 +8,9 @@ import spyre_mlir
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
+from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.spyre import SpyrePipeline
+from spyre_mlir.target.target import packaged_target
 from spyre_mlir.tools import spyre_compile, spyre_opt, spyre_validate
 
 PROGRAM = """func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
@@ -22,23 +24,26 @@ CORES = ("0", "-1", "33", "x", "1.5", "nan", "99999999999999999999")
 FRACTIONS = ("-0.1", "1.5", "nan", "inf", "-inf", "x", "1e400")
 
 
-def with_option(name: str) -> list[type]:
-    """The passes that have an option, and the pipeline."""
-    own = [each for each in passes.load_all().values() if each.__module__.startswith("spyre_mlir.")]
-    return [each for each in (*own, SpyrePipeline) if name in each.__dataclass_fields__]
-
-
 @pytest.mark.parametrize(
     ("option", "values"), [("sencores", CORES), ("lx_frac_avail", FRACTIONS)], ids=("sencores", "lx")
 )
 def test_passes_refuse_numbers_that_the_device_cannot_have(option: str, values: tuple[str, ...]):
-    """Each pass does, also those that no other pass stands before in a pipeline of one's own."""
-    owners = with_option(option)
-    assert len(owners) >= 7
-    for owner in owners:
+    """The pass that attaches a target does, and the pipeline."""
+    for owner in (AttachTarget, SpyrePipeline):
         for value in values:
             with pytest.raises(CompileError, match=f"{option}|{option.replace('_', '-')}"):
-                owner.parse(f"{option}={value}")
+                owner.parse(f"{option}={value}").target_from(packaged_target())
+
+
+@pytest.mark.parametrize("option", ["sencores", "lx-frac-avail", "device"])
+def test_options_of_the_target_are_of_no_other_pass(option: str) -> None:
+    """One sentence says where they are."""
+    names = {name for name, each in passes.load_all().items() if each.__module__.startswith("spyre_mlir.")}
+    for name in names - {AttachTarget.name}:
+        with pytest.raises(
+            CompileError, match=rf"The pass '{name}' has no option '{option}'; 'attach-target\{{"
+        ):
+            passes.load_all()[name].parse(f"{option}=1")
 
 
 @pytest.mark.parametrize("value", CORES)
@@ -61,8 +66,8 @@ def test_cores_from_python(value: object):
     [
         (spyre_compile, ["-o", "none.bundle", "--sencores=0"]),
         (spyre_opt, ["--spyre-pipeline=sencores=0"]),
-        (spyre_opt, ["--unroll-windows=sencores=0"]),
-        (spyre_opt, ["--auto-tiling=sencores=0"]),
+        (spyre_opt, ["--attach-target=sencores=0"]),
+        (spyre_opt, ["--attach-target=lx-frac-avail=2"]),
         (spyre_opt, [f"--mlir-elide-elementsattrs-if-larger={1 << 70}"]),
         (spyre_opt, ["--mlir-elide-elementsattrs-if-larger=-5"]),
         (spyre_opt, ["--outline-host-functions=precision=none"]),

@@ -15,7 +15,7 @@ from spyre_mlir.layout.padding import UNDEFINED, Need, State, needs, operand_pad
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.passes.verify_padding import source_index
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 FILL = 7.0
 STEPS = {"transpose": Transpose, "collapse": Collapse, "expand": Expand, "slice": Slice}
@@ -23,7 +23,7 @@ BLOCKS, SEEDS_PER_BLOCK = range(10), 100
 
 
 def layout_of(shape: tuple[int, ...], order: list[int] | None = None) -> StickLayout:
-    return StickLayout.for_tensor(device(), shape, "f16", order)
+    return StickLayout.for_tensor(default_target(), shape, "f16", order)
 
 
 def view_of(shape: tuple[int, ...], order: list[int] | None = None) -> BufferView:
@@ -153,7 +153,7 @@ def test_each_dim_has_a_state_of_its_own():
 def test_the_empty_lanes_of_a_sparse_stick_belong_to_no_dim():
     """A dim of one element in the stick has 63 positions of padding; a sparse tensor has none."""
     dense, sparse = (
-        StickLayout(device(), (5, 1), "f16", (Digit(0), Digit(1, 1, 64))),
+        StickLayout(default_target(), (5, 1), "f16", (Digit(0), Digit(1, 1, 64))),
         layout_of((5, 1), [1, 0, -1]),
     )
     assert (uniform(dense, 0.0), uniform(sparse, 0.0)) == ({1: 0.0}, {})

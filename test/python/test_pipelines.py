@@ -11,9 +11,9 @@ from spyre_mlir.diagnostics import diagnostics_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.work_distribution import WorkDistribution
 from spyre_mlir.pipelines import Pipeline, SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remarks
+from spyre_mlir.target.target import default_target
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def test_times_and_remarks_are_per_pass() -> None:
 def test_named_pipeline_takes_its_cores_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """SENCORES is the default of sencores, and reaches the pass that divides the work."""
     monkeypatch.setenv("SENCORES", "4")
-    assert SpyrePipeline().target.cores == WorkDistribution().target.cores == 4
+    assert SpyrePipeline().target_from(default_target()).cores == 4
     assert SpyrePipeline.parse("sencores=2 verify-each") == SpyrePipeline(sencores=2, verify_each=True)
 
 

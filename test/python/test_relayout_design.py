@@ -20,7 +20,7 @@ from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.lowering.design_builder import DesignBuilder
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def with_copies(space: Space, copies: int) -> Space:
@@ -35,7 +35,7 @@ def designs(seed: int) -> tuple[Design, Design]:
     rng = random.Random(seed)
     shape = [rng.randrange(1, 7) for _ in range(rng.randrange(3))] + [rng.randrange(1, 300)]
     order = rng.sample(range(len(shape)), len(shape)) + [-1] * (rng.random() < 0.2)
-    view = BufferView.of(StickLayout.for_tensor(device(), shape, rng.choice(("f16", "f32")), order))
+    view = BufferView.of(StickLayout.for_tensor(default_target(), shape, rng.choice(("f16", "f32")), order))
     space = refined([view, view])
     wanted = random_splits(rng, space.units, 32)
     wanted = (*wanted, rng.randrange(1, 32 // prod(wanted) + 1))

@@ -14,7 +14,7 @@ import spyre_mlir
 from spyre_mlir import CompileError, to_device
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples, layout_of_tuples
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 PER_STICK = {"float16": 64, "float32": 32}
 
@@ -64,7 +64,7 @@ def test_the_bytes_are_n_plus_k_dims(seed):
 
 
 def test_the_tuples_of_an_example():
-    tuples = dma_tuples(StickLayout.tiled(device(), (1024, 256), "f16", [0, 1]))
+    tuples = dma_tuples(StickLayout.tiled(default_target(), (1024, 256), "f16", [0, 1]))
     assert tuples.ranges == (4, 16, 64, 64)
     assert tuples.host_strides == (64, 64 * 256, 256, 1)
     assert tuples.device_strides == (65536, 4096, 64, 1)
@@ -153,7 +153,7 @@ def test_results_lie_as_they_are_asked(case, layout):
     wanted = to_device(np.zeros(tuple(expected.shape), np.float16), **layout)
     moves = result.transfer
     tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
-    assert layout_of_tuples(device(), tuples, result.host_shape, "f16").same_memory(wanted.layout)
+    assert layout_of_tuples(default_target(), tuples, result.host_shape, "f16").same_memory(wanted.layout)
     torch.testing.assert_close(program(x).double(), expected, atol=0.5, rtol=0.01)
 
 

@@ -12,11 +12,11 @@ from layout_cases import addresses, random_layout
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.view_reshapes import collapse
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def view_of(shape: tuple[int, ...], order: list[int] | None = None, dtype: str = "f16") -> BufferView:
-    return BufferView.of(StickLayout.for_tensor(device(), shape, dtype, order))
+    return BufferView.of(StickLayout.for_tensor(default_target(), shape, dtype, order))
 
 
 def whole(*views: BufferView) -> Space:
@@ -71,7 +71,9 @@ def test_pieces_that_do_not_fall_together():
     views = [collapse(view_of(shape), [[0, 1], [2]]) for shape in ((3, 4, 64), (2, 6, 64))]
     with pytest.raises(ViewError, match="pieces of 4 and of 6 elements of dim 0 do not fall together"):
         refined(views)
-    tiles = BufferView.of(StickLayout(device(), (192,), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(None))))
+    tiles = BufferView.of(
+        StickLayout(default_target(), (192,), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(None)))
+    )
     with pytest.raises(ViewError, match=r"the sticks of dim 0 do not fall on the cuts at \[96\]"):
         refined([tiles, view_of((192,))])
 
@@ -79,7 +81,7 @@ def test_pieces_that_do_not_fall_together():
 def other_layout(rng: random.Random, shape: tuple[int, ...], dtype: str) -> StickLayout:
     order = rng.sample(range(len(shape)), len(shape))
     return StickLayout.for_tensor(
-        device(), shape, dtype, [*order, -1] if rng.random() < 0.2 else order, rng.random() < 0.5
+        default_target(), shape, dtype, [*order, -1] if rng.random() < 0.2 else order, rng.random() < 0.5
     )
 
 

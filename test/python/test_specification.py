@@ -17,7 +17,7 @@ from spyre_mlir import passes
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace, solver
 from spyre_mlir.scratchpad.fits import LargestFirstSolver
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tiling import NamedDim
 from spyre_mlir.tiling.names import labels, split, whole
 
@@ -154,9 +154,13 @@ def test_a_name_that_is_not_there_is_found() -> None:
 
 def test_the_part_of_lx_that_a_program_may_use() -> None:
     """int(2 MiB * 0.8) of the document is 1,677,721; 64 KiB of that are not ours: 1,625,344 are left, 1.6 MB too."""
-    assert device().lx_bytes == 2 << 20
-    assert device().usable_lx_bytes == device().with_backend_fraction(0.2).usable_lx_bytes == 1_625_344
-    assert device().usable_lx_bytes < int((2 << 20) * (1 - 0.2)) == 1_677_721
+    assert default_target().lx_bytes == 2 << 20
+    assert (
+        default_target().usable_lx_bytes
+        == default_target().with_backend_fraction(0.2).usable_lx_bytes
+        == 1_625_344
+    )
+    assert default_target().usable_lx_bytes < int((2 << 20) * (1 - 0.2)) == 1_677_721
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:

@@ -16,11 +16,11 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import Pipeline, run_pipeline
 from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.simulator import run
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.target.target import default_target
 
 PIPELINE = (
-    "builtin.module(verify-laid-out,resolve-padding,verify-padding,work-distribution{sencores=4},verify-divided,"
+    "builtin.module(attach-target{sencores=4},verify-laid-out,resolve-padding,verify-padding,work-distribution,verify-divided,"
     "place-in-hbm,verify-placed,convert-sdsc-to-sdscbundle,verify-bundle)"
 )
 
@@ -114,7 +114,7 @@ def _layout(it: Iteration, form: StickAssignment, at: int) -> StickLayout:
     lane = form.stick_dims[at]
     others = [k for k, dim in enumerate(dims) if dim != lane]
     order = [*others, -1 if lane is None else dims.index(lane)]
-    layout = StickLayout.for_tensor(device(), _shape(it, at), it.dtypes[at], order)
+    layout = StickLayout.for_tensor(default_target(), _shape(it, at), it.dtypes[at], order)
     for operand, dim in form.padded_dims:
         if operand == at:
             layout = layout.padded(dims.index(dim), 64)

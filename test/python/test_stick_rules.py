@@ -23,8 +23,8 @@ from spyre_mlir.layout.rules import (
     violation,
     why_no_form,
 )
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import KINDS, NEUTRAL, Kind
+from spyre_mlir.target.target import default_target
 
 ELEMENTS = {"f16": 64, "f32": 32}
 Lanes = tuple[int | None, ...]
@@ -71,7 +71,7 @@ def random_iteration(rng: random.Random, kind: Kind) -> Iteration:
     dtypes = ("f16", "f32") if kind is Kind.CAST else ("f16",) * (arity + 1)
     marked = [frozenset(d for d, text in enumerate(dims) if mark in text) for mark in "RW"]
     sizes = tuple(rng.choice((1, 2, 64, 65, 130)) for _ in dims)
-    return Iteration(device(), sizes, tuple(map(frozenset, having)), marked[0], dtypes, marked[1])
+    return Iteration(default_target(), sizes, tuple(map(frozenset, having)), marked[0], dtypes, marked[1])
 
 
 def all_lanes(it: Iteration) -> Iterator[Lanes]:
@@ -311,7 +311,7 @@ def test_sticks_are_those_of_a_layout() -> None:
         product("batchmatmulint8"), stick_assignments("batchmatmulint8", product("batchmatmulint8"))[0]
     )
     layout = StickLayout.for_tensor(
-        device(), (256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]]
+        default_target(), (256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]]
     )
     assert layout.device_size == (128, 3, 64, 2)
 

@@ -200,8 +200,8 @@ def test_the_seeds_score_what_planning_reports_of_loops():
     run_pipeline(module, pipeline.pipeline("divided"))
     assert "scf.for" in str(module)
     (func,) = functions(module.operation)
-    found = CoOptimizeStrategyB(lx_frac_avail=0.99).search(Usage(func))
-    (plan,) = remarks_of(module, "scratchpad-planning{lx-frac-avail=0.99}").of_kind("plan")
+    found = CoOptimizeStrategyB().search(Usage(func))
+    (plan,) = remarks_of(module, "scratchpad-planning").of_kind("plan")
     assert found.before == plan.after
     assert found.leaves > 1
 

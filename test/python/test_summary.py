@@ -14,7 +14,7 @@ from test_programs import compiled, on_all_cores, ran
 
 from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 NAMES = (
     "softmax_dim_0_512x1024",
@@ -133,7 +133,9 @@ def test_lx_is_told_against_what_may_be_used():
     (told,) = lines(summary, "LX high water")
     high, usable, *_ = numbers(told)
     assert (
-        usable == device().with_backend_fraction(0.5).usable_lx_bytes < device().usable_lx_bytes
+        usable
+        == default_target().with_backend_fraction(0.5).usable_lx_bytes
+        < default_target().usable_lx_bytes
         and 0 < high <= usable
     )
 

@@ -123,7 +123,9 @@ def tiled(name: str, seed: int, *, apart: bool = False) -> ir.Module:
     module = ir.Module.parse(imported(name)[2].module.operation.get_asm(enable_debug_info=True), context())
     run_pipeline(module, SpyrePipeline().pipeline("device-ops"))
     if not apart:
-        run_pipeline(module, "expand-attention{lx_frac_avail=1.0}")  # without LX nothing is evaluated
+        run_pipeline(
+            module, "attach-target{lx-frac-avail=1.0},expand-attention"
+        )  # without LX nothing is evaluated
     with module.context:
         tile_keys_at_random(module, seed, apart=apart)
     return module

@@ -20,7 +20,7 @@ from spyre_mlir.bundle.context import statements_in_order
 from spyre_mlir.bundle.model import Bundle, Execute, IndexConstant, Loop, Statement
 from spyre_mlir.cost.cost_model import operation_cost, program_cost
 from spyre_mlir.errors import CompileError
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.roofline import of_program, rooflines
 
@@ -33,7 +33,7 @@ NAMES = (
     "sum_whole",
     "transpose_3",
 )
-WAIT = round(1000 * device().hbm_access_ns)
+WAIT = round(1000 * default_target().hbm_access_ns)
 ROWS = {"mb": 512, "out": 256}
 
 
@@ -191,7 +191,9 @@ def test_more_bandwidth_is_never_slower():
     """Twice as much, and waits half as long, for a bundle of a loop and for one of the compiler."""
     made = (bundles.loop_bundle(), on_all_cores("gelu_mlp").bundle)
     before = [timeline(each).total_ns for each in made]
-    fast = replace(device(), one_way_bytes_per_ns=300, hbm_access_ns=device().hbm_access_ns / 2)
+    fast = replace(
+        default_target(), one_way_bytes_per_ns=300, hbm_access_ns=default_target().hbm_access_ns / 2
+    )
     after = [timeline(each.for_target(fast)).total_ns for each in made]
     assert all(new < old for new, old in zip(after, before, strict=True))
 

@@ -12,7 +12,7 @@ from programs import Apply
 from simulator_programs import Program
 
 import spyre_mlir
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import Timeline, timeline
 
 #: Operations of random programs, each of (512 x 256) twice to one of this shape.
@@ -35,8 +35,8 @@ def check_floor(found: Timeline) -> None:
         each.runs * each.work.cores * each.work.multiply_adds_per_core for each in found.executions
     )
     assert moved > 0
-    assert found.total_ns >= moved / device().peak_bytes_per_ns
-    assert found.total_ns >= multiply_adds / (1536 * device().cores)
+    assert found.total_ns >= moved / default_target().peak_bytes_per_ns
+    assert found.total_ns >= multiply_adds / (1536 * default_target().cores)
 
 
 def random_program(seed: int, length: int) -> Callable[..., tuple[torch.Tensor, ...]]:

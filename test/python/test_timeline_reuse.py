@@ -10,7 +10,7 @@ import pytest
 from simulator_programs import Program
 
 from spyre_mlir.bundle.model import IndexConstant, Loop
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import timeline
 
 ROWS = {"mb": 512, "out": 256}
@@ -63,7 +63,7 @@ def test_what_has_been_there_before_another_operation_is_fetched():
 def test_what_does_not_fit_beside_the_plan_is_fetched():
     """A part of 1984 KiB has all of LX but what the backend always keeps; not so beside 64 KiB."""
     rows, size = {"mb": 4 * 7936, "out": 128}, 4 * 7936 * 256
-    assert device().with_backend_fraction(0).usable_lx_bytes == 1984 << 10
+    assert default_target().with_backend_fraction(0).usable_lx_bytes == 1984 << 10
     assert moved(chain("mb", "mb", rows=rows)) == [size, size]
     assert moved(chain("mb", "mb", rows=rows, place=0))[1:3] == [2 * size, 2 * size]
 
@@ -83,6 +83,6 @@ def test_a_loop_fetches_again_what_it_moves_over(tiles):
 def test_the_memory_moves_the_bytes_of_the_plan_in_the_end():
     """A hundred operations that pass on 256 KiB on the same cores: no faster than the peak."""
     found = timeline(chain(*["mb"] * 100).bundle())
-    assert found.total_ns >= 200 * SIZE / device().peak_bytes_per_ns
+    assert found.total_ns >= 200 * SIZE / default_target().peak_bytes_per_ns
     assert found.lower_ns <= found.total_ns <= found.upper_ns
     assert found.shares.total == found.run.total

@@ -19,7 +19,7 @@ from test_programs import compiled, on_all_cores
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report.lx_map import lx_map
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import spyre_run
@@ -187,7 +187,7 @@ def test_no_more_of_lx_is_taken_than_may_be(name):
     for process, group in enumerate(groups, 1):
         counted = [each for each in traced(bundle) if (each["name"], each["pid"]) == ("LX bytes", process)]
         most = max(each["args"]["taken"] for each in counted)
-        assert most == max(lx_map(bundle).occupancy(group[0]).load) <= device().usable_lx_bytes
+        assert most == max(lx_map(bundle).occupancy(group[0]).load) <= default_target().usable_lx_bytes
 
 
 @CASES
@@ -283,7 +283,7 @@ def test_iterations_that_repeat_are_one_bar():
     # Of each tile x is read and z is written, 128 rows of 4 sticks.
     assert repeated["args"] == {"operations": [0, 1], "bytes": skip.times * 2 * 128 * 4 * 128}
     end = max(each["ts"] + each["dur"] for each in events if each["ph"] == "X")
-    assert nanoseconds(end) == round(found.total_ns - device().hbm_access_ns)
+    assert nanoseconds(end) == round(found.total_ns - default_target().hbm_access_ns)
 
 
 def test_partial_sums_are_on_the_ring():

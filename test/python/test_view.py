@@ -21,11 +21,11 @@ from layout_cases import (
 from spyre_mlir.layout import Axis, BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import from_order, keep_order, natural_order
 from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import default_target
 
 
 def view_of(shape: tuple[int, ...], order: list[int] | None = None, dtype: str = "f16") -> BufferView:
-    return BufferView.of(StickLayout.for_tensor(device(), shape, dtype, order))
+    return BufferView.of(StickLayout.for_tensor(default_target(), shape, dtype, order))
 
 
 @pytest.mark.parametrize("seed", range(1000))
@@ -90,7 +90,7 @@ def test_rename_wants_an_iteration_dim_for_each_dim():
 
 
 def test_rename_leaves_out_a_dim_of_size_1_with_room():
-    view = BufferView.of(StickLayout.for_tensor(device(), (1, 70), "f16").padded(0, 64))
+    view = BufferView.of(StickLayout.for_tensor(default_target(), (1, 70), "f16").padded(0, 64))
     assert view.rename([None, 0], 1, [70]).axes == drop_dims(view, [0]).axes == (Axis(0, 64, 2, 64 * 64),)
 
 
@@ -114,7 +114,7 @@ def test_broadcast_repeats_as_numpy_does(seed):
 
 def test_a_repeated_dim_with_room_stays_at_its_element():
     """A dim of size 1 that is padded to 64 rows: only the first row is repeated."""
-    view = BufferView.of(StickLayout.for_tensor(device(), (1, 70), "f16").padded(0, 64)).broadcast(
+    view = BufferView.of(StickLayout.for_tensor(default_target(), (1, 70), "f16").padded(0, 64)).broadcast(
         (5, 70), (0, 1)
     )
     assert view.axes == (Axis(1, 64, 2, 64 * 64),)
@@ -263,7 +263,7 @@ def test_from_order_is_dense_in_that_order(seed):
         dim for dim in range(rank) if (shape[dim] > 1 and dim != stick) or (dim == stick and shape[dim] > 64)
     ]
     order = rng.sample(dims, len(dims))
-    layout = from_order(device(), shape, "f16", stick, order)
+    layout = from_order(default_target(), shape, "f16", stick, order)
     assert _is_dense(layout) and layout.stick_dim == stick
     assert _order(layout) == order
 
@@ -274,27 +274,27 @@ def test_keep_order_follows_the_operand(seed):
     rng = random.Random(seed)
     shape = tuple(rng.choice(SIZES[2:]) for _ in range(rng.randrange(1, 4)))
     like = BufferView.of(
-        StickLayout.for_tensor(device(), shape, "f16", rng.sample(range(len(shape)), len(shape)))
+        StickLayout.for_tensor(default_target(), shape, "f16", rng.sample(range(len(shape)), len(shape)))
     )
     stick = rng.choice([like.stick_dim, rng.choice(range(len(shape))), None])
-    layout = keep_order(device(), shape, "f16", stick, like)
+    layout = keep_order(default_target(), shape, "f16", stick, like)
     assert _is_dense(layout) and layout.stick_dim == stick
     if stick == like.stick_dim:
         assert _order(layout) == [axis.dim for axis in like.axes]
     else:
         others = [dim for dim in range(len(shape)) if dim != stick]
         assert layout == StickLayout.for_tensor(
-            device(), shape, "f16", [*others, -1 if stick is None else stick]
+            default_target(), shape, "f16", [*others, -1 if stick is None else stick]
         )
-    assert keep_order(device(), shape, "f16", 0, None) == StickLayout.for_tensor(
-        device(), shape, "f16", [*range(1, len(shape)), 0]
+    assert keep_order(default_target(), shape, "f16", 0, None) == StickLayout.for_tensor(
+        default_target(), shape, "f16", [*range(1, len(shape)), 0]
     )
 
 
 def test_natural_order():
     """[batch, rows, columns]: batch, stick count, rows, stick; sparse: as on the host."""
-    assert natural_order(device(), (4, 65, 130), "f16", 2).device_size == (4, 3, 65, 64)
-    assert natural_order(device(), (4, 5, 65, 130), "f16", 3).device_size == (4, 5, 3, 65, 64)
-    assert natural_order(device(), (65, 130), "f16", 1).device_size == (3, 65, 64)
-    assert natural_order(device(), (65, 130), "f16", 0).device_size == (2, 130, 64)
-    assert natural_order(device(), (4, 65, 130), "f16", None).device_size == (4, 65, 130, 64)
+    assert natural_order(default_target(), (4, 65, 130), "f16", 2).device_size == (4, 3, 65, 64)
+    assert natural_order(default_target(), (4, 5, 65, 130), "f16", 3).device_size == (4, 5, 3, 65, 64)
+    assert natural_order(default_target(), (65, 130), "f16", 1).device_size == (3, 65, 64)
+    assert natural_order(default_target(), (65, 130), "f16", 0).device_size == (2, 130, 64)
+    assert natural_order(default_target(), (4, 65, 130), "f16", None).device_size == (4, 65, 130, 64)

@@ -29,8 +29,8 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.simulator import Statistics, run
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, DeviceOp, Kind
+from spyre_mlir.target.target import default_target
 
 #: No whole sticks, three dims; whole sticks, one row, one column.
 SHAPES = ((63, 65), (4, 33, 130), (128, 256), (1, 70), (70, 1))
@@ -205,7 +205,7 @@ def _matmul(function: Function, chain: Chain) -> ir.Value:
 def _restickify(function: Function, chain: Chain) -> ir.Value:
     """To the layout whose stick is the first dim."""
     rank = len(chain.shape)
-    layout = StickLayout.for_tensor(device(), chain.shape, chain.element, (*range(1, rank), 0))
+    layout = StickLayout.for_tensor(default_target(), chain.shape, chain.element, (*range(1, rank), 0))
     return stick.requested_restickify(function.argument(chain, chain.shape), layout, ir.Location.current)
 
 
