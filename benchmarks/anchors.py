@@ -13,7 +13,7 @@ from benchmarks.registry import Metrics, Noted, benchmark
 from benchmarks.works import compiled, matmul
 from spyre_mlir.calibration.fit import spearman
 from spyre_mlir.calibration.measurements import BATCH, BATCH_INNERMOST, BLOCKS, COLUMNS, DEPTH, ROWS
-from spyre_mlir.cost.cost_model import ProgramCost, operation_cost, program_cost
+from spyre_mlir.cost.cost_model import OperationCosts, operation_cost, program_cost
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.timeline import Timeline
 
@@ -29,7 +29,7 @@ class Anchor:
 
     name: str
     measured_us: float
-    predicted: Timeline | ProgramCost
+    predicted: Timeline | OperationCosts
 
     @property
     def predicted_us(self) -> float:

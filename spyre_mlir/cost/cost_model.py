@@ -70,7 +70,7 @@ class OperationCost:
 
 
 @dataclass(frozen=True)
-class ProgramCost:
+class OperationCosts:
     """Operations one after the other. ``lower_ns``: all of them overlapped; ``upper_ns``: nothing overlapped."""
 
     operations: tuple[OperationCost, ...]
@@ -92,9 +92,9 @@ class ProgramCost:
         return math.fsum(cost.serial_ns for cost in self.operations)
 
 
-def program_cost(operations: Sequence[OperationWork]) -> ProgramCost:
+def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
     """The cost of a program, with its bracket."""
-    return ProgramCost(tuple(map(operation_cost, operations)))
+    return OperationCosts(tuple(map(operation_cost, operations)))
 
 
 def operation_cost(work: OperationWork) -> OperationCost:
