@@ -30,7 +30,7 @@ from spyre_mlir.cost.cost_model import least_ns, operation_cost
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division.slices import Splits
-from spyre_mlir.division_search.matmul_splits import split_cost
+from spyre_mlir.division_search.matmul_splits import by_cost
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import BufferView
@@ -123,7 +123,7 @@ class MatmulMeasurements:
         return np.maximum(operation_cost(work).total_ns, least_ns(work)) + np.zeros(len(self.splits))
 
     def choice(self, target: Target) -> int:
-        return int(np.argmin(split_cost(_MATMUL, self._space(target), self.slices)))
+        return int(by_cost(_MATMUL, self._space(target), self.slices)[0])
 
     def _space(self, target: Target) -> Space:
         orders = BLOCKS if self.sizes[BATCH] == 1 else BATCH_INNERMOST

@@ -36,9 +36,7 @@ def cheapest_split(
         raise ValueError(
             f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
         )
-    reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
-    loaded = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
-    best = np.lexsort((loaded, split_cost(opcode, space, splits)))[0]
+    best = by_cost(opcode, space, splits)[0]
     return tuple(splits[:, best].tolist())
 
 
@@ -67,6 +65,13 @@ def _reaching(
         return splits
     fits = [out_of_reach(space, tuple(row), exempt) is None for row in splits.T.tolist()]
     return splits[:, fits]
+
+
+def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
+    """Return the columns of splits by rising cost; of equal ones first those whose cores read the fewest bytes."""
+    reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
+    loaded = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
+    return np.lexsort((loaded, split_cost(opcode, space, splits)))
 
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
