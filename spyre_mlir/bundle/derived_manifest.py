@@ -101,8 +101,8 @@ def _with_largest_sizes(
             return IndexConstant(statement.result, value)
         return statement
 
-    kept = tuple(parameter for parameter in parameters if parameter.name not in largest)
-    return kept, tuple(map(constant, statements))
+    addresses = tuple(parameter for parameter in parameters if parameter.name not in largest)
+    return addresses, tuple(map(constant, statements))
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,9 @@ class _Derivation:
             )
 
     def _name_areas(self) -> None:
-        taken = {parameter.name for parameter in self.context.bundle.parameters}
+        used_names = {parameter.name for parameter in self.context.bundle.parameters}
         for statement in statements_in_order(self.context.bundle.statements):
-            taken.add(
+            used_names.add(
                 statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
             )
         for number, area in enumerate(self.areas):
@@ -268,7 +268,7 @@ class _Derivation:
                 area.name = area.base
             else:
                 area.name = f"area{number}"
-                while area.name in taken:
+                while area.name in used_names:
                     area.name += "_"
 
     def _is_in_program(self, area: _Area) -> bool:
@@ -355,12 +355,12 @@ class _Derivation:
 
 def _with_own_names(arguments: Sequence[KernelArgument]) -> Iterator[KernelArgument]:
     """The arguments, each with a name of its own; inputs first, in the order of their parameters."""
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for argument in arguments:
         name = argument.name
-        while name in taken:
+        while name in used_names:
             name += "_"
-        taken.add(name)
+        used_names.add(name)
         yield replace(argument, name=name)
 
 

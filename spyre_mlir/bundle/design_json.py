@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
-from spyre_mlir.bundle.design_variants import REPEATED, DesignVariant
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
 from spyre_mlir.bundle.model import Constant, DebugHandle, Design, HeldSlices, Operand
 from spyre_mlir.errors import CompileError
@@ -64,14 +64,14 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
         design = _read(Field(value, filename), target)
         if to_json(design) == value:
             return ReadDesign(design, tuple(f"Tensor{i}" for i in range(len(design.operands))))
-    variant = DesignVariant(value, filename, target)
-    design = _read(variant.root, target)
+    canonical = CanonicalDesign(value, filename, target)
+    design = _read(canonical.root, target)
     try:
-        expected = DesignVariant(to_json(design), filename, target).root.value
+        expected = CanonicalDesign(to_json(design), filename, target).root.value
     except CompileError as error:
         raise CompileError(error.message, filename) from None
-    require_same(variant.root, expected, REPEATED)
-    return ReadDesign(design, variant.names, tuple(variant.ignored))
+    require_same(canonical.root, expected, REPEATED)
+    return ReadDesign(design, canonical.names, canonical.ignored)
 
 
 def _read(root: Field, target: Target) -> Design:

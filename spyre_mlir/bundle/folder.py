@@ -157,9 +157,9 @@ def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
     return derive(parameters, _renamed(statements, files), designs, names, target, str(folder))
 
 
-def _free_index(taken: Iterable[str], filenames: Iterable[str]) -> int:
+def _free_index(files: Iterable[str], filenames: Iterable[str]) -> int:
     """The first number that no design of a folder has."""
-    used = {*taken, *filenames}
+    used = {*files, *filenames}
     return next(index for index in itertools.count() if f"sdsc_{index}.json" not in used)
 
 

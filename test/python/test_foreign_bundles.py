@@ -382,6 +382,36 @@ def test_additions_of_other_writers_change_nothing():
     assert read.design == design and read.names == ("arg0", "arg1", "arg2") and read.ignored == ()
 
 
+def test_members_sorted_as_text_are_cores_in_order():
+    """Sixteen cores: "10" comes before "2" in a file with sorted names."""
+    cores = range(16)
+    starts = (
+        (role, tuple(-1 - 16 * k - core for core in cores))
+        for k, role in enumerate(("INPUT", "INPUT", "OUTPUT"))
+    )
+    design = bundles.two_core_design(
+        0,
+        "add",
+        tuple(bundles.operand(role, "mb out", start) for role, start in starts),
+        slices={"mb": 16, "out": 1},
+        shares={"mb": 8, "out": 256},
+        core_slices=tuple({"mb": core, "out": 0} for core in cores),
+    )
+    value = json.loads(json.dumps(to_json(design), sort_keys=True))
+    assert list(value["0_add"]["coreIdToWkSlice_"])[:3] == ["0", "1", "10"]
+    assert from_json(value, "sdsc_0.json", design.target) == design
+
+
+def test_a_size_of_run_time_is_the_largest():
+    design = bundles.add_bundle().designs["sdsc_0.json"]
+    value = to_json(design)
+    dsc_of(value)["dimToSymbolMapping_"] = {"mb": ["s0"]}
+    dsc_of(value)["N_"]["symbolicDimInfo_"] = {"mb": {"maxSize_": 128, "granularity_": 64}}
+    read = read_design(value, "sdsc_0.json", design.target)
+    assert read.design == design
+    assert [path.rpartition(".")[2] for path in read.ignored] == ["dimToSymbolMapping_", "symbolicDimInfo_"]
+
+
 @pytest.mark.parametrize("bits", ["12", 12, [12], ["12"]])
 def test_constants_as_strings_and_integers(bits):
     design = bundles.reduction_bundle().designs["sdsc_1.json"]
