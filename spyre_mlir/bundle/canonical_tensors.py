@@ -97,11 +97,9 @@ class TensorCanonicalizer:
         return [index for index in order if index is not None]
 
     def _resolve(self, text: str) -> int | None:
-        match = re.fullmatch(r"(.*)-idx(\d{1,9})", text)
         named = {entry["dsName_"].text(): index for index, entry in self.labeled.items()}
-        if match and int(match[2]) in self.labeled and named.get(match[1]) == int(match[2]):
-            return int(match[2])
-        return named.get(text)
+        labels = {f"{entry['dsName_'].text()}-idx{index}": index for index, entry in self.labeled.items()}
+        return {**named, **labels}.get(text)
 
     # -- layouts ---------------------------------------------------------------------------------------
 

@@ -71,16 +71,19 @@ def derive(
 ) -> Bundle:
     """Return the bundle of a program without a manifest; ``names`` are the tensors of each design.
 
-    A size that is known at run time only has its largest value. ``CompileError`` for addresses that are none.
+    The designs are sound (``require_sound``),. A size that is
+    known at run time only has its largest value. ``CompileError`` for addresses that are none.
     """
     known, sized = _with_largest_sizes(parameters, statements)
     bundle = Bundle(known, sized, dict(designs), Manifest((), (), (), target=target))
-    # What follows computes with the dims, sizes and slices of the designs, so these have to be sound.
-    for design in designs.values():
-        for rule in _SOUND:
-            for sentence in rule(design):
-                raise CompileError(sentence, f"{filename}, {design.filename}")
     return _Derivation(bundle, names, filename).bundle()
+
+
+def require_sound(design: Design, filename: str) -> None:
+    """``CompileError`` for a design that breaks a rule on dims, sizes and slices, with which ``derive`` computes."""
+    for rule in _SOUND:
+        for sentence in rule(design):
+            raise CompileError(sentence, filename)
 
 
 def _with_largest_sizes(
@@ -153,21 +156,17 @@ class _Derivation:
         self._name_areas()
 
     def _fail(self, sentence: str, step: ExecuteStep | None = None) -> NoReturn:
-        raise CompileError(sentence, f"{self.filename}, {step.where}" if step else self.filename)
+        raise CompileError(sentence, f"{self.filename}/{step.where}" if step else self.filename)
 
     def _require_paired(self) -> None:
         for execute in self.context.executes:
             ids, operands = len(execute.symbol_ids), len(execute.operands)
             if ids != operands or len(set(execute.symbol_ids)) != ids:
                 self._fail(f"The execute of {execute.filename} has {operands} operands for {ids} symbol ids.")
-        constants = {
-            s.result
-            for s in statements_in_order(self.context.bundle.statements)
-            if isinstance(s, IndexConstant)
-        }
-        for loop in statements_in_order(self.context.bundle.statements):
-            if isinstance(loop, Loop) and not constants >= {loop.lower, loop.upper, loop.step}:
-                self._fail(f"The loop over %{loop.induction} has a bound that is no constant and no size.")
+        # Steps have values and iterations only if values are defined and loops have constant bounds.
+        for rule in (rules_structure.values_defined, rules_structure.loop_bounds):
+            for sentence, where in rule(self.context):
+                raise CompileError(sentence, f"{self.filename}/{where}")
 
     # -- addresses -------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spyre_mlir.bundle.derived_manifest import derive
+from spyre_mlir.bundle.derived_manifest import derive, require_sound
 from spyre_mlir.bundle.design_json import read_design, to_json
 from spyre_mlir.bundle.images import DATA, INDEX, write_images
 from spyre_mlir.bundle.json_fields import load, write_json
@@ -150,6 +150,7 @@ def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
         match = _DESIGN.fullmatch(filename)
         index = int(filename[5:-5]) if match else _free_index(files.values(), filenames)
         design = replace(read.design, index=index)
+        require_sound(design, str(folder / filename))
         files[filename] = design.filename
         designs[design.filename], names[design.filename] = design, read.names
         renamed = "" if match else f" as {design.filename}"

@@ -412,6 +412,63 @@ def test_a_size_of_run_time_is_the_largest():
     assert [path.rpartition(".")[2] for path in read.ignored] == ["dimToSymbolMapping_", "symbolicDimInfo_"]
 
 
+def test_one_tensor_may_be_both_inputs(tmp_path):
+    value = to_json(bundles.add_bundle().designs["sdsc_0.json"])
+    dsc_of(value)["computeOp_"][0]["inputLabeledDs"] = ["Tensor0-idx0", "Tensor0-idx0"]
+    (tmp_path / "sdsc_0.json").write_text(json.dumps(value))
+    foreign = read_bundle(tmp_path)
+    assert validate(foreign) == []
+    assert [argument.name for argument in foreign.manifest.arguments] == ["Tensor0", "Tensor2"]
+    inputs = random_inputs(foreign, 11)
+    assert np.array_equal(run(foreign, inputs).outputs["Tensor2"], 2 * inputs["Tensor0"])
+
+
+BAD_PROGRAMS = {
+    "a step of no iteration": ("%c1 = arith.constant 1", "%c1 = arith.constant 0", "It has 0 iterations"),
+    "an address of two bases": (
+        "(%i)[%z]",
+        "(%z)[%z]",
+        "An address is not one parameter or allocation plus bytes",
+    ),
+    "a symbol too few": (', "-4"]', "]", "has 4 operands for 3 symbol ids"),
+    "a file of another folder": ("sdsc_0.json", "../sdsc_0.json", "A design is in a file '<name>.json'"),
+    "an unknown attribute": ('"symbol_ids"', "ids", "Expected sdsc_filename or symbol_ids"),
+    "a name without quotes": ('"sdsc_0.json"', "sdsc_0", "Expected a file name in double quotes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROGRAMS)
+def test_a_bad_program_is_one_diagnostic(name, tmp_path):
+    old, new, message = BAD_PROGRAMS[name]
+    (tmp_path / "sdsc_0.json").write_text(json.dumps(to_json(bundles.loop_bundle().designs["sdsc_0.json"])))
+    parameters, bounds = SIZES["constant"]
+    text = PROGRAM.format(parameters=parameters, bounds=bounds)
+    assert old in text
+    (tmp_path / "bundle.mlir").write_text(text.replace(old, new))
+    with pytest.raises(CompileError, match=message) as caught:
+        read_bundle(tmp_path)
+    assert "bundle.mlir" in str(caught.value.location) or str(tmp_path) == caught.value.location
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_programs_cut_off_or_without_words_are_read_or_refused(seed, tmp_path):
+    generator = random.Random(seed)
+    (tmp_path / "sdsc_0.json").write_text(json.dumps(to_json(bundles.loop_bundle().designs["sdsc_0.json"])))
+    parameters, bounds = SIZES["size"]
+    words = PROGRAM.format(parameters=parameters, bounds=bounds).split(" ")
+    for _ in range(40):
+        text = list(words)
+        for _ in range(generator.randint(1, 2)):
+            odd = ("", "0", "-1", "%z", "%i", "9" * 30, "]", generator.choice(words))
+            text[generator.randrange(len(text))] = generator.choice(odd)
+        end = generator.choice((len(text), generator.randrange(len(text))))
+        (tmp_path / "bundle.mlir").write_text(" ".join(text[:end]))
+        try:
+            validate(read_bundle(tmp_path))
+        except CompileError as error:
+            assert str(tmp_path) in str(error.location) and "\n" not in error.message
+
+
 @pytest.mark.parametrize("bits", ["12", 12, [12], ["12"]])
 def test_constants_as_strings_and_integers(bits):
     design = bundles.reduction_bundle().designs["sdsc_1.json"]
