@@ -1,4 +1,4 @@
-"""Agreement of predicted and measured times, and the constants of a device that make it best. No IR.
+"""FitQuality of predicted and measured times, and the constants of a device that make it best. No IR.
 
 The error of a row is log(predicted / measured), so a factor of two counts alike in both directions. A fit minimises
 the sum of their squares over the constants between their bounds (``scipy.optimize.least_squares``), from the values of
@@ -34,7 +34,7 @@ _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Agreement:
+class FitQuality:
     """Figures of predicted beside measured times; None where there are too few of them.
 
     ``bias`` is the geometric mean of predicted / measured. Regrets are the measured time of the split that we choose
@@ -75,8 +75,8 @@ class Fit:
     """Fitted constants, and the agreement on shapes that the fit has not seen: of all, and by shape."""
 
     constants: tuple[ConstantFit, ...]
-    unseen: Agreement | None
-    unseen_by_shape: dict[str, Agreement]
+    unseen: FitQuality | None
+    unseen_by_shape: dict[str, FitQuality]
 
 
 Predictions = Sequence[tuple[Measurements, Target]]
@@ -95,14 +95,14 @@ def _ranks(values: NDArray) -> Floats:
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
-def agreement(predictions: Predictions) -> Agreement:
+def fit_quality(predictions: Predictions) -> FitQuality:
     """Return the figures of measurements, each predicted for the target beside it."""
     predicted = np.concatenate([measured.predicted_ns(target) for measured, target in predictions])
     times = np.concatenate([measured.measured_ns for measured, _ in predictions])
     errors = np.log(predicted / times)
     rank = spearman(predicted, times)
     regrets = [regret(measured, target) for measured, target in predictions if len(measured.splits) > 1]
-    return Agreement(
+    return FitQuality(
         len(times),
         None if math.isnan(rank) else rank,
         math.sqrt(float(np.mean(errors**2))),
@@ -119,23 +119,23 @@ def regret(measured: Measurements, target: Target) -> float:
 
 def fit(measurements: Sequence[Measurements], target: Target, constants: Sequence[FittedConstant]) -> Fit:
     """Fit the constants of a target to all measurements, and again without those of each shape in turn."""
-    problem = _Problem(measurements, target, constants)
+    problem = _LeastSquares(measurements, target, constants)
     best, jacobian = problem.solve([constant.value for constant in constants])
     fits = problem.identify(best, jacobian)
     unseen: list[tuple[Measurements, Target]] = []
-    by_shape: dict[str, Agreement] = {}
+    by_shape: dict[str, FitQuality] = {}
     shapes = list(dict.fromkeys(measured.shape for measured in measurements))
     for shape in shapes if len(shapes) > 1 else ():
         others = [measured for measured in measurements if measured.shape != shape]
-        values, _ = _Problem(others, target, constants).solve(best)
+        values, _ = _LeastSquares(others, target, constants).solve(best)
         folded = target.with_numbers(_numbers(constants, values))
         fold = [(measured, folded) for measured in measurements if measured.shape == shape]
-        by_shape[shape] = agreement(fold)
+        by_shape[shape] = fit_quality(fold)
         unseen += fold
-    return Fit(tuple(fits), agreement(unseen) if unseen else None, by_shape)
+    return Fit(tuple(fits), fit_quality(unseen) if unseen else None, by_shape)
 
 
-class _Problem:
+class _LeastSquares:
     """The least squares of measurements over constants, by their place between the bounds.
 
     Places are shifted to 1 .. 2: scipy takes differences relative to a variable, which 0 would spoil.

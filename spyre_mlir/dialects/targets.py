@@ -1,7 +1,8 @@
 """The target that a module carries.
 
 ``sdsc.target = {cores = {usable = 4 : i64}, lx = {bytes = 1048576 : i64}}`` on a ``builtin.module`` are the fields that
-differ from the packaged device file, by their sections there. A module without it is for the default target.
+differ from the packaged device file, by their sections there. A module without it is for the default target; a run of
+passes attaches that where it is not the packaged one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def attach(module: ir.Operation | ir.OpView | ir.Module, target: Target) -> None
         operation.attributes[TARGET] = to_attribute(target.differences())
 
 
+def settle(module: ir.Operation | ir.OpView | ir.Module) -> None:
+    """Attach the default target to a module without one where it is not the packaged one: its text then says it."""
+    if TARGET not in module.operation.attributes and default_target() != packaged_target():
+        attach(module, default_target())
+
+
 def _parsed(attr: ir.Attribute, location: str) -> Target:
     try:
         sections: Any = from_attribute(attr)
@@ -64,4 +71,4 @@ def _parsed(attr: ir.Attribute, location: str) -> Target:
     return packaged_target().overlaid(sections, location)
 
 
-__all__ = ["TARGET", "attach", "empty_module", "target_of"]
+__all__ = ["TARGET", "attach", "empty_module", "settle", "target_of"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from spyre_mlir import logs, passes
 from spyre_mlir.diagnostics import compile_error, of_remark
-from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.dialects.targets import settle, target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
@@ -78,6 +78,8 @@ def run_pipeline(
         # All managers are built before the first runs: a misspelt option fails while the module is
         # unchanged.
         managers = list(_managers(pipeline, verify_each, printing))
+        # What follows may run in another process, which has another default.
+        settle(operation)
         count = itertools.count(1)
         for stage, steps in itertools.groupby(managers, key=lambda entry: entry[0].stage):
             with scope(stage, "stages") if stage else contextlib.nullcontext():

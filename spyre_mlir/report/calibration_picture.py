@@ -38,7 +38,7 @@ def picture(name: str, points: Sequence[Point], quality: str) -> str:
     title = f"Measured over predicted time of {name}"
     page.text(MARGIN, MARGIN, title, "heading")
     page.text(MARGIN, MARGIN + 1.4 * _LINE, quality)
-    plot = _Plot(points)
+    plot = _LogLogPlot(points)
     _axes(page, plot)
     series = list(dict.fromkeys(point[0] for point in points))
     for kind, text, predicted, measured in points:
@@ -51,7 +51,7 @@ def picture(name: str, points: Sequence[Point], quality: str) -> str:
     return page.svg(title, quality)
 
 
-class _Plot:
+class _LogLogPlot:
     """Pixels of times: both axes span the same times, so equal ones are on the diagonal."""
 
     def __init__(self, points: Sequence[Point]) -> None:
@@ -80,7 +80,7 @@ class _Plot:
                     yield time
 
 
-def _axes(page: Page, plot: _Plot) -> None:
+def _axes(page: Page, plot: _LogLogPlot) -> None:
     left, top, right, bottom = plot.left, plot.top, plot.left + _SIDE, plot.bottom
     for time in plot.ticks():
         x, y = plot.x(time), plot.y(time)

@@ -11,10 +11,8 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-import math
 import os
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,13 +21,20 @@ from typing import Annotated, Any, Self
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
-
-#: A device as tables of a device file: of a section its keys and their values.
-Sections = Mapping[str, Any]
+from spyre_mlir.target.device_tables import (
+    Sections,
+    group_of,
+    merged,
+    parts_of,
+    refuse_unknown,
+    table_of,
+    to_toml,
+    value_of,
+)
 
 _MAX_FILE_BYTES = 1 << 20
-#: Bounds of every count of bytes and of cores: the validator and the simulator keep tables of both.
-_MAX_BYTES, _MAX_LX_BYTES, _MAX_CORES = 1 << 48, 1 << 28, 1024
+#: Bounds of bytes of LX and of cores: the validator and the simulator keep tables of both.
+_MAX_LX_BYTES, _MAX_CORES = 1 << 28, 1024
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ class Target:
 
     def overlaid(self, sections: Sections, source: str) -> Target:
         """Return the target with the fields that ``sections`` name, as ``differences`` writes them."""
-        return Target.of_sections(_merged(self.sections(), sections), source) if sections else self
+        return Target.of_sections(merged(self.sections(), sections), source) if sections else self
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Target:
         """Return the target with other numbers by section and key, ``hbm.access_ns`` for instance, unchecked.
@@ -203,9 +208,9 @@ class Target:
             section, _, key = path.partition(".")
             value = getattr(self, name)
             if key:
-                tables.setdefault(section, {})[key] = _plain(value)
+                tables.setdefault(section, {})[key] = to_toml(value)
             else:
-                tables[section] = {part.name: _plain(getattr(value, part.name)) for part in _parts(value)}
+                tables[section] = {part.name: to_toml(getattr(value, part.name)) for part in parts_of(value)}
         return {**tables, "array": {**tables["array"], "speedup": dict(self.array.speedup)}}
 
     def differences(self) -> dict[str, Any]:
@@ -335,105 +340,17 @@ def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
     values, known = {}, {}
     for name, path in _paths().items():
         section, _, key = path.partition(".")
-        table = _table(sections, section, source)
+        table = table_of(sections, section, source)
         if key:
             known.setdefault(section, []).append(key)
-            values[name] = _value(hints[name], table, key, path, source)
+            values[name] = value_of(hints[name], table, key, path, source)
         else:
-            known[section] = [part.name for part in _parts(hints[name])]
-            values[name] = _group(hints[name], table, section, source)
-    _refuse_unknown(sections, list(known), "", source)
+            known[section] = [part.name for part in parts_of(hints[name])]
+            values[name] = group_of(hints[name], table, section, source)
+    refuse_unknown(sections, list(known), "", source)
     for section, keys in known.items():
-        _refuse_unknown(sections[section], keys, f"{section}.", source)
+        refuse_unknown(sections[section], keys, f"{section}.", source)
     return values
-
-
-def _group(kind: type, table: Sections, section: str, source: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    parts = {
-        part.name: _value(hints[part.name], table, part.name, f"{section}.{part.name}", source)
-        for part in _parts(kind)
-    }
-    return kind(**parts)
-
-
-def _parts(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
-
-
-def _table(sections: Sections, section: str, source: str) -> Sections:
-    table = sections.get(section)
-    if not isinstance(table, Mapping):
-        raise CompileError(f"The device has no section [{section}].", source)
-    return table
-
-
-def _refuse_unknown(table: Sections, known: list[str], prefix: str, source: str) -> None:
-    unknown = next((key for key in table if key not in known), None)
-    if unknown is not None:
-        names = ", ".join(known)
-        raise CompileError(f"The device has an unknown field {prefix}{unknown}; known are {names}.", source)
-
-
-def _value(kind: Any, table: Sections, key: str, path: str, source: str) -> Any:
-    """Return a value of a table as the type of its field; ``CompileError`` if it is missing or of another type."""
-    if key not in table:
-        raise CompileError(f"The device lacks the field {path}.", source)
-    value = _converted(kind, table[key])
-    if value is None:
-        raise CompileError(
-            f"The field {path} of the device must be {_noun(kind)}, not {table[key]!r:.80}.", source
-        )
-    return value
-
-
-def _converted(kind: Any, value: Any) -> Any:
-    """Return a value of TOML as ``kind``: bool, int, float, a tuple of these or the pairs of a table; None if not."""
-    if kind is bool:
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool):
-        return None
-    if kind is int:
-        return value if isinstance(value, int) and abs(value) <= _MAX_BYTES else None
-    if kind is float:
-        is_number = isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_BYTES
-        return value if is_number else None
-    entries = typing.get_args(kind)
-    if isinstance(value, Mapping):
-        rates = tuple((name, _converted(float, rate)) for name, rate in value.items())
-        return (
-            None if not isinstance(entries[0], types.GenericAlias) or None in dict(rates).values() else rates
-        )
-    if not isinstance(value, list | tuple) or (entries[-1] is not ... and len(value) != len(entries)):
-        return None
-    members = tuple(_converted(entries[0], entry) for entry in value)
-    return None if None in members or not members else members
-
-
-def _noun(kind: Any) -> str:
-    nouns = {bool: "true or false", int: "an integer", float: "a number"}
-    if kind in nouns:
-        return nouns[kind]
-    entries = typing.get_args(kind)
-    if isinstance(entries[0], types.GenericAlias):
-        return "a table of numbers"
-    count = "" if entries[-1] is ... else f"{len(entries)} "
-    return f"a list of {count}{'integers' if entries[0] is int else 'numbers'}"
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _merged(base: Sections, changes: Sections) -> dict[str, Any]:
-    """Return the tables of ``base`` with the keys of ``changes``."""
-    merged = dict(base)
-    for section, table in changes.items():
-        below = base.get(section)
-        merged[section] = (
-            {**below, **table} if isinstance(below, Mapping) and isinstance(table, Mapping) else table
-        )
-    return merged
 
 
 # -- what makes sense of a device ------------------------------------------------------------------------
@@ -493,7 +410,7 @@ def _numbers(target: Target) -> Iterator[tuple[str, str, float]]:
     for name, path in _paths().items():
         value = getattr(target, name)
         parts = (
-            {f"{path}.{part.name}": getattr(value, part.name) for part in _parts(value)}
+            {f"{path}.{part.name}": getattr(value, part.name) for part in parts_of(value)}
             if "." not in path
             else {path: value}
         )

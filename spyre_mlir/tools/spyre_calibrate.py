@@ -32,7 +32,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
-    from spyre_mlir.calibration.fit import Agreement, Fit
+    from spyre_mlir.calibration.fit import Fit, FitQuality
     from spyre_mlir.calibration.measurements import Measurements
     from spyre_mlir.target.target import Target
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-calibrate; 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
 
-    from spyre_mlir.calibration.fit import agreement
+    from spyre_mlir.calibration.fit import fit_quality
     from spyre_mlir.calibration.measurements import read_measurements
     from spyre_mlir.report.calibration_picture import picture
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise CompileError(f"The name '{options.picture}' of the picture must end in .svg.")
     text, source, device = _device(options.device)
     measurements = read_measurements(options.file, device)
-    figures = agreement([(measured, device) for measured in measurements])
+    figures = fit_quality([(measured, device) for measured in measurements])
     lines = [*_rows(measurements, device), "", *_figures("this device", figures)]
     summary: dict[str, Any] = {**asdict(figures), "regrets": _regrets(measurements, device)}
     if options.output:
@@ -80,10 +80,10 @@ def _device(path: str | None) -> tuple[str, str, Target]:
 
 def _fitted(
     text: str, source: str, device: Target, measurements: Sequence[Measurements], table: str
-) -> tuple[Fit, str, Target, Agreement]:
+) -> tuple[Fit, str, Target, FitQuality]:
     """Fit the marked constants: the fit, the new device file, its target and the figures of that."""
     from spyre_mlir.calibration.constants import device_text, fitted_constants
-    from spyre_mlir.calibration.fit import agreement, fit
+    from spyre_mlir.calibration.fit import fit, fit_quality
     from spyre_mlir.target.target import Target
 
     constants = fitted_constants(text, source)
@@ -94,7 +94,7 @@ def _fitted(
     fitted_text = device_text(text, constants, values, notes, head)
     # The figures are those of the file: its numbers are rounded.
     fitted = Target.of_text(fitted_text, source)
-    return result, fitted_text, fitted, agreement([(group, fitted) for group in measurements])
+    return result, fitted_text, fitted, fit_quality([(group, fitted) for group in measurements])
 
 
 # -- text --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _regret(group: Measurements, device: Target) -> float:
     return regret(group, device)
 
 
-def _figures(title: str, figures: Agreement) -> Iterator[str]:
+def _figures(title: str, figures: FitQuality) -> Iterator[str]:
     yield f"{title}: {figures.rows} rows"
     for name, value in asdict(figures).items():
         if name != "rows":
@@ -141,7 +141,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         yield f"  {constant.path:<28}{values} {result.note}"
 
 
-def _quality(figures: Agreement) -> str:
+def _quality(figures: FitQuality) -> str:
     rank = "" if figures.rank_correlation is None else f"rank correlation {figures.rank_correlation:.3f}, "
     return f"{figures.rows} rows: {rank}RMS of log {figures.rms_log:.3f}, bias {figures.bias:.3f}"
 
@@ -153,7 +153,7 @@ def _regrets(measurements: Sequence[Measurements], device: Target) -> dict[str, 
     return {group.name: _regret(group, device) for group in measurements if len(group.splits) > 1}
 
 
-def _fit_summary(fit: Fit, figures: Agreement) -> dict[str, Any]:
+def _fit_summary(fit: Fit, figures: FitQuality) -> dict[str, Any]:
     return {
         **asdict(figures),
         "leave_one_shape_out": None if fit.unseen is None else asdict(fit.unseen),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from spyre_mlir.calibration.constants import device_text, fitted_constants
-from spyre_mlir.calibration.fit import agreement, fit, regret, spearman
+from spyre_mlir.calibration.fit import fit, fit_quality, regret, spearman
 from spyre_mlir.calibration.measurements import read_measurements
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report.calibration_picture import picture
@@ -114,7 +114,9 @@ def test_figures_of_a_table_by_hand(tmp_path: Path) -> None:
     device = packaged_target()
     path = synthetic(tmp_path, device)
     times = [float(row.rpartition(",")[2]) / 2 for row in path.read_text(encoding="utf-8").splitlines()[1:]]
-    figures = agreement([(group, device) for group in read_measurements(str(table(tmp_path, times)), device)])
+    figures = fit_quality(
+        [(group, device) for group in read_measurements(str(table(tmp_path, times)), device)]
+    )
     assert figures.rows == len(times)
     assert figures.rank_correlation == pytest.approx(1)
     assert (figures.bias, figures.rms_log) == pytest.approx((2, math.log(2)))
@@ -129,7 +131,7 @@ def test_regret_is_the_time_of_our_choice_over_the_best(tmp_path: Path) -> None:
     (group,) = read_measurements(str(path), device)
     assert group.splits[group.choice(device)] == "1_4_8_1"
     assert regret(group, device) == 1.5
-    figures = agreement([(group, device)])
+    figures = fit_quality([(group, device)])
     assert figures.regret_geomean == pytest.approx(1.5) and figures.rank_correlation == -1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,26 @@ def test_an_int8_layer_for_another_device_is_right(name: str, tmp_path: Path) ->
     assert torch.equal(program(x), layer(x))
 
 
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_device_of_the_environment_decides_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program for a device is the same program where SPYRE_DEVICE names a very different one."""
+    (tmp_path / "other").mkdir()
+    path = device_file(tmp_path, **DEVICES[name])
+    small = device_file(
+        tmp_path / "other",
+        cores={"count": 3, "usable": 3},
+        lx={"bytes": 1 << 18, "alignment_bytes": 32},
+        stick={"bytes": 32},
+        hbm={"alignment_bytes": 32, "span_bytes": 1 << 20},
+    )
+    inputs = (torch.randn(96, 200, generator=torch.Generator().manual_seed(5)).half(),)
+    expected = spyre_mlir.compile(model(), inputs, device=path).bundle
+    monkeypatch.setenv("SPYRE_DEVICE", small)
+    assert spyre_mlir.compile(model(), inputs, device=path).bundle == expected
+
+
 def test_more_cores_are_used(tmp_path: Path) -> None:
     x = torch.randn(128, 512).half()
     program = spyre_mlir.compile(torch.exp, (x,), device=device_file(tmp_path, **DEVICES["64 cores"]))
@@ -93,6 +115,16 @@ def test_attach_target() -> None:
         text = "{cores = {usable = 2 : i64}, lx = {backend_fraction = 5.000000e-01 : f64}}"
         assert str(module.operation.attributes[TARGET]) == text
         assert target_of(module) == packaged_target().with_cores(2).with_backend_fraction(0.5)
+
+
+def test_a_module_keeps_the_default_target_that_passes_ran_for() -> None:
+    """What spyre-opt --device prints is for that device in the next run, too."""
+    module = ir.Module.parse("module {}", context())
+    run_pipeline(module, "canonicalize")
+    assert TARGET not in module.operation.attributes
+    with compiling_for(packaged_target().with_cores(4)):
+        run_pipeline(module, "canonicalize")
+    assert target_of(module).cores == 4
 
 
 def test_a_malformed_target_of_a_module() -> None:
@@ -170,3 +202,59 @@ def test_tables_of_a_target_give_it_back() -> None:
     target = packaged_target().with_cores(3).with_backend_fraction(0.25)
     assert Target.of_sections(target.sections(), "here") == target
     assert packaged_target().overlaid(target.differences(), "here") == target
+
+
+#: Numbers of the packaged device that stand elsewhere, by file: how many, and what they are there.
+OTHER_MEANINGS = {
+    "bundle/replacing.py": (1, "the status of a process that a signal ended"),
+    "dialects/parser_limits.py": (1, "characters of ASCII"),
+    "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
+    "host/math_functions.py": (1, "halvings of an exponent"),
+    "host/number_types.py": (2, "the sign bit of 8"),
+    "layout_search/minimum_cost.py": (1, "entries of a table"),
+    "report/layout_picture.py": (2, "pixels"),
+    "report/lx_picture.py": (2, "the first spacing of an axis; pixels"),
+    "report/svg.py": (1, "pixels"),
+    "target/element_types.py": (2, "bits of f32 and of i32"),
+    "target/formats.py": (3, "numbers of formats"),
+}
+
+
+def _whole(node: ast.AST) -> int | None:
+    """The value of an expression of whole numbers; None for any other."""
+    try:
+        if isinstance(node, ast.Constant | ast.BinOp) and not isinstance(value := _evaluated(node), bool):
+            return value
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return None
+
+
+def _evaluated(node: ast.AST) -> int | None:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int) else None
+    operators = {
+        ast.Mult: operator.mul,
+        ast.LShift: operator.lshift,
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+    }
+    if not isinstance(node, ast.BinOp) or type(node.op) not in operators:
+        return None
+    left, right = _evaluated(node.left), _evaluated(node.right)
+    if left is None or right is None or (isinstance(node.op, ast.LShift) and right > 64):
+        return None
+    return operators[type(node.op)](left, right)
+
+
+def test_cores_sticks_and_bytes_of_lx_stand_in_the_device_file_alone() -> None:
+    """No file of the package writes 32, 128 or 2 MiB, but for numbers that mean something else."""
+    device = packaged_target()
+    numbers = {device.device_cores, device.stick_bytes, device.lx_bytes}
+    package = Path(spyre_mlir.__file__).parent
+    counts = {}
+    for path in sorted(package.rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if count := sum(_whole(node) in numbers for node in nodes):
+            counts[path.relative_to(package).as_posix()] = count
+    assert counts == {name: count for name, (count, _) in OTHER_MEANINGS.items()}
