@@ -109,7 +109,7 @@ def _with_largest_sizes(
 
 
 @dataclass(frozen=True)
-class _Access:
+class _AddressedOperand:
     """An operand of an execute: the area's base, the bytes from there that it touches, and the first of its tensor."""
 
     step: ExecuteStep
@@ -135,7 +135,7 @@ class _Area:
     base: str
     first: int
     end: int
-    accesses: list[_Access] = field(default_factory=list)
+    accesses: list[_AddressedOperand] = field(default_factory=list)
     name: str = ""
 
 
@@ -212,7 +212,7 @@ class _Derivation:
                 base = atom
         return base, first, last
 
-    def _accesses(self, step: ExecuteStep) -> Iterator[_Access]:
+    def _accesses(self, step: ExecuteStep) -> Iterator[_AddressedOperand]:
         for index, operand in enumerate(step.design.operands):
             values = self.values[step.position][index]
             spans = []
@@ -228,12 +228,12 @@ class _Derivation:
             if operand.memory != _LX:
                 origin = self._split(values[0], step)[1] - core_offset_bytes(step.design, operand, 0)
             first, end = min(first for _, first, _ in spans), max(end for _, _, end in spans)
-            yield _Access(step, index, base, first, end, origin)
+            yield _AddressedOperand(step, index, base, first, end, origin)
 
     # -- areas -----------------------------------------------------------------------------------------
 
-    def _areas(self, accesses: Iterable[_Access]) -> Iterator[_Area]:
-        by_base: dict[str, list[_Access]] = {}
+    def _areas(self, accesses: Iterable[_AddressedOperand]) -> Iterator[_Area]:
+        by_base: dict[str, list[_AddressedOperand]] = {}
         for access in accesses:
             by_base.setdefault(access.base, []).append(access)
         for base, members in by_base.items():
@@ -316,7 +316,7 @@ class _Derivation:
         if writes:
             yield self._argument(area, writes[-1], "result")
 
-    def _argument(self, area: _Area, access: _Access, kind: str) -> KernelArgument:
+    def _argument(self, area: _Area, access: _AddressedOperand, kind: str) -> KernelArgument:
         design, operand = access.step.design, access.operand
         form = FORMATS.get(operand.data_format)
         if form is None or operand.data_format not in _HOST_DTYPES:
@@ -363,7 +363,7 @@ def _with_own_names(arguments: Sequence[KernelArgument]) -> Iterator[KernelArgum
         yield replace(argument, name=name)
 
 
-def _layout(access: _Access) -> tuple:
+def _layout(access: _AddressedOperand) -> tuple:
     operand, sizes = access.operand, access.step.design.sizes
     dims = tuple((sizes[dim], operand.scale[dim], operand.gap.get(dim, 0)) for dim in operand.dim_order)
     return operand.data_format, operand.dim_order.index(operand.stick_dim), dims
