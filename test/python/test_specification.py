@@ -32,6 +32,7 @@ DOCUMENTS = (
     "Scratchpad (LX) optimization",
     "Working Set Reduction",
     "PlanMemory, order by size (pull request)",
+    "Bundles of other writers",
 )
 CODE = re.compile(r"`([^`]+)`")
 
