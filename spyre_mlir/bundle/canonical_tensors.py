@@ -168,11 +168,11 @@ class TensorCanonicalizer:
         else:
             reason = "must be 0: LX addresses are numbers"
             self.filter.require_empty(node, reason, "isStartAddrSymbolic_")
-        self._convert_gaps(node, in_hbm)
+        _convert_gaps(node, in_hbm)
         if "coordinates_" in node and is_empty(node.value["coordinates_"]):
             del node.value["coordinates_"]
         if "coordinates_" in node:
-            self._convert_coordinates(node["coordinates_"], in_hbm)
+            _convert_coordinates(node["coordinates_"], in_hbm)
 
     def _starts(self, node: Field, position: int) -> list[int]:
         if "startAddressCoreCorelet_" not in node or "data_" not in node["startAddressCoreCorelet_"]:
@@ -204,35 +204,35 @@ class TensorCanonicalizer:
             data.fail("must hold negative symbol ids if isStartAddrSymbolic_ is 1, otherwise addresses")
         return list(by_core.values())
 
-    @staticmethod
-    def _convert_gaps(node: Field, in_hbm: bool) -> None:
-        if "backGapCore_" not in node:
-            return
-        gaps = node["backGapCore_"]
-        for dim, per_core in list(gaps.members()):
-            values = {integer(member) for _, member in per_core.members()}
-            if values <= {0}:
-                del gaps.value[dim]
-            elif in_hbm and len(values) == 1:
-                gaps.value[dim] = {"-1": str(values.pop())}
-        if not gaps.value:
-            del node.value["backGapCore_"]
 
-    @staticmethod
-    def _convert_coordinates(coordinates: Field, in_hbm: bool) -> None:
-        if "coordInfo" not in coordinates:
-            return
-        if coordinates.value.get("coreIdToWkSlice_") == {}:
-            del coordinates.value["coreIdToWkSlice_"]
-        for _, info in coordinates["coordInfo"].members():
-            folds = info["folds"]
-            if "data_" in folds:
-                del folds.value["data_"]
-            for function in folds["dim_prop_func"].items():
-                if "Affine" in function:
-                    default(function["Affine"], "beta_", 0)
-            # In HBM the first three, over cores, corelets and rows, do not place anything: each core has an address.
-            if in_hbm and len(folds["dim_prop_func"].items()) > 3 and len(folds["dim_prop_attr"].items()) > 3:
-                folds.value["dim_prop_func"][:3] = [{"Affine": {"alpha_": 0, "beta_": 0}}] * 3
-                labels = ("core_fold", "corelet_fold", "row_fold")
-                folds.value["dim_prop_attr"][:3] = [{"factor_": 1, "label_": label} for label in labels]
+def _convert_gaps(node: Field, in_hbm: bool) -> None:
+    if "backGapCore_" not in node:
+        return
+    gaps = node["backGapCore_"]
+    for dim, per_core in list(gaps.members()):
+        values = {integer(member) for _, member in per_core.members()}
+        if values <= {0}:
+            del gaps.value[dim]
+        elif in_hbm and len(values) == 1:
+            gaps.value[dim] = {"-1": str(values.pop())}
+    if not gaps.value:
+        del node.value["backGapCore_"]
+
+
+def _convert_coordinates(coordinates: Field, in_hbm: bool) -> None:
+    if "coordInfo" not in coordinates:
+        return
+    if coordinates.value.get("coreIdToWkSlice_") == {}:
+        del coordinates.value["coreIdToWkSlice_"]
+    for _, info in coordinates["coordInfo"].members():
+        folds = info["folds"]
+        if "data_" in folds:
+            del folds.value["data_"]
+        for function in folds["dim_prop_func"].items():
+            if "Affine" in function:
+                default(function["Affine"], "beta_", 0)
+        # In HBM the first three, over cores, corelets and rows, do not place anything: each core has an address.
+        if in_hbm and len(folds["dim_prop_func"].items()) > 3 and len(folds["dim_prop_attr"].items()) > 3:
+            folds.value["dim_prop_func"][:3] = [{"Affine": {"alpha_": 0, "beta_": 0}}] * 3
+            labels = ("core_fold", "corelet_fold", "row_fold")
+            folds.value["dim_prop_attr"][:3] = [{"factor_": 1, "label_": label} for label in labels]
