@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from spyre_mlir import moved_modules
 from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.version import VERSION as __version__
 
@@ -47,6 +48,8 @@ __all__ = [
     "torch_backend",
     "zeros",
 ]
+
+moved_modules.install()
 
 #: Public names by the module that defines them, imported on first use: the bindings take a third of a second to
 #: import, torch takes seconds, and a tool that only reads bundles needs neither.
