@@ -20,7 +20,8 @@ CHOSEN = (
 def programs() -> dict[str, Callable]:
     """All programs by name: factories of (module, inputs). Imports torch."""
     _see_tests()
-    from programs import PROGRAMS
+    # A module of the tests, beside which pyright finds this file.
+    from programs import PROGRAMS  # pyright: ignore[reportAttributeAccessIssue]
 
     return PROGRAMS
 

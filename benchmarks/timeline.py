@@ -34,7 +34,7 @@ def timeline() -> Metrics:
 def block():
     """A compiled block of 32 heads, 8 of keys and values, and an MLP of 5632."""
     import torch
-    from programs import LlamaBlock
+    from programs import LlamaBlock  # pyright: ignore[reportAttributeAccessIssue]
 
     import spyre_mlir
 

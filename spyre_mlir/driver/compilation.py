@@ -165,7 +165,7 @@ def torch_backend(
 
 def _parsed(source: ir.Module | str | Path) -> ir.Module:
     """A module of our own: from text, from a file, or a copy of the caller's."""
-    if isinstance(source, ir.Module):
+    if not isinstance(source, str | Path):
         # The caller's module is in a context of its own, perhaps without our dialects: text, with
         # locations, brings it into ours.
         return parsed(str(source.operation.get_asm(enable_debug_info=True)), new_context())

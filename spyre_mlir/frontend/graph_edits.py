@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -53,7 +54,7 @@ def call_before(position: Node, target: torch._ops.OpOverload, *args: Any, **nam
         node = position.graph.call_function(target, args, named)
     values = map_arg((args, named), lambda source: source.meta["val"])
     leaves = pytree.tree_leaves((values, position.meta["val"]))
-    tensor = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+    tensor = next(leaf for leaf in leaves if isinstance(leaf, FakeTensor))
     # Shapes are computed on fake tensors of the mode that the graph was traced in.
     with tensor.fake_mode:
         node.meta = metadata_for(position, target(*values[0], **values[1]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import map_aggregate, map_arg
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
@@ -85,8 +86,8 @@ def _narrow_operands(graph: Graph, node: Node) -> None:
         is_number = isinstance(argument, int) and not isinstance(argument, bool)
         return within(argument, common) if is_number else argument
 
-    node.args = torch.fx.node.map_aggregate(node.args, narrow)
-    node.kwargs = torch.fx.node.map_aggregate(node.kwargs, narrow)
+    node.args = map_aggregate(node.args, narrow)
+    node.kwargs = map_aggregate(node.kwargs, narrow)
 
 
 def _widen(graph: Graph, node: Node) -> None:
@@ -95,7 +96,7 @@ def _widen(graph: Graph, node: Node) -> None:
         wide = {
             source: _cast(graph, source, torch.int32) for source in node.all_input_nodes if _is_8_bit(source)
         }
-    node.args = torch.fx.node.map_arg(node.args, lambda source: wide.get(source, source))
+    node.args = map_arg(node.args, lambda source: wide.get(source, source))
     if not _is_8_bit(node):
         return
     narrow = node.meta["val"].dtype

@@ -61,7 +61,9 @@ class Im2Col:
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
         # The host transfers whole sticks: no window may begin inside of one.
-        return view is not None and view.gathers_sticks(elements_per_stick(target_of(self.windowed.op), element))
+        return view is not None and view.gathers_sticks(
+            elements_per_stick(target_of(self.windowed.op), element)
+        )
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
         """The view operations: split windows, put rows before contracted dims, merge those."""

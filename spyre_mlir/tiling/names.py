@@ -51,8 +51,7 @@ class DimDigits:
     @property
     def name(self) -> str | None:
         """The name of the dim, if this is all of it."""
-        whole = isinstance(self.dim, NamedDim) and self.size == self.dim.size
-        return self.dim.name if whole else None
+        return self.dim.name if isinstance(self.dim, NamedDim) and self.size == self.dim.size else None
 
     @property
     def mentioned(self) -> frozenset[str]:
