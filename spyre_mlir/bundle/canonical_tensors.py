@@ -82,6 +82,8 @@ class TensorCanonicalizer:
             texts = self.compute[key].texts() if key in self.compute else ()
             groups.append([self._resolve(text) for text in texts])
         inputs, outputs, indices = groups
+        # The output of a reduction is among its inputs, because it adds to it.
+        inputs = [index for index in inputs if index not in outputs]
         function = self.compute["opFuncName"].text()
         position = next((op.index for op in operations_of(function) if op.index is not None), 0)
         order = [*inputs[:position], *indices, *inputs[position:], *outputs]
@@ -231,6 +233,14 @@ def _convert_coordinates(coordinates: Field, in_hbm: bool) -> None:
         for function in folds["dim_prop_func"].items():
             if "Affine" in function:
                 default(function["Affine"], "beta_", 0)
+        # A fold of one position, or of many at one coordinate, says nothing more.
+        for function, fold in zip(
+            folds["dim_prop_func"].items(), folds["dim_prop_attr"].items(), strict=False
+        ):
+            if "Affine" in function and (
+                fold["factor_"].value == 1 or function["Affine"]["alpha_"].value == 0
+            ):
+                function["Affine"].value["alpha_"], fold.value["factor_"] = 0, 1
         # In HBM the first three, over cores, corelets and rows, do not place anything: each core has an address.
         if in_hbm and len(folds["dim_prop_func"].items()) > 3 and len(folds["dim_prop_attr"].items()) > 3:
             folds.value["dim_prop_func"][:3] = [{"Affine": {"alpha_": 0, "beta_": 0}}] * 3

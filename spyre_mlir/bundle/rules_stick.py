@@ -85,7 +85,7 @@ def _matmul(design: Design) -> Iterator[str]:
             yield f"Tensor{i} sticks on {operand.stick_dim}; expected a whole stick of {stick}"
     for i, absent in enumerate(("out", "mb", "in")):
         if _scale(design.operands[i], absent) == 1 and design.sizes.get(absent, 1) > 1:
-            yield f"Tensor{i} has the dim {absent}; expected scale -1 there"
+            yield f"Tensor{i} has the dim {absent}; expected an operand without it"
     if _scale(design.operands[1], "in") != 1:
         yield "Tensor1 does not have the dim in; expected the contracted dim in both inputs"
 

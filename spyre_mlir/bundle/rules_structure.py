@@ -126,8 +126,8 @@ def roles(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         if operand.role not in ROLES:
             yield f"Tensor{i} has the role {operand.role!r}; expected one of {_list(ROLES)}."
-        # The file has one layout per role, so a second one could not be written.
-        layout = (operand.dim_order, operand.stick_dim, operand.stick_elements, operand.beside)
+        # The file has one set of dims and one stick per role, so a second one could not be written.
+        layout = (set(operand.dim_order), operand.stick_dim, operand.stick_elements, operand.beside)
         if layouts.setdefault(operand.role, layout) != layout:
             yield f"Tensor{i} shares the role {operand.role} with a tensor of another layout."
 

@@ -28,6 +28,12 @@ from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
+#: Labels of the dims of a matmul but its columns ``out``, its innermost row ``mb`` and ``in``, the innermost first.
+MATMUL_LABELS = ("x", "y", "kj", "ki")
+
+#: The constant that masked elements read as, by the name that the kernels of the device know.
+MASK_VALUE = "samv-maskvalue"
+
 
 class DesignBuilder:
     """Builder of the design of one operation, from its space and division.
@@ -96,8 +102,8 @@ class DesignBuilder:
             operands=operands,
             padding=padding,
             masks=masks,
-            # The index of the one mask value among the constants, where it is the first.
-            mask_constant=0 if masks else -1,
+            # The mask value stands behind the constants of the operation.
+            mask_constant=len(self.op.constants) if masks else -1,
             constants=self._constants(operands[0].data_format),
             debug=debug,
         )
@@ -125,16 +131,16 @@ class DesignBuilder:
 
     def _matmul_labels(self) -> tuple[str, ...]:
         rows, columns, _ = self.space.present
-        batch, row_labels = iter(("x", "y")), iter(("mb", "i"))
-        labels = []
-        for dim in range(len(self.space.sizes)):
-            if dim in self.space.reduced:
-                labels.append("in")
-            elif dim in rows and dim in columns:
-                labels.append(next(batch))
-            else:
-                labels.append(next(row_labels) if dim in rows else "out")
-        return tuple(labels)
+        generated, outer = columns - rows - self.space.reduced, iter(MATMUL_LABELS)
+        labels = {dim: "in" for dim in self.space.reduced} | {dim: "out" for dim in generated}
+        # The innermost row is mb, as torch-spyre has it, and what is outside of it follows whether row or batch.
+        row = max(rows - columns, default=None)
+        if row is not None:
+            labels[row] = "mb"
+        for dim in reversed(range(len(self.space.sizes))):
+            if dim not in labels:
+                labels[dim] = next(outer)
+        return tuple(labels[dim] for dim in range(len(self.space.sizes)))
 
     # -- operands -------------------------------------------------------------------------------------
 
@@ -199,13 +205,12 @@ class DesignBuilder:
         if self.op.kind is Kind.GATHER:
             return [KERNEL_IDX, KERNEL, OUTPUT]
         keys = [
-            (geometry.dim_order, geometry.stick_dim, view.elements_per_stick)
+            (frozenset(geometry.dim_order), geometry.stick_dim, view.elements_per_stick)
             for geometry, view in zip(geometries, self.space.views, strict=True)
         ]
-        # The output first: operands with its layout share its entry, so that more kinds fit.
-        roles = {keys[-1]: OUTPUT}
-        spare = iter((INPUT, KERNEL, KERNEL_IDX))
-        for key in keys[:-1]:
+        # In the order in which torch-spyre hands them out: the names say nothing here, only the order of first use.
+        spare, roles = iter((OUTPUT, KERNEL, INPUT, KERNEL_IDX)), {}
+        for key in keys:
             if key not in roles:
                 role = next(spare, None)
                 if role is None:
@@ -221,17 +226,13 @@ class DesignBuilder:
         return {self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]]) for dim in self.masks}
 
     def _constants(self, data_format: str) -> tuple[Constant, ...]:
-        """Return the one value of all masks first, then the constants of the operation."""
-        values = sorted(set(self.masks.values()))
-        if len(values) > 1:
-            raise CompileError(f"'{self.opcode}' has masks of {values}; a design has room for one value")
-        constants = [
-            Constant("maskValue", data_format, constant_bits(value, data_format)) for value in values
-        ]
-        for name in self.op.constants:
-            value = self.constants[name]
-            constants.append(Constant(name, data_format, constant_bits(value, data_format)))
-        return tuple(constants)
+        """Return the constants of the operation, then the one value of all masks."""
+        masks = sorted(set(self.masks.values()))
+        if len(masks) > 1:
+            raise CompileError(f"'{self.opcode}' has masks of {masks}; a design has room for one value")
+        values = [(name, self.constants[name]) for name in self.op.constants]
+        values += [(MASK_VALUE, value) for value in masks]
+        return tuple(Constant(name, data_format, constant_bits(value, data_format)) for name, value in values)
 
 
 def identity_of(design: Design) -> tuple:

@@ -14,6 +14,7 @@ from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: Labels of the dims that are in no stick, in the order in which operations take them.
 LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
@@ -90,7 +91,9 @@ class GeometryBuilder:
         order += [self.labels[dim] for dim in sorted(without_axis)]
         if stick not in order:
             order.append(stick)
-        order += [label for dim, label in enumerate(self.labels) if dim not in present and label != stick]
+        # A contraction tells its dims apart by which operands list them, so there absent dims are not listed.
+        if DEVICE_OPS[self.opcode].kind is not Kind.MATMUL:
+            order += [label for dim, label in enumerate(self.labels) if dim not in present and label != stick]
         beside = {self.labels[axis.dim]: axis.size for axis in reversed(view.stick_axes)}
         beside.pop(stick, None)
         return Geometry(tuple(order), stick, scale, gap, beside)

@@ -177,7 +177,7 @@ func.func @source(%w: tensor<64x64xf16, #stick.layout<#rows>> {sdsc.host = #sdsc
 }
 // -----
 // Masks and the fill of arguments are those of the IR: here 2 for a maximum of what the host makes 1.
-// CHECK: constants = [{bits = {{[0-9]+}} : i64, data_format = "SEN169_FP16", name = "maskValue"}]{{.*}}masks = {out = array<i64: 65, 63>}
+// CHECK: constants = [{bits = {{[0-9]+}} : i64, data_format = "SEN169_FP16", name = "samv-maskvalue"}]{{.*}}masks = {out = array<i64: 65, 63>}
 // CHECK-SAME: fill = 1.000000e+00 : f64
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #sparse = affine_map<(d0) -> (d0, 0)>

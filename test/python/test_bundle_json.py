@@ -9,6 +9,8 @@ from pathlib import Path
 import bundles
 import jsonschema
 import pytest
+from public_schema import PATH as PUBLIC_SCHEMA
+from public_schema import public_schema
 from relayouts import random_relayout
 
 import spyre_mlir.bundle.design_json as design_json
@@ -19,7 +21,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import packaged_target
 
 OWN_SCHEMA = Path(design_json.__file__).with_name("sdsc.schema.json")
-PUBLIC_SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
 
 DESIGNS = [design for build in bundles.GOOD.values() for design in build().designs.values()]
 RELAYOUTS = [random_relayout(random.Random(seed)) for seed in range(60)]
@@ -61,13 +62,14 @@ def test_fits_own_schema(design):
 @pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
 def test_fits_public_schema(design):
-    jsonschema.validate(to_json(design), _schema(PUBLIC_SCHEMA))
+    public_schema().validate(to_json(design))
 
 
 def test_names_and_addresses_of_the_public_format():
     value = to_json(bundles.reduction_bundle().designs["sdsc_1.json"])["1_sum"]
     dsc = value["dscs_"][0]["sum"]
-    assert dsc["computeOp_"][0]["inputLabeledDs"] == ["Tensor0-idx0"]
+    # A reduction adds to its output, which is an input, too.
+    assert dsc["computeOp_"][0]["inputLabeledDs"] == ["Tensor0-idx0", "Tensor1-idx1"]
     assert dsc["computeOp_"][0]["outputLabeledDs"] == ["Tensor1-idx1"]
     assert dsc["scheduleTree_"][0]["name_"] == "allocate-Tensor0_lx"
     assert dsc["scheduleTree_"][1]["startAddressCoreCorelet_"]["data_"] == {
@@ -90,7 +92,8 @@ def test_folds_multiply_to_the_elements_of_a_core_and_broadcast_dims_to_one():
 
     assert factors(0, "mb") == [2, 1, 1, 64]
     assert factors(0, "out") == [1, 1, 1, 4, 64]
-    assert factors(1, "out") == [1, 1, 1, 1, 1]
+    # All elements of a reduced stick, which have one coordinate.
+    assert factors(1, "out") == [1, 1, 1, 1, 64]
 
 
 def test_both_allocations_of_a_relayout_say_which_core_has_which_slice():
@@ -117,9 +120,22 @@ def test_last_slice_may_be_smaller():
     assert (stage["ss_"]["mb_"], stage["el_"]["mb_"]) == (64, 36)
 
 
-def test_operands_of_one_role_share_their_layout():
-    first = replace(DESIGNS[0].operands[0], dim_order=("out", "mb"))
-    with pytest.raises(CompileError, match="Tensor1 of add has the role INPUT but not the layout"):
+def test_operands_of_one_role_have_the_same_dims_in_an_order_of_their_own():
+    first = replace(DESIGNS[0].operands[0], dim_order=("out", "mb"), scale={"out": 1, "mb": -1})
+    design = replace(DESIGNS[0], operands=(first, *DESIGNS[0].operands[1:]))
+    dsc = to_json(design)["0_add"]["dscs_"][0]["add"]
+    assert dsc["primaryDsInfo_"]["INPUT"]["layoutDimOrder_"] == ["out", "mb"]
+    assert [node["layoutDimOrder_"][0] for node in dsc["scheduleTree_"]] == ["out", "mb", "mb"]
+    # The scales stand in the order of the layout, not of the tensor in memory.
+    assert [tensor["scale_"] for tensor in dsc["labeledDs_"]] == [[1, -1], [1, 1], [1, 1]]
+    assert from_json(to_json(design), "file", design.target) == design
+
+
+def test_operands_of_one_role_share_their_stick():
+    first = replace(DESIGNS[0].operands[0], stick_elements=32)
+    with pytest.raises(
+        CompileError, match="Tensor1 of add has the role INPUT but not the dims and the stick"
+    ):
         to_json(replace(DESIGNS[0], operands=(first, *DESIGNS[0].operands[1:])))
 
 

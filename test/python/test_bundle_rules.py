@@ -52,7 +52,7 @@ BROKEN = [
     ("start-addresses", "symbol id 5; expected negative", tensor(ADD, 2, start=(5, -6))),
     ("start-addresses", "LX address -128", tensor(REDUCTION, 1, start=(-128, 0))),
     ("roles", "Tensor0 has the role 'BIAS'", tensor(ADD, 0, role="BIAS")),
-    ("roles", "Tensor1 shares the role INPUT", tensor(ADD, 0, dim_order=("out", "mb"))),
+    ("roles", "Tensor1 shares the role INPUT", tensor(ADD, 0, stick_elements=32)),
     ("held", "Tensor0 does not say what each core holds of it", tensor(RELAYOUT, 0, 1, held=None)),
     ("held", "Tensor0 has slices of its own", tensor(ADD, 0, held=HeldSlices({"mb": 2, "out": 1}, CORES))),
     (

@@ -139,9 +139,9 @@ def test_matmul():
             (LEFT, ("in out", {"stick_dim": "in"}), PRODUCT),
             "Tensor1 sticks on in; expected a whole stick of out.",
         ),
-        ((("mb in out", ON_IN), RIGHT, PRODUCT), "Tensor0 has the dim out; expected scale -1 there."),
-        ((LEFT, ("mb in out", {}), PRODUCT), "Tensor1 has the dim mb; expected scale -1 there."),
-        ((LEFT, RIGHT, ("mb in out", {})), "Tensor2 has the dim in; expected scale -1 there."),
+        ((("mb in out", ON_IN), RIGHT, PRODUCT), "Tensor0 has the dim out; expected an operand without it."),
+        ((LEFT, ("mb in out", {}), PRODUCT), "Tensor1 has the dim mb; expected an operand without it."),
+        ((LEFT, RIGHT, ("mb in out", {})), "Tensor2 has the dim in; expected an operand without it."),
         (
             (LEFT, ("mb out", ROW), PRODUCT),
             "Tensor1 does not have the dim in; expected the contracted dim in both inputs.",

@@ -9,13 +9,14 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
 import torch
 from programs import FLOOR, PROGRAMS, check_close, error_bound
+from public_schema import PATH as PUBLIC_SCHEMA
+from public_schema import public_schema
 
 import spyre_mlir
 from spyre_mlir.bundle import read_arrays, read_bundle
@@ -23,8 +24,6 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
-
-PUBLIC_SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
 
 NAMES = list(PROGRAMS)
 MOST = 32
@@ -134,13 +133,8 @@ def test_the_folder_is_the_bundle(name, tmp_path):
     held = read_arrays(tmp_path / "bundle")
     assert held.keys() == program.arrays.keys()
     for path in (tmp_path / "bundle").glob("sdsc_*.json") if PUBLIC_SCHEMA.exists() else ():
-        error = jsonschema.exceptions.best_match(_schema().iter_errors(json.loads(path.read_text())))
+        error = jsonschema.exceptions.best_match(public_schema().iter_errors(json.loads(path.read_text())))
         assert error is None, f"{path.name}: {error}"
-
-
-@functools.cache
-def _schema() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads(PUBLIC_SCHEMA.read_text()))
 
 
 @pytest.mark.parametrize("sencores", CORES)

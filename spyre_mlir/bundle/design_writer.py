@@ -1,0 +1,293 @@
+"""A design as the JSON of `sdsc_<i>.json`, with every member that torch-spyre's front end writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
+from spyre_mlir.bundle.model import DebugHandle, Design, Operand
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.formats import find_format
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+Json = dict[str, Any]
+
+INDICES = "indirectAccessIndexLabeledDs"
+
+EMPTY_OF_STAGE = (
+    "symbolicDimInfo_",
+    "maxSymbolicVolume_",
+    "coreletSplit_",
+    "rowSplit_",
+    "peSfpSplit_",
+    "paddingSizes_",
+)
+
+
+def to_json(design: Design) -> Json:
+    """The JSON object of a design. Operands of one role must share their layout."""
+    cores = range(design.cores)
+    return {
+        f"{design.index}_{_function(design)}": {
+            "debug_handle_": _debug_to_json(design.debug),
+            "sdscFoldProps_": [_fold("time", 1)],
+            "sdscFolds_": {
+                "dim_prop_func": [_affine(1)],
+                "dim_prop_attr": [_fold("time", 1)],
+                "data_": {"[0]": "0"},
+            },
+            "coreFoldProp_": _fold("core", design.cores),
+            "coreletFoldProp_": _fold("corelet", design.target.emitted_corelets),
+            "numCoresUsed_": design.cores,
+            "coreIdToDsc_": {str(core): 0 for core in cores},
+            "numWkSlicesPerDim_": dict(design.slices),
+            "coreIdToWkSlice_": {str(core): dict(design.core_slices[core]) for core in cores},
+            "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
+            "dscs_": [{_function(design): _configuration(design)}],
+        }
+    }
+
+
+def _function(design: Design) -> str:
+    """The ``opFuncName`` of a design."""
+    op = DEVICE_OPS.get(design.opcode)
+    return (op and op.function) or design.opcode
+
+
+def _fold(label: str, factor: int) -> Json:
+    return {"factor_": factor, "label_": label}
+
+
+def _affine(alpha: int) -> Json:
+    return {"Affine": {"alpha_": alpha, "beta_": 0}}
+
+
+def _dims(sizes: dict[str, int]) -> Json:
+    return {f"{dim}_": size for dim, size in sizes.items()}
+
+
+def _stage(sizes: dict[str, int]) -> Json:
+    """JSON of the sizes of one core, with the members that say nothing here but that torch-spyre always writes."""
+    return {"name_": "core", **_dims(sizes), **{member: {} for member in EMPTY_OF_STAGE}}
+
+
+def _configuration(design: Design) -> Json:
+    # The last slice may be shorter: ss_ is the full share, el_ that of the last core.
+    last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
+    # The schema has the name beside both halves, torch-spyre writes it in each.
+    layouts = _layouts(design)
+    stage = {"name_": "core", "ss_": _stage(design.shares), "el_": _stage(last)}
+    return {
+        "numCoresUsed_": design.cores,
+        "numCoreletsUsed_": design.target.emitted_corelets,
+        "coreIdsUsed_": list(range(design.cores)),
+        "N_": {"name_": "n", **_dims(design.sizes), **_padding(design)},
+        "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},
+        "maskingConstId_": design.mask_constant,
+        "dataStageParam_": {"0": stage},
+        "primaryDsInfo_": layouts,
+        "scheduleTree_": [_allocation(design, i) for i in range(len(design.operands))],
+        "labeledDs_": [_labeled(design, i, layouts) for i in range(len(design.operands))],
+        "constantInfo_": _constants_to_json(design),
+        "computeOp_": [_compute(design)],
+    }
+
+
+def _padding(design: Design) -> Json:
+    if not design.padding:
+        return {}
+    sizes = {dim: {"padBack_": pad, "totalSize_": design.sizes[dim]} for dim, pad in design.padding.items()}
+    return {"paddingSizes_": sizes}
+
+
+def _layouts(design: Design) -> Json:
+    """JSON of the layouts by role: the order of the dims is that of the first operand that has the role."""
+    layouts: Json = {}
+    for i, operand in enumerate(design.operands):
+        first = layouts.setdefault(operand.role, _layout(operand))
+        if _key(_layout(operand)) != _key(first):
+            raise CompileError(
+                f"Tensor{i} of {design.opcode} has the role {operand.role} but not the dims and the stick of the "
+                f"other tensor with that role; every role has one layout, so give it another role.",
+                design.filename,
+            )
+    return layouts
+
+
+def _layout(operand: Operand) -> Json:
+    return {
+        "layoutDimOrder_": list(operand.dim_order),
+        "stickDimOrder_": [*operand.beside, operand.stick_dim],
+        "stickSize_": [*operand.beside.values(), operand.stick_elements],
+    }
+
+
+def _key(layout: Json) -> Json:
+    return {**layout, "layoutDimOrder_": sorted(layout["layoutDimOrder_"])}
+
+
+def _allocation(design: Design, index: int) -> Json:
+    operand = design.operands[index]
+    node: Json = {
+        "nodeType_": "allocate",
+        "name_": _node_name(design, index),
+        "prev_": "",
+        "ldsIdx_": index,
+        "component_": operand.memory,
+        "layoutDimOrder_": list(operand.dim_order),
+        "maxDimSizes_": [-1] * len(operand.dim_order),
+        **_indirection(design, index),
+    }
+    # HBM addresses are known at run time only, so the file has symbol ids, which are negative, in their place.
+    if operand.memory == "hbm":
+        node["isStartAddrSymbolic_"] = int(min(operand.start, default=-1) < 0)
+    node["startAddressCoreCorelet_"] = _per_core(
+        ["Map", "Const", "Const"],
+        design.cores,
+        {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
+    )
+    if operand.gap:
+        # In HBM all cores address one tensor, so its gap stands once, for core -1.
+        keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
+        node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
+    # Only a relayout has operands with different slices; elsewhere they follow from the design.
+    is_relayout = any(other.held for other in design.operands)
+    node["coordinates_"] = {
+        "coordInfo": {dim: _coordinate(design, operand, dim) for dim in operand.dim_order},
+        "coreIdToWkSlice_": {
+            str(core): {dim: slices[dim] for dim in varying(operand)}
+            for core, slices in (holders(design, operand) if is_relayout else {}).items()
+        },
+    }
+    return node
+
+
+def _indirection(design: Design, index: int) -> Json:
+    """JSON members of an operand of an indirect access: the positions, or the table with pages of one row."""
+    op = DEVICE_OPS.get(design.opcode)
+    direct = {"indirectAllocType_": "no_indirection"}
+    if op is None or op.index is None or index not in op.indirect:
+        return direct
+    other = op.table if index == op.index else op.index
+    assert other is not None
+    if other >= len(design.operands):
+        return direct
+    related = {"relatedIndirectAccessAlloc_": _node_name(design, other)}
+    if index == op.index:
+        return {"indirectAllocType_": "index_tensor", **related, "indexTensorType_": "index"}
+    operand, rows = design.operands[index], reduced_dims(design)
+    page = [
+        -1 if operand.scale[dim] != 1 else 1 if dim in rows else design.sizes[dim]
+        for dim in operand.dim_order
+    ]
+    return {"maxDimSizes_": page, "indirectAllocType_": "value_tensor", **related}
+
+
+def _node_name(design: Design, index: int) -> str:
+    return f"allocate-Tensor{index}_{design.operands[index].memory}"
+
+
+def varying(operand: Operand) -> list[str]:
+    return [dim for dim in operand.dim_order if operand.scale[dim] == 1]
+
+
+def _per_core(functions: list[str], cores: int, data: Json) -> Json:
+    return {
+        "dim_prop_func": [{function: {}} for function in functions],
+        "dim_prop_attr": [_fold("core", cores), _fold("corelet", 1), _fold("time", 1)],
+        "data_": data,
+    }
+
+
+def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
+    """JSON of the coordinates of a core along one dim, as folds: the core's slice, then sticks, then elements."""
+    present, stick = operand.scale[dim] == 1, dim == operand.stick_dim or dim in operand.beside
+    share, lanes = operand_shares(design, operand)[dim], operand.per_stick(dim)
+    splits = operand_splits(design, operand)[dim]
+    # A stick that is reduced stands for all its elements at once: as many as it has, at one coordinate.
+    is_sparse = operand.scale[dim] == -2
+    share = share if present else lanes if is_sparse else 1
+    folds = [("core_fold", splits if present else 1, share), ("corelet_fold", 1, 0), ("row_fold", 1, 0)]
+    if stick:
+        folds.append(("elem_arr_1", -(-share // lanes), lanes))
+    folds.append(("elem_arr_0", lanes if stick else share, 0 if is_sparse else 1))
+    return {
+        "spatial": 3,
+        "temporal": 0,
+        "elemArr": 2 if stick else 1,
+        "padding": "nopad",
+        "folds": {
+            "dim_prop_func": [_affine(alpha) for _, _, alpha in folds],
+            "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
+        },
+    }
+
+
+def _labeled(design: Design, index: int, layouts: Json) -> Json:
+    operand = design.operands[index]
+    # An operand in HBM streams through LX, so it is present in both.
+    memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
+    if index == _index_operand(design):
+        memories = (operand.memory,)  # the positions are read where they are
+    return {
+        "ldsIdx_": index,
+        "dsName_": f"Tensor{index}",
+        "dsType_": operand.role,
+        "scale_": [operand.scale[dim] for dim in layouts[operand.role]["layoutDimOrder_"]],
+        "wordLength": find_format(operand.data_format).bytes,
+        "dataFormat_": operand.data_format,
+        "memOrg_": {memory: {"isPresent": 1} for memory in memories},
+    }
+
+
+def _constants_to_json(design: Design) -> Json | str:
+    if not design.constants:
+        # The format writes no constants as a string, not as an object.
+        return "{}"
+    return {
+        str(i): {
+            "name_": constant.name,
+            "dataFormat_": constant.data_format,
+            "data_": _per_core(["Const", "Const", "Map"], design.cores, {"[0, 0, 0]": [str(constant.bits)]}),
+        }
+        for i, constant in enumerate(design.constants)
+    }
+
+
+def _index_operand(design: Design) -> int | None:
+    op = DEVICE_OPS.get(design.opcode)
+    return op and op.index
+
+
+def _compute(design: Design) -> Json:
+    labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
+    index, op = _index_operand(design), DEVICE_OPS.get(design.opcode)
+    # A reduction adds to its output, which is an input, too; a matmul has an accumulator of its own.
+    accumulates = op is not None and op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
+    inputs = labels if accumulates else labels[:-1]
+    indices = {} if index is None else {INDICES: labels[index : index + 1]}
+    return {
+        "exUnit": design.unit,
+        "opFuncName": _function(design),
+        "attributes_": {"dataFormat_": design.data_format, "fidelity_": "regular"},
+        "location": "Inner",
+        "inputLabeledDs": [label for position, label in enumerate(inputs) if position != index],
+        "outputLabeledDs": labels[-1:],
+        **indices,
+    }
+
+
+def _debug_to_json(debug: DebugHandle | None) -> Json | None:
+    if debug is None:
+        return None
+    start = {"start_line": debug.line, "start_col": debug.column}
+    return {
+        "id": debug.id,
+        "source": debug.file and {"file": debug.file, **start, "end_line": None, "end_col": None},
+        "aten_op": debug.aten_op,
+        "ir_chain": list(debug.ir_chain),
+        "fused_from": [],
+        "transform_history": [
+            dict(zip(("kind", "pass_name", "reason"), step, strict=True)) for step in debug.transforms
+        ],
+    }
