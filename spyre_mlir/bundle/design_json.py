@@ -145,10 +145,11 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     layouts = dsc["primaryDsInfo_"]
     for _, layout in layouts.members():
         _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
-    operands = [_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True)]
-    # The output has the slices of the design; those of an input are its own.
-    inputs = zip(operands[:-1], nodes, strict=False)
-    return (*(replace(operand, held=_read_held(node, operand)) for operand, node in inputs), *operands[-1:])
+    operands = (_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True))
+    return tuple(
+        replace(operand, held=_read_held(node, operand))
+        for operand, node in zip(operands, nodes, strict=True)
+    )
 
 
 def _read_held(node: Field, operand: Operand) -> HeldSlices | None:

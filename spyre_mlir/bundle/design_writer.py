@@ -150,13 +150,12 @@ def _allocation(design: Design, index: int) -> Json:
         # In HBM all cores address one tensor, so its gap stands once, for core -1.
         keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
         node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
-    # Only a relayout has operands with different slices; elsewhere they follow from the design.
-    is_relayout = any(other.held for other in design.operands)
+    # Only the operands of a relayout have slices of their own; elsewhere they follow from the design.
+    own_slices = {} if operand.held is None else holders(design, operand)
     node["coordinates_"] = {
         "coordInfo": {dim: _coordinate(design, operand, dim) for dim in operand.dim_order},
         "coreIdToWkSlice_": {
-            str(core): {dim: slices[dim] for dim in varying(operand)}
-            for core, slices in (holders(design, operand) if is_relayout else {}).items()
+            str(core): {dim: slices[dim] for dim in varying(operand)} for core, slices in own_slices.items()
         },
     }
     return node

@@ -14,9 +14,10 @@ before it times its memory extent (for the stick dim: its extent / E). A stick m
 beside those of the stick dim, which are then counted in sticks too: with ``beside = {"in": 2}`` and 64 of the stick
 dim ``out`` each two elements of ``in`` are neighbours.
 
-In LX an operand holds only this core's slice, so sizes there are the per-core sizes. Those of the source of a
-``shuffle`` are of its own slices (``Operand.held``): the cores take from it what the slices of the design say. A dim
-that no operand has counts cores that get the same.
+In LX an operand holds only this core's slice, so sizes there are the per-core sizes. Those of the operands of a
+``shuffle`` are of their own slices (``Operand.held``), what each core has before and after: several cores the same, or
+nothing. The slices of the design are those of its result. In other operations a dim that no operand has counts cores
+that get the same.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Operand:
 
     ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX.
     ``stick_elements`` is how many elements of the stick dim a stick of ``data_format`` holds, ``beside`` how many of
-    other dims, the innermost first. ``held`` is the distribution of the source of a ``shuffle``.
+    other dims, the innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
     """
 
     role: str

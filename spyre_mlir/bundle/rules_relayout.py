@@ -16,13 +16,12 @@ def is_relayout(design: Design) -> bool:
 
 
 def source_slices(design: Design) -> Iterator[str]:
-    """The source of a relayout, and nothing else, has slices of its own. Others rely on these being well-formed."""
+    """The operands of a relayout, and no others, have slices of their own. Other rules rely on well-formed ones."""
     for i, operand in enumerate(design.operands):
-        source = is_relayout(design) and i == 0
-        if operand.held is None and source:
+        if operand.held is None and is_relayout(design):
             yield f"Tensor{i} does not say what each core holds of it; expected slices of its own."
-        elif operand.held is not None and not source:
-            yield f"Tensor{i} has slices of its own; expected them only of the source of a relayout."
+        elif operand.held is not None and not is_relayout(design):
+            yield f"Tensor{i} has slices of its own; expected them only of the operands of a relayout."
         elif operand.held is not None:
             for problem in _malformed(design, operand, operand.held):
                 yield f"Tensor{i} {problem}."
@@ -60,6 +59,23 @@ def relayout(design: Design) -> Iterator[str]:
     if design.masks or design.constants:
         yield "It has masks or constants; expected none, a relayout moves the bits as they are."
     yield from _not_held(design, design.operands[0])
+    yield from _other_result(design, design.operands[-1])
+
+
+def _other_result(design: Design, result: Operand) -> Iterator[str]:
+    """The slices of the design are those of the result, which some core gets."""
+    assert result.held is not None
+    index = len(design.operands) - 1
+    received = holders(design, result)
+    if not received:
+        yield f"No core gets a slice of Tensor{index}; expected one that does."
+    for dim, slices in result.held.slices.items():
+        if slices != design.slices[dim]:
+            text = f"Tensor{index} has {slices} slices of {dim}, the relayout {design.slices[dim]}"
+            yield f"{text}; expected the relayout to have those of its result."
+    for core, slices in received.items():
+        if any(slices[dim] != design.core_slices[core][dim] for dim in result.held.slices):
+            yield f"Core {core} gets another slice of Tensor{index} than the relayout says."
 
 
 def _not_held(design: Design, source: Operand) -> Iterator[str]:

@@ -23,6 +23,7 @@ from spyre_mlir.bundle.model import (
     Operand,
     Statement,
 )
+from spyre_mlir.bundle.rules_relayout import is_relayout
 from spyre_mlir.target.ops import DEVICE_OPS
 
 ROLES = (INPUT, OUTPUT, KERNEL, KERNEL_IDX)
@@ -95,7 +96,9 @@ def core_mapping(design: Design) -> Iterator[str]:
     cores, slices = design.cores, prod(design.slices.values())
     if not 1 <= cores <= design.target.cores:
         yield f"It uses {cores} cores; expected 1 to {design.target.cores}."
-    if slices != cores:
+    # The cores of a relayout are those that hold something before or after it, several the same.
+    relayout = is_relayout(design)
+    if slices != cores and not relayout:
         yield f"Its dims have {slices} slices together; expected one for each of {cores} cores."
     seen: dict[tuple[int, ...], int] = {}
     for core, core_slices in enumerate(design.core_slices):
@@ -104,7 +107,7 @@ def core_mapping(design: Design) -> Iterator[str]:
                 limit = design.slices.get(dim, 1)
                 yield f"Core {core} has slice {index} of {dim}; expected 0 to {limit - 1}."
         other = seen.setdefault(tuple(core_slices.get(dim, 0) for dim in design.sizes), core)
-        if other != core:
+        if other != core and not relayout:
             yield f"The cores {other} and {core} have the same slices; expected different ones."
 
 

@@ -35,13 +35,15 @@ def operation_work(
     """
     if (KINDS[opcode] is Kind.RELAYOUT) != (relayout is not None):
         raise ValueError(f"{opcode} has {'no' if relayout is None else 'a'} relayout.")
+    cores = division.cores
     if relayout is not None:
-        in_lx = frozenset(range(len(space.views)))
+        # Cores that only send take part, too.
+        in_lx, cores = frozenset(range(len(space.views))), len(relayout.target.owners)
     tile = _tile(opcode, space, _elements_of_shares(space, division.splits))
     moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
     runs = [view.run_bytes(tile) for view in space.views]
-    operands = _operands(opcode, space, division.splits, moved, runs, in_lx)
-    return _work(opcode, space, division.splits, operands, relayout)
+    operands = _operands(opcode, space, division.splits, cores, moved, runs, in_lx)
+    return _work(opcode, space, division.splits, cores, operands, relayout)
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
@@ -53,7 +55,8 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
     undivided = (1,) * len(space.units)
     moved = [share_bytes(space, operand, undivided) for operand in range(len(space.views))]
     runs = [_run_bytes(view, tile) for view in space.views]
-    return _work(opcode, space, splits, _operands(opcode, space, splits, moved, runs))
+    cores = math.prod(splits)
+    return _work(opcode, space, splits, cores, _operands(opcode, space, splits, cores, moved, runs))
 
 
 def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
@@ -74,6 +77,7 @@ def _work(
     opcode: str,
     space: Space,
     splits: Sequence[int],
+    cores: int,
     operands: Sequence[OperandWork],
     relayout: Relayout | None = None,
 ) -> OperationWork:
@@ -81,7 +85,7 @@ def _work(
         space.target,
         opcode,
         _dims(opcode, space),
-        cores=math.prod(splits),
+        cores=cores,
         slices=splits,
         shares=_elements_of_shares(space, splits),
         sizes=space.sizes,
@@ -95,11 +99,12 @@ def _operands(
     opcode: str,
     space: Space,
     splits: Sequence[int],
+    cores: int,
     moved: Sequence[int],
     runs: Sequence[Any],
     in_lx: Collection[int] = (),
 ) -> list[OperandWork]:
-    dims, cores, result = _dims(opcode, space), math.prod(splits), len(space.views) - 1
+    dims, result = _dims(opcode, space), len(space.views) - 1
     return [
         OperandWork(
             writes=operand == result,

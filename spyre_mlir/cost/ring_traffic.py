@@ -3,10 +3,8 @@
 Core ``c`` is node ``c`` of a ring of all cores of the device. Link ``l`` joins the nodes ``l`` and ``l + 1``; it
 carries bytes clockwise, to ``l + 1``, and counter-clockwise, to ``l``, at the same time.
 
-A *piece* is what a part of the source's distribution and one of the target's have in common. It goes to all cores that
-want it, to each from the nearest core that holds it; of equally near ones from the lower core id. From there it takes
-the shorter way round, clockwise if both are equal, and what goes to several cores in one direction crosses each link
-once. A core that holds a piece takes it from itself.
+What a core sends (``division/transfers.py``) takes the shorter way round, clockwise if both are equal, and what goes to
+several cores in one direction crosses each link once.
 """
 
 from __future__ import annotations
@@ -16,16 +14,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from spyre_mlir.division.relayout import Distribution, Relayout
+from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.division.transfers import parts_of, ring_offsets, transfers_of
 from spyre_mlir.target.target import Target
-
-#: For each core the slice of each dim, None where it has no part.
-Owners = Sequence["tuple[int, ...] | None"]
 
 
 @dataclass(frozen=True)
@@ -105,20 +100,18 @@ def _order_key(relayout: Relayout) -> tuple[float, int, int]:
 @functools.lru_cache(maxsize=1 << 14)
 def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
     """Return the traffic of a relayout; ``ValueError`` if a distribution has more cores than the ring has nodes."""
-    source, target = relayout.source, relayout.target
-    nodes, cores = relayout.device.device_cores, max(len(source.owners), len(target.owners))
-    if cores > nodes:
-        raise ValueError(f"A ring of {nodes} nodes has no place for {cores} cores.")
-    sticks, runs = _pieces(relayout)
-    is_source = _nearest(_parts(source.owners, nodes), sticks > 0)
-    moved = np.where(is_source, sticks * relayout.device.stick_bytes, 0)
-    shares = shares_of(relayout.units, source.splits)
+    nodes, transfers = relayout.device.device_cores, transfers_of(relayout)
+    moved = np.zeros((nodes, nodes), np.int64)
+    moved[transfers.sources, transfers.targets] = transfers.sticks * relayout.device.stick_bytes
+    runs = np.zeros(nodes, np.int64)
+    np.add.at(runs, transfers.targets, transfers.runs)
+    shares = shares_of(relayout.units, relayout.source.splits)
     return RelayoutTraffic(
-        _loads(moved, _parts(target.owners, nodes)),
+        _loads(moved, parts_of(relayout.target.owners, nodes)),
         moved_bytes=int(moved.sum() - moved.trace()),
         bytes_per_core=math.prod(shares) * relayout.device.stick_bytes,
-        runs_per_core=int((runs * is_source).sum(axis=0).max()),
-        split=int(is_source.sum(axis=0).max()),
+        runs_per_core=int(runs.max()),
+        split=int(np.bincount(transfers.targets, minlength=1).max()),
     )
 
 
@@ -134,84 +127,13 @@ def reduce_links(target: Target, groups: Sequence[Sequence[int]], part_bytes: in
     return _loads(hops, np.arange(target.device_cores))
 
 
-# -- pieces --------------------------------------------------------------------------------------------
-
-
-def _pieces(relayout: Relayout) -> tuple[np.ndarray, np.ndarray]:
-    """Sticks of the piece that core i holds and core j wants, for all i and j, and its contiguous runs.
-
-    Sticks of a piece lie one behind the other in both images up to the first dim of which it is not all in both.
-    """
-    source, target = relayout.source, relayout.target
-    before, after = shares_of(relayout.units, source.splits), shares_of(relayout.units, target.splits)
-    nodes = relayout.device.device_cores
-    have, want = _slices(source, nodes), _slices(target, nodes)
-    sticks = np.logical_and.outer(have[0], want[0]).astype(np.int64)
-    runs, broken = np.ones_like(sticks), np.zeros(sticks.shape, dtype=bool)
-    for dim in relayout.order:
-        counts = _common(relayout.units[dim], before[dim], have[1][:, dim], after[dim], want[1][:, dim])
-        sticks *= counts
-        runs *= np.where(broken, counts, 1)
-        broken |= (counts != before[dim]) | (counts != after[dim])
-    return sticks, runs
-
-
-def _slices(distribution: Distribution, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether each node of the ring has a part, and its slices; 0 where it has none."""
-    # A program may use fewer cores than the ring has nodes.
-    owners = [*distribution.owners, *[None] * (nodes - len(distribution.owners))]
-    nothing = (0,) * len(distribution.splits)
-    return np.array([slices is not None for slices in owners]), np.array(
-        [slices or nothing for slices in owners]
-    )
-
-
-def _common(units: int, before: int, have: Any, after: int, want: Any) -> np.ndarray:
-    """Units that slices of so many units each, numbers ``have`` and ``want``, have in common."""
-    begin = np.maximum.outer(have * before, want * after)
-    end = np.minimum.outer((have + 1) * before, (want + 1) * after)
-    return np.maximum(np.minimum(end, units) - begin, 0)
-
-
-def _parts(owners: Owners, nodes: int) -> np.ndarray:
-    """A number for each node, equal ones where cores have the same part."""
-    numbers: dict[tuple[int, ...] | None, int] = {}
-    filled = [*owners, *[None] * (nodes - len(owners))]
-    return np.array([numbers.setdefault(slices, len(numbers)) for slices in filled])
-
-
-def _nearest(parts: np.ndarray, useful: np.ndarray) -> np.ndarray:
-    """Mask of the ``useful`` pairs of cores (from, to) that move something: of holders of one part the nearest does."""
-    nodes = len(parts)
-    # One number orders by distance, then by core id.
-    rank = _distances(nodes) * nodes + np.arange(nodes)[:, None]
-    rank = np.where(useful, rank, nodes * nodes)
-    best = np.full_like(rank, nodes * nodes)
-    # Unbuffered: several holders of a part compete for one row.
-    np.minimum.at(best, parts, rank)
-    return useful & (rank == best[parts])
-
-
-@functools.cache
-def _distances(nodes: int) -> np.ndarray:
-    """Links between two nodes, the shorter way round."""
-    clockwise = _offsets(nodes)
-    return np.minimum(clockwise, nodes - clockwise)
-
-
-@functools.cache
-def _offsets(nodes: int) -> np.ndarray:
-    """Links from one node to another, clockwise."""
-    return (np.arange(nodes)[None, :] - np.arange(nodes)[:, None]) % nodes
-
-
 # -- links ---------------------------------------------------------------------------------------------
 
 
 def _loads(moved: np.ndarray, parts: np.ndarray) -> LinkLoads:
     """The loads of bytes ``moved`` from node to node; to nodes of the same part go the same bytes."""
     nodes = len(moved)
-    offsets = np.where(moved > 0, _offsets(nodes), 0)
+    offsets = np.where(moved > 0, ring_offsets(nodes), 0)
     # Clockwise where both ways are equally long.
     up = offsets <= nodes // 2
     volume = _largest(moved, parts)

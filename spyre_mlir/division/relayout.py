@@ -29,6 +29,10 @@ class Distribution:
     splits: tuple[int, ...]
     owners: tuple[tuple[int, ...] | None, ...]
 
+    def on(self, cores: int) -> Distribution:
+        """Return the distribution over so many cores, of which those that it does not name hold nothing."""
+        return replace(self, owners=self.owners + (None,) * (cores - len(self.owners)))
+
 
 @dataclass(frozen=True)
 class Relayout:
@@ -56,19 +60,17 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     """Return the relayout of a buffer in LX, as ``written``, to the cores of a copy with a ``division``.
 
     ``space`` is that of the copy, source and target two views of one buffer's layout; dims that neither has are
-    copies. None if the cores hold no slices of the copy's dims, if some stick is held by no core, or if cores that
-    the copy does not run on hold some.
+    copies. Both distributions are over the cores that have something before or after. None if the cores hold no slices
+    of the copy's dims, or if some stick is held by no core.
     """
     source = distribution_of(space, 0, written)
-    # A copy runs on its own cores only: others could not send what they hold.
-    if source is None or len(source.owners) > division.cores:
+    if source is None:
         return None
-    source = Distribution(source.splits, source.owners + (None,) * (division.cores - len(source.owners)))
     dims = sorted(space.present[1])
     owners = tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners)
-    units = tuple(space.units[dim] for dim in dims)
-    return Relayout(units, _order(space.views[1], dims), source, target, space.target)
+    cores, units = max(len(source.owners), len(owners)), tuple(space.units[dim] for dim in dims)
+    return Relayout(units, _order(space.views[1], dims), source.on(cores), target.on(cores), space.target)
 
 
 @functools.lru_cache(maxsize=1 << 13)

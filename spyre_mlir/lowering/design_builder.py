@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from spyre_mlir.bundle.model import (
     INPUT,
@@ -17,7 +18,7 @@ from spyre_mlir.bundle.model import (
     Operand,
 )
 from spyre_mlir.division import Division
-from spyre_mlir.division.relayout import Distribution
+from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
@@ -39,8 +40,8 @@ class DesignBuilder:
     """Builder of the design of one operation, from its space and division.
 
     ``masks`` has by iteration dim the number as which its padding reads. ``in_lx`` are operands by index; ``parts`` has
-    those that are a part of what a core holds in LX. ``distributions`` has the slices of an operand's dims that the
-    cores hold, where they are not those of the division.
+    those that are a part of what a core holds in LX. A shuffle has a ``relayout``, whose distributions are the slices
+    of its operands: copies of a part are cores that get the same, and no dim counts them.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class DesignBuilder:
         constants: Mapping[str, float],
         masks: Mapping[int, float],
         in_lx: Collection[int] = (),
-        distributions: Mapping[int, Distribution] | None = None,
+        relayout: Relayout | None = None,
         parts: Mapping[int, Subview] | None = None,
     ) -> None:
+        if relayout is not None:
+            space, division = _of_result(space, relayout)
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]
         self.space = space
@@ -62,7 +65,7 @@ class DesignBuilder:
         self.masks = masks
         self.in_lx = in_lx
         self.parts = parts or {}
-        self.distributions = distributions or {}
+        self.distributions = () if relayout is None else (relayout.source, relayout.target)
         units = shares_of(space.units, division.splits)
         # Shares are in units, rows or sticks; the design counts elements.
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
@@ -174,7 +177,7 @@ class DesignBuilder:
 
     def _held(self, operand: int) -> HeldSlices | None:
         """Return the slices of an operand that each core holds, by label, where they are not those of the division."""
-        if operand not in self.distributions:
+        if not self.distributions:
             return None
         labels = [self.labels[dim] for dim in sorted(self.space.present[operand])]
         slices = dict(zip(labels, self.distributions[operand].splits, strict=True))
@@ -233,6 +236,15 @@ class DesignBuilder:
         values = [(name, self.constants[name]) for name in self.op.constants]
         values += [(MASK_VALUE, value) for value in masks]
         return tuple(Constant(name, data_format, constant_bits(value, data_format)) for name, value in values)
+
+
+def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
+    """Return the space of a shuffle without copies, and the slices of the result; cores without one have the first."""
+    rank = len(relayout.units)
+    # The dim of copies is the last one, and no operand has it.
+    views = tuple(replace(view, shape=view.shape[:rank]) for view in space.views)
+    owners = tuple(slices or (0,) * rank for slices in relayout.target.owners)
+    return Space(space.sizes[:rank], views, space.present), Division(relayout.target.splits, owners)
 
 
 def identity_of(design: Design) -> tuple:

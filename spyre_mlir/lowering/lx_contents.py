@@ -17,7 +17,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.division.relayout import Distribution, relayout
+from spyre_mlir.division.relayout import Relayout, relayout
 from spyre_mlir.division.subviews import Subview, subview_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
@@ -71,10 +71,10 @@ class LxContents:
                     subviews[operand] = subview_of(whole, accessed)
         return subviews
 
-    def shuffle_source(self, op: ir.Operation, space: Space, division: Division) -> Distribution:
-        """Return the distribution over cores from which a shuffle copies."""
+    def relayout(self, op: ir.Operation, space: Space, division: Division) -> Relayout:
+        """Return the distributions over cores from which and to which a shuffle copies."""
         root = self.memory.place(op.operands[0]).buffer
         plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
         if plan is None:
             raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
-        return plan.source
+        return plan

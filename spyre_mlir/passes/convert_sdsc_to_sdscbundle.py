@@ -179,11 +179,11 @@ class _Lowering:
             bound[symbol] = value
             return symbol
 
-        sources = {0: self.lx.shuffle_source(op, space, division)} if opcode == SHUFFLE else {}
+        relayout = self.lx.relayout(op, space, division) if opcode == SHUFFLE else None
         # A gather addresses all rows of its table, where the divided space has those that it moves.
         addressed = self.memory.addressed_space(op)
         builder = DesignBuilder(
-            opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, sources, parts
+            opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, relayout, parts
         )
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         sdscbundle.sdsc_execute(self._file(design), list(bound.values()), list(bound), op.location)

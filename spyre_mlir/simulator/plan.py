@@ -118,24 +118,24 @@ def _check_reduced(
 
 
 def _check_held(design: Design, op: DeviceOp) -> None:
-    """The source of a relayout says what the cores hold of it, and nothing else does."""
+    """The operands of a relayout say what the cores hold of them, and no others do."""
     for k, operand in enumerate(design.operands):
         distribution = operand.held
-        if (distribution is not None) != (op.kind is Kind.RELAYOUT and k == 0):
-            text = "slices of its own are those of the source of a relayout, which needs them."
+        if (distribution is not None) != (op.kind is Kind.RELAYOUT):
+            text = "slices of its own are those of the operands of a relayout, which need them."
             raise SimulationError("design", f"operand {k}: {text}", design=design)
         if distribution is None:
             continue
         if len(distribution.core_slices) != design.cores:
-            text = f"its source lies on {len(distribution.core_slices)} cores, but it uses {design.cores}."
+            text = f"operand {k} lies on {len(distribution.core_slices)} cores, but it uses {design.cores}."
             raise SimulationError("design", text, design=design)
         empty = [label for label, count in distribution.slices.items() if count < 1]
         if empty:
-            raise SimulationError("design", f"its source has no slices of dim '{empty[0]}'.", design=design)
+            raise SimulationError("design", f"operand {k} has no slices of dim '{empty[0]}'.", design=design)
         for core, slices in enumerate(distribution.core_slices):
             for label, part in (slices or {}).items():
                 if not 0 <= part < distribution.slices.get(label, 0):
-                    text = f"slice {part} of dim '{label}' is none of its source."
+                    text = f"slice {part} of dim '{label}' is none of operand {k}."
                     raise SimulationError("design", text, design=design, core=core)
 
 

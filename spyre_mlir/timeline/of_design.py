@@ -137,14 +137,13 @@ class DesignWork:
     def _relayout(self) -> Relayout | None:
         """The relayout of a shuffle, over the dims of its result, innermost first; None for other operations."""
         design, source, target = self.design, self.design.operands[0], self.design.operands[-1]
-        if source.held is None:
+        if source.held is None or target.held is None:
             return None
         labels = [label for label in target.dim_order if label in self._dims.present[-1]]
         return Relayout(
             tuple(positions(target, label, design.sizes[label]) for label in labels),
             tuple(range(len(labels))),
-            _distribution(labels, source.held.slices, source.held.core_slices),
-            _distribution(labels, design.slices, design.core_slices),
+            *(_distribution(labels, part.slices, part.core_slices) for part in (source.held, target.held)),
             design.target,
         )
 

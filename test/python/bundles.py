@@ -315,10 +315,11 @@ def relayout_bundle() -> Bundle:
     exp = operand(OUTPUT, "mb out", (0, 0))
     written = replace(exp, held=HeldSlices({"mb": 2, "out": 1}, by_rows))
     wanted = replace(exp, start=(core_bytes, core_bytes))
+    gathered = replace(wanted, held=HeldSlices(by_columns["slices"], by_columns["core_slices"]))
     z = operand(OUTPUT, "mb out", (-3, -4))
     designs = [
         two_core_design(0, "exp", (operand(INPUT, "mb out", (-1, -2)), exp)),
-        two_core_design(1, "shuffle", (written, wanted), **by_columns),
+        two_core_design(1, "shuffle", (written, gathered), **by_columns),
         two_core_design(2, "abs", (wanted, z), **by_columns),
     ]
     statements = [

@@ -68,20 +68,20 @@ def random_relayout(rng: random.Random) -> Design:
     lanes, sparse = FORMATS[form].stick_elements(STICK_BYTES), rng.random() < 0.2
     valid = {dim: rng.randrange(1, 5) for dim in rng.sample(("mb", "x", "y"), rng.randrange(1, 4))}
     sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()}
-    scale = dict.fromkeys(valid, 1) | {"out": -2 if sparse else 1, "c": -1}
+    scale = dict.fromkeys(valid, 1) | {"out": -2 if sparse else 1}
     units = dict(sizes)
     sizes["out"] = lanes
     if not sparse:
         valid["out"] = rng.randrange(1, 5 * lanes)
         units["out"] = -(-valid["out"] // lanes)
         sizes["out"] = units["out"] * lanes
-    wanted = splits_of(rng, units, CORES)
-    shares = dict(sizes) | {dim: -(-units[dim] // wanted[dim]) * (sizes[dim] // units[dim]) for dim in units}
-    copies = rng.randrange(1, min(CORES // prod(wanted.values()), 5) + 1)
-    slices = dict.fromkeys(sizes, 1) | wanted | {"c": copies}
-    owners = _combinations(slices)
-    rng.shuffle(owners)
-    held = _random_held(rng, units, len(owners))
+    held, result = (_random_held(rng, units, rng.randrange(1, CORES + 1)) for _ in range(2))
+    cores = max(len(held.core_slices), len(result.core_slices))
+    held, result = (_over(each, cores) for each in (held, result))
+    slices = dict.fromkeys(sizes, 1) | result.slices
+    shares = {
+        dim: -(-units.get(dim, 1) // slices[dim]) * (size // units.get(dim, 1)) for dim, size in sizes.items()
+    }
     bytes_ = STICK_BYTES * prod(-(-units[dim] // held.slices[dim]) for dim in units)
     low = rng.randrange(4) * STICK_BYTES
     operands = [
@@ -93,12 +93,12 @@ def random_relayout(rng: random.Random) -> Design:
             stick_dim="out",
             stick_elements=lanes,
             scale=scale,
-            start=(start,) * len(owners),
+            start=(start,) * cores,
             held=own,
         )
         for role, start, own in (
             (INPUT, low, held),
-            (OUTPUT, low + bytes_ + rng.randrange(4) * STICK_BYTES, None),
+            (OUTPUT, low + bytes_ + rng.randrange(4) * STICK_BYTES, result),
         )
     ]
     return Design(
@@ -106,10 +106,10 @@ def random_relayout(rng: random.Random) -> Design:
         opcode="shuffle",
         unit="sfp",
         data_format=form,
-        sizes=sizes | {"c": copies},
+        sizes=sizes,
         slices=slices,
-        shares=shares | {"c": 1},
-        core_slices=tuple(owners),
+        shares=shares,
+        core_slices=tuple(dict.fromkeys(sizes, 0) | (own or {}) for own in result.core_slices),
         operands=tuple(operands),
         padding={dim: sizes[dim] - size for dim, size in valid.items() if sizes[dim] > size},
     )
@@ -135,6 +135,11 @@ def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> HeldS
     held = [*parts, *(rng.choice([None, *parts]) for _ in range(cores - len(parts)))]
     rng.shuffle(held)
     return HeldSlices(slices, tuple(held))
+
+
+def _over(held: HeldSlices, cores: int) -> HeldSlices:
+    """A distribution over so many cores, of which the last ones hold nothing."""
+    return HeldSlices(held.slices, held.core_slices + (None,) * (cores - len(held.core_slices)))
 
 
 def sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[str, int]) -> Iterator[Stick]:
@@ -210,8 +215,9 @@ def oracle(design: Design, before: Memories) -> tuple[Memories, int]:
         for stick, address in held_sticks(design, core):
             places.setdefault(stick, []).append((core, address))
     bytes_moved = 0
-    for core, own in enumerate(design.core_slices):
-        for stick, address in sticks(design, target, design.slices, own):
+    assert target.held is not None
+    for core, own in enumerate(target.held.core_slices):
+        for stick, address in sticks(design, target, design.slices, own) if own is not None else ():
             hops = [(min((core - at) % CORES, (at - core) % CORES), at, place) for at, place in places[stick]]
             _, holder, place = min(hops)
             bytes_moved += STICK_BYTES * (holder != core)

@@ -163,9 +163,9 @@ class Program:
         mask_value: float = 0.0,
         constants: dict[str, float] | None = None,
         copies: int = 1,
-        held: HeldSlices | None = None,
+        held: tuple[HeldSlices, ...] = (),
     ) -> Design:
-        """Adds an operation. ``copies`` are cores for each part of the result, ``held`` is of its first operand."""
+        """Adds an operation. ``copies`` are cores for each part of the result, ``held`` is of its operands."""
         tensors = [self.tensors[name] for name in names]
         valid = {label: size for tensor in tensors for label, size in tensor.sizes.items()}
         valid = {**valid, **{tensor.stick: valid.get(tensor.stick, 1) for tensor in tensors}}
@@ -191,7 +191,7 @@ class Program:
             sizes=sizes,
             slices={label: splits.get(label, 1) for label in sizes},
             shares=shares,
-            core_slices=_core_slices(sizes, splits),
+            core_slices=_iterated(sizes, held[-1]) if held else _core_slices(sizes, splits),
             operands=(),
             padding={label: sizes[label] - size for label, size in valid.items() if sizes[label] != size},
             masks={label: (valid[label], sizes[label] - valid[label]) for label in masks},
@@ -212,20 +212,22 @@ class Program:
         """A shuffle of what ``cores`` have of the result of ``written`` to new slices, each on ``copies`` cores."""
         labels = self.tensors[source].sizes
         own = [{label: each[label] for label in labels} for each in written.core_slices]
-        parts = [
-            own[core] if core in cores and core < len(own) else None
-            for core in range(copies * prod(splits.values()))
-        ]
+        parts = [own[core] if core in cores and core < len(own) else None for core in range(len(own))]
         held = HeldSlices({label: written.slices[label] for label in labels}, tuple(parts))
-        return self.op("shuffle", source, target, splits=splits, copies=copies, held=held)
+        parts = copies * _core_slices(labels, splits)
+        return self.shuffle(source, target, held, HeldSlices(dict.fromkeys(labels, 1) | splits, tuple(parts)))
 
-    def _add(self, design: Design, tensors: list[Tensor], held: HeldSlices | None) -> Design:
+    def shuffle(self, source: str, target: str, held: HeldSlices, result: HeldSlices) -> Design:
+        """A relayout from any distribution to any other one; cores that neither names hold nothing."""
+        return self.op("shuffle", source, target, splits=result.slices, held=_on_all_cores(held, result))
+
+    def _add(self, design: Design, tensors: list[Tensor], held: tuple[HeldSlices, ...]) -> Design:
         operands, symbols, values = [], [], []
         for k, tensor in enumerate(tensors):
             role = OUTPUT if k == len(tensors) - 1 else INPUT
             if tensor.lx is not None:
                 operand = tensor.operand(role, design.sizes, (tensor.lx,) * design.cores)
-                operands.append(replace(operand, held=None if k else held))
+                operands.append(replace(operand, held=held[k] if held else None))
                 self.lx_bytes[tensor.name] = lx_bytes(design, operands[-1])
                 continue
             start = tuple(-self._symbols - core - 1 for core in range(design.cores))
@@ -259,6 +261,21 @@ class Program:
             designs=dict(self.designs),
             manifest=Manifest(arguments, tuple(buffers), tuple(self.uses)),
         )
+
+
+def _on_all_cores(*distributions: HeldSlices) -> tuple[HeldSlices, ...]:
+    """Distributions over as many cores as that with the most."""
+    cores = max(len(each.core_slices) for each in distributions)
+    missing = [(None,) * (cores - len(each.core_slices)) for each in distributions]
+    return tuple(
+        HeldSlices(each.slices, each.core_slices + rest)
+        for each, rest in zip(distributions, missing, strict=True)
+    )
+
+
+def _iterated(sizes: dict[str, int], result: HeldSlices) -> tuple[dict[str, int], ...]:
+    """Slices of the cores of a relayout: those of its result, the first ones where a core has none."""
+    return tuple(dict.fromkeys(sizes, 0) | (slices or {}) for slices in result.core_slices)
 
 
 def _core_slices(sizes: dict[str, int], splits: dict[str, int]) -> tuple[dict[str, int], ...]:

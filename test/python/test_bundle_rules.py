@@ -58,7 +58,23 @@ BROKEN = [
     (
         "held",
         "Tensor1 has slices of its own",
+        tensor(RELAYOUT, 1, 2, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
+    ),
+    ("held", "Tensor1 does not say what each core holds of it", tensor(RELAYOUT, 1, 1, held=None)),
+    (
+        "relayout",
+        "No core gets a slice of Tensor1",
+        tensor(RELAYOUT, 1, 1, held=HeldSlices({"mb": 1, "out": 2}, (None, None))),
+    ),
+    (
+        "relayout",
+        "Tensor1 has 2 slices of mb, the relayout 1; expected the relayout to have those of its result",
         tensor(RELAYOUT, 1, 1, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
+    ),
+    (
+        "relayout",
+        "Core 1 gets another slice of Tensor1 than the relayout says",
+        tensor(RELAYOUT, 1, 1, held=HeldSlices({"mb": 1, "out": 2}, (CORES[0], CORES[0]))),
     ),
     ("held", "has slices of mb; expected those of its dims, mb, out", held({"mb": 2}, *CORES)),
     (
@@ -152,7 +168,12 @@ BROKEN = [
     (
         "relayout",
         "Tensor1 is in hbm; expected the source and the result of a relayout in lx",
-        tensor(design(RELAYOUT, 2, opcode="shuffle"), 0, 2, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
+        tensor(
+            tensor(design(RELAYOUT, 2, opcode="shuffle"), 0, 2, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
+            1,
+            2,
+            held=HeldSlices({"mb": 1, "out": 2}, ({"mb": 0, "out": 0}, {"mb": 0, "out": 1})),
+        ),
     ),
     (
         "relayout",

@@ -99,9 +99,12 @@ def test_a_relayout_from_finishing_cores():
 
 
 def test_cores_that_the_copy_does_not_run_on_hold_nothing():
-    """A copy on 4 cores cannot take what 8 cores have; one on 8 can take what 4 have."""
+    """Of what 8 cores have 4 get all, and what 4 have goes to 8: both distributions are over the 8."""
     view = core_view(COPY, 1, Division.mixed_radix((8, 1, 1)))
-    assert relayout(COPY, view, Division.mixed_radix((1, 4, 1))) is None
+    gathered = relayout(COPY, view, Division.mixed_radix((1, 4, 1)))
+    assert gathered is not None and None not in gathered.source.owners
+    assert gathered.target.owners[:4] == ((0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 0))
+    assert gathered.target.owners[4:] == (None,) * 4
     fewer = core_view(COPY, 1, Division.mixed_radix((4, 1, 1)))
     found = relayout(COPY, fewer, Division.mixed_radix((1, 8, 1)))
     assert found is not None and found.source.owners[4:] == (None,) * 4

@@ -255,18 +255,22 @@ def test_the_source_is_larger_than_its_buffer():
 BROKEN = {
     "a source without slices of its own": (
         change_operand(relayout_bundle(), 0, "sdsc_1.json", held=None),
-        "operand 0: slices of its own are those of the source of a relayout, which needs them.",
+        "operand 0: slices of its own are those of the operands of a relayout, which need them.",
+    ),
+    "a result without slices of its own": (
+        change_operand(relayout_bundle(), 1, "sdsc_1.json", held=None),
+        "operand 1: slices of its own are those of the operands of a relayout, which need them.",
     ),
     "slices of its own in another operation": (
         change_operand(relayout_bundle(), 0, "sdsc_2.json", held=HeldSlices({"mb": 1, "out": 2}, ROWS)),
-        "operand 0: slices of its own are those of the source of a relayout, which needs them.",
+        "operand 0: slices of its own are those of the operands of a relayout, which need them.",
     ),
-    "another number of cores": (held(*ROWS, None), "its source lies on 3 cores, but it uses 2."),
+    "another number of cores": (held(*ROWS, None), "operand 0 lies on 3 cores, but it uses 2."),
     "a slice that there is not": (
         held(ROWS[0], {"mb": 2, "out": 0}),
-        "core 1: slice 2 of dim 'mb' is none of its source.",
+        "core 1: slice 2 of dim 'mb' is none of operand 0.",
     ),
-    "no slices of a dim": (held(*ROWS, slices={"mb": 0, "out": 1}), "its source has no slices of dim 'mb'."),
+    "no slices of a dim": (held(*ROWS, slices={"mb": 0, "out": 1}), "operand 0 has no slices of dim 'mb'."),
     "through HBM": (
         held(*ROWS, memory="hbm", start=(-1, -2)),
         "'shuffle' goes from LX to LX, not through HBM.",
