@@ -31,10 +31,7 @@ def fingerprints(write: str = "", against: str = "", kind: str = ",".join(KINDS)
     ``write`` is a JSON file for them, ``against`` one of another commit to compare with: ``different`` counts
     programs of which a file differs, that are refused now and were not, or that are gone. The notes name them.
     """
-    unknown = [name for name in kind.split(",") if name not in KINDS]
-    if unknown:
-        raise CompileError(f"There is no kind of programs '{unknown[0]}'; there are {', '.join(KINDS)}.")
-    digests = {name: _digests(compiled) for name, compiled in _programs(kind.split(","))}
+    digests = {name: _digests(compiled) for name, compiled in compiled_programs(kind.split(","))}
     if write:
         Path(write).write_text(json.dumps(digests, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     notes = differences(_of_kinds(read(against), kind.split(",")), digests) if against else []
@@ -45,8 +42,11 @@ def fingerprints(write: str = "", against: str = "", kind: str = ",".join(KINDS)
     )
 
 
-def _programs(kinds: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The programs of some kinds by name, each with what compiles it."""
+def compiled_programs(kinds: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The programs of some kinds by name, each with what compiles it; ``CompileError`` for an unknown kind."""
+    unknown = [name for name in kinds if name not in KINDS]
+    if unknown:
+        raise CompileError(f"There is no kind of programs '{unknown[0]}'; there are {', '.join(KINDS)}.")
     if "tests" in kinds:
         yield from ((f"tests/{name}", _of_model(model)) for name, model in programs().items())
     if "operations" in kinds:

@@ -139,8 +139,8 @@ def _allocation(design: Design, index: int) -> Json:
         **_indirection(design, index),
     }
     # HBM addresses are known at run time only, so the file has symbol ids, which are negative, in their place.
-    if operand.memory == "hbm":
-        node["isStartAddrSymbolic_"] = int(min(operand.start, default=-1) < 0)
+    if operand.memory == "hbm" and min(operand.start, default=-1) < 0:
+        node["isStartAddrSymbolic_"] = 1
     node["startAddressCoreCorelet_"] = _per_core(
         ["Map", "Const", "Const"],
         design.cores,

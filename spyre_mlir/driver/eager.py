@@ -18,11 +18,11 @@ from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.frontend import operations
-from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
-from spyre_mlir.layout.stick_layout import is_convertible
+from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.target.target import Target, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
@@ -75,14 +75,16 @@ def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
 def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     """Copy a tensor to the layout that the fields of ``LayoutRequest`` choose.
 
-    The host copies elements of one byte, which no operation of the device copies, and layouts with padding between
-    elements, which none writes.
+    The host copies elements of one byte, which no operation of the device copies, to layouts with padding between
+    elements, which none writes, and elements of more than 16 bits to another stick.
     """
     target = LayoutRequest.of(layout, "the tensor").layout(
         default_target(), tensor.shape, element_type(tensor.dtype), "the tensor"
     )
-    # Both would be a CompileError of a program, so they are asked before one is compiled.
-    if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(target):
+    dtype = device_dtype(element_type(tensor.dtype))
+    stays = BufferView.of(tensor.layout).main_stick_dim == BufferView.of(target).main_stick_dim
+    # These would be a CompileError or a warning of a program, so they are asked before one is compiled.
+    if not is_convertible(dtype) or is_scattered(target) or not (stays or is_restickified(dtype)):
         return laid_out(tensor.numpy(), tensor.dtype, target)
     return run(operations.RESTICKIFY, (tensor,), layout)
 

@@ -56,6 +56,11 @@ def is_convertible(dtype: str) -> bool:
     return ELEMENT_BITS[dtype] > 8
 
 
+def is_restickified(dtype: str) -> bool:
+    """Return whether the device moves elements of a type to another stick: numbers of 16 bits alone."""
+    return ELEMENT_BITS[dtype] == 16
+
+
 def bytes_of(elements: int, dtype: str) -> int:
     """Return the device bytes of so many elements; a last half byte counts whole."""
     return -(-elements * ELEMENT_BITS[dtype] // 8)

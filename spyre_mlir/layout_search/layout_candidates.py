@@ -11,10 +11,14 @@ from collections.abc import Iterable, Sequence
 from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
 from spyre_mlir.layout.orders import from_order, natural_order, packed_order
 from spyre_mlir.layout.space import pieces, refined
-from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.stick_layout import StickLayout, is_restickified
 from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.layout.view_transforms import ViewTransform, applied
 from spyre_mlir.target.target import Target
+
+#: Picoseconds that a relayout counts which the back end likely refuses: more than programs take, so that it is chosen
+#: only where nothing else is possible.
+_NO_RESTICKIFY = 10**10
 
 
 class LayoutCandidate:
@@ -155,6 +159,8 @@ def relayout_cost(source: LayoutCandidate, target: LayoutCandidate, from_host: b
         if source.stick_dim == target.stick_dim
         else ("ReStickifyOpHBM", waiting * wait_cost(source.view.target))
     )
+    if opcode != "identity" and not is_restickified(source.view.dtype):
+        waits += _NO_RESTICKIFY
     try:
         return copy_cost(opcode, refined([_padded_for(source, target), _padded_for(target, source)])) + waits
     except ViewError:

@@ -91,12 +91,25 @@ class GeometryBuilder:
         order += [self.labels[dim] for dim in sorted(without_axis)]
         if stick not in order:
             order.append(stick)
-        # A contraction tells its dims apart by which operands list them, so there absent dims are not listed.
-        if DEVICE_OPS[self.opcode].kind is not Kind.MATMUL:
-            order += [label for dim, label in enumerate(self.labels) if dim not in present and label != stick]
+        listed = self._listed_absent(operand)
+        order += [self.labels[dim] for dim in sorted(listed) if self.labels[dim] != stick]
         beside = {self.labels[axis.dim]: axis.size for axis in reversed(view.stick_axes)}
         beside.pop(stick, None)
         return Geometry(tuple(order), stick, scale, gap, beside)
+
+    def _listed_absent(self, operand: int) -> frozenset[int]:
+        """Return the dims that an operand lists though it does not vary along them, at a scale of -1.
+
+        A matmul tells its dims apart by which operands list them, so there absent dims are not listed. Batch dims that
+        the rows are repeated for are: what only columns and result list is the one dim that columns bring in.
+        """
+        present = self.space.present[operand]
+        if DEVICE_OPS[self.opcode].kind is not Kind.MATMUL:
+            return frozenset(range(len(self.labels))) - present
+        if operand != 0:
+            return frozenset()
+        stick = self.space.views[1].main_stick_dim
+        return self.space.present[1] - present - self.space.reduced - {stick}
 
     def _strides(self, operand: int) -> dict[int, int]:
         """Return the elements from one position of a dim to the next, in device memory or of a part in LX.

@@ -9,12 +9,19 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.stick import RESTICKIFY
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.layout import BufferView, StickLayout
+from spyre_mlir.layout.stick_layout import is_restickified
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, candidate_of, relayout_cost
 from spyre_mlir.layout_search.minimum_cost import Decision, LayoutPlan
 from spyre_mlir.layout_search.reasons import Reasons
 from spyre_mlir.layout_search.tensor_graph import TensorNode
 from spyre_mlir.mlir import ir
-from spyre_mlir.remarks import RemarkEmitter
+from spyre_mlir.remarks import WARNING, RemarkEmitter
+
+#: What a user can do about a restickify of other numbers than those of 16 bits.
+_REFUSED = (
+    "the back end takes it of 16-bit numbers alone and will likely refuse this one; compute the tensor in f16, or give "
+    "the argument that it comes from a layout with another dim in the stick"
+)
 
 
 class LayoutValues:
@@ -76,6 +83,8 @@ class LayoutValues:
         kind = "restickify" if source.stick_dim != target.stick_dim else "copy"
         if source.stick_dim != target.stick_dim:
             op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
+            if not is_restickified(source.view.dtype):
+                self.owner.remark(op, WARNING, f"a restickify of {source.view.dtype}: {_REFUSED}")
         reason = f"stick {stick_text(source.stick_dim)} -> {stick_text(target.stick_dim)}: {why}"
         self.owner.remark(op, kind, reason, before=0, after=round(cost / PICOSECONDS))
 

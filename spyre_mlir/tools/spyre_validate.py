@@ -1,5 +1,8 @@
 """spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format.
 
+With --conformance the designs are compared field by field with what the public tool chain writes instead: every
+difference is printed with its file and field, how much it matters to the back end, and the source of the rule.
+
 A folder of another writer, without a manifest.json, may hold bundle.mlir and its designs, or designs alone, which are
 executed in their order. Of a valid one the names, types and shapes of the arrays of spyre-run are printed, and the
 fields that change nothing and are ignored.
@@ -8,14 +11,17 @@ fields that change nothing and are ignored.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
+from spyre_mlir.bundle.conformance import Weight, check_folder
 from spyre_mlir.bundle.context import statements_in_order
 from spyre_mlir.bundle.folder import is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, Execute
 from spyre_mlir.bundle.validate import validate, validate_sequence
+from spyre_mlir.errors import CompileError
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 
@@ -26,7 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
     text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
+    text = "compare the designs with what the public tool chain writes; exit status 1 if that may matter"
+    parser.add_argument("--conformance", action="store_true", help=text)
     arguments = parser.parse_args(argv)
+    if arguments.conformance:
+        return 0 if _conforms(Path(arguments.folder)) else 1
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
     if is_program(folder):
         return 0 if _validate_program(folder, fraction) else 1
@@ -38,6 +48,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_valid and is_foreign(folder):
         print(_signature(bundle))
     return 0 if is_valid else 1
+
+
+def _conforms(folder: Path) -> bool:
+    """Print where designs differ from those of the public tool chain; return whether no difference may matter."""
+    if not folder.is_dir():
+        raise CompileError("There is no bundle folder with this name.", str(folder))
+    count, findings = check_folder(folder)
+    for finding in findings:
+        print(finding)
+    weights = Counter(finding.weight for finding in findings)
+    summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
+    print(f"{folder}: {count} designs; differences: {summary}")
+    return weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0
 
 
 def _signature(bundle: Bundle) -> str:

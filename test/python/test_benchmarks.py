@@ -27,6 +27,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "attention",
         "chain",
         "compile-time",
+        "conformance",
         "division",
         "fingerprints",
         "fuzz",

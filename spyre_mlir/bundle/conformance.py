@@ -1,0 +1,140 @@
+"""The conformance check: where a design is not as the public tool chain writes it, and how much that matters.
+
+The validator asks whether a bundle means something and means it once. This asks whether the back end would take it: the
+rules are facts of the public schema, of the specification of bundles, and of the designs and the code of torch-spyre's
+front end. They look at the JSON of a design as it is in its file, so they also find what a reader makes good.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spyre_mlir.bundle import conformance_layouts, conformance_operations
+from spyre_mlir.bundle.conformance_fields import DesignFields, Difference, missing_members
+from spyre_mlir.bundle.json_fields import Field, load
+from spyre_mlir.bundle.json_schema import Schema, violations
+from spyre_mlir.errors import CompileError
+
+
+class Weight(enum.Enum):
+    """How much a difference matters to the back end."""
+
+    REFUSED = "likely refused"
+    MISREAD = "may be misread"
+    COSMETIC = "cosmetic"
+
+
+@dataclass(frozen=True)
+class ConformanceRule:
+    """One fact of the format: how much it matters, where it is written, and what finds the fields that differ."""
+
+    weight: Weight
+    source: str
+    check: Callable[[DesignFields], Iterator[Difference]]
+
+
+SCHEMA = "schema"
+_SCHEMA_SOURCE = "public JSON schema of SuperDSC bundles"
+_SPEC = "SuperDSC bundle specification 1.0.0"
+_EMITTER = "torch-spyre, _inductor/codegen/compute_ops.py"
+_PARSER = "torch-spyre, _inductor/codegen/superdsc.py"
+_CONTRACT = "LX relayout SHUFFLE contract"
+
+#: The rules by name. A design that is not even of the schema's form is checked against nothing else.
+RULES: dict[str, ConformanceRule] = {
+    "matmul-dims": ConformanceRule(
+        Weight.REFUSED, f"{_SPEC}, stick constraints of BatchMatmul", conformance_layouts.matmul_dims
+    ),
+    "matmul-roles": ConformanceRule(
+        Weight.REFUSED, f"{_PARSER}, MATMUL_LAYOUT_LABELS", conformance_layouts.matmul_roles
+    ),
+    "roles": ConformanceRule(Weight.MISREAD, f"{_PARSER}, LAYOUT_LABELS", conformance_layouts.roles),
+    "dim-labels": ConformanceRule(
+        Weight.REFUSED, f"{_SCHEMA_SOURCE}, DataStructDims", conformance_layouts.dim_labels
+    ),
+    "folds": ConformanceRule(Weight.MISREAD, f"{_EMITTER}, gen_coord_info_value", conformance_layouts.folds),
+    "stage-names": ConformanceRule(
+        Weight.MISREAD, f"{_SPEC}, dataStageParam_; {_EMITTER}", conformance_operations.stage_names
+    ),
+    "constant-data": ConformanceRule(
+        Weight.MISREAD, f"{_EMITTER}, generate_constant_info", conformance_operations.constant_data
+    ),
+    "mask-constant": ConformanceRule(
+        Weight.REFUSED, f"{_PARSER}, _get_coordinate_mask", conformance_operations.mask_constant
+    ),
+    "reduction-inputs": ConformanceRule(
+        Weight.MISREAD, f"{_PARSER}, num_inputs", conformance_operations.reduction_inputs
+    ),
+    "restickify-format": ConformanceRule(
+        Weight.REFUSED, f"{_SPEC}, ReStickifyOpHBM", conformance_operations.restickify_format
+    ),
+    "shuffle": ConformanceRule(
+        Weight.REFUSED, f"{_CONTRACT}, descriptor shape", conformance_operations.shuffle
+    ),
+    "members": ConformanceRule(Weight.COSMETIC, f"{_EMITTER}, generate_sdsc", missing_members),
+}
+
+
+@dataclass(frozen=True)
+class Nonconformance:
+    """One field of a design that is not as the public tool chain writes it."""
+
+    rule: str
+    filename: str
+    path: str
+    sentence: str
+
+    @property
+    def weight(self) -> Weight:
+        return Weight.REFUSED if self.rule == SCHEMA else RULES[self.rule].weight
+
+    @property
+    def source(self) -> str:
+        return _SCHEMA_SOURCE if self.rule == SCHEMA else RULES[self.rule].source
+
+    def __str__(self) -> str:
+        where = f"{self.filename}: {self.path}" if self.path else self.filename
+        return f"{where} {self.sentence} [{self.rule}, {self.weight.value}; {self.source}]"
+
+
+def check_design(value: Any, filename: str) -> list[Nonconformance]:
+    """All differences of the JSON of a design."""
+    schema = packaged_schema()
+    findings = [
+        Nonconformance(SCHEMA, filename, *difference) for difference in violations(value, schema, schema)
+    ]
+    if findings:
+        return findings
+    try:
+        design = DesignFields.of(Field(value, filename))
+        return [
+            Nonconformance(name, filename, *difference)
+            for name, rule in RULES.items()
+            for difference in rule.check(design)
+        ]
+    # The schema leaves open much that the rules have to look up, such as the layout of a role.
+    except CompileError as error:
+        return [Nonconformance(SCHEMA, filename, "", error.message)]
+
+
+def check_folder(folder: Path) -> tuple[int, list[Nonconformance]]:
+    """The number of designs in the folder of a bundle or a program, and all differences of theirs."""
+    files = sorted(folder.rglob("sdsc*.json"), key=lambda path: (path.parent, len(path.name), path.name))
+    if not files:
+        raise CompileError("There is no design, sdsc_<number>.json, in this folder.", str(folder))
+    findings: list[Nonconformance] = []
+    for path in files:
+        findings += check_design(load(path).value, path.relative_to(folder).as_posix())
+    return len(files), findings
+
+
+@functools.cache
+def packaged_schema() -> Schema:
+    """The schema of a design that the package has."""
+    return json.loads(Path(__file__).with_name("sdsc.schema.json").read_text(encoding="utf-8"))

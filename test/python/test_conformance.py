@@ -1,0 +1,321 @@
+"""The conformance check: designs of the compiler and of torch-spyre's front end pass, every old form is found."""
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import bundles
+import pytest
+from programs import PROGRAMS
+from public_schema import PATH as PUBLIC_SCHEMA
+from public_schema import public_schema
+
+import spyre_mlir
+from spyre_mlir.bundle.conformance import RULES, Weight, check_design, check_folder, packaged_schema
+from spyre_mlir.bundle.design_json import to_json
+from spyre_mlir.bundle.json_schema import violations
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.division import Division
+from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.orders import from_order
+from spyre_mlir.layout.space import Space
+from spyre_mlir.lowering.design_builder import DesignBuilder
+from spyre_mlir.target.target import packaged_target
+from spyre_mlir.tools import spyre_validate
+
+UPSTREAM = Path(__file__).parents[3] / "shared" / "data" / "upstream-designs"
+FOLDERS = sorted(path for path in UPSTREAM.glob("*") if path.is_dir())
+needs_upstream = pytest.mark.skipif(
+    not FOLDERS, reason="the designs of the other front end are not on this machine"
+)
+
+#: Programs with matmuls, batched ones, reductions, masks, constants, casts, gathers, restickifies and shuffles; the
+#: benchmark ``conformance`` checks all of them.
+SAMPLE = (
+    "softmax_dim_0_63x65", "softmax_dim_last_65x1", "layernorm_odd", "rmsnorm", "matmul_3x65x130x64", "matmul_4d",
+    "matmul_vector", "sdpa_mask_float", "mean_1", "sum_all", "clamp", "transpose_2", "flatten", "cast_float_sum",
+    "embedding", "index_select", "rotary",
+)  # fmt: skip
+
+
+def dsc_of(value: dict) -> dict:
+    """The configuration in the JSON of a design."""
+    (body,) = value.values()
+    (dsc,) = body["dscs_"][0].values()
+    return dsc
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_designs_of_the_compiler_conform(name, tmp_path):
+    spyre_mlir.compile(*PROGRAMS[name]()).save(tmp_path / "program")
+    count, findings = check_folder(tmp_path / "program")
+    assert count and findings == []
+
+
+@needs_upstream
+def test_designs_of_the_other_front_end_conform():
+    assert check_folder(UPSTREAM) == (len(FOLDERS), [])
+
+
+# -- the forms of before --------------------------------------------------------------------------------
+
+
+def matmul(sizes=(4, 32, 128, 192), splits=(1, 4, 2, 1), starts=None) -> Design:
+    """A batched matmul [x, mb, in] x [x, in, out] with the batch innermost, as torch-spyre's front end lays it out."""
+    target, (x, mb, out, in_) = packaged_target(), sizes
+    views, present = [], []
+    for dims, stick in (((0, 1, 3), 3), ((0, 3, 2), 2), ((0, 1, 2), 2)):
+        shape = [(x, mb, out, in_)[dim] for dim in dims]
+        rows = next(dim for dim in dims if dim not in (0, stick))
+        order = [dims.index(dim) for dim in (rows, stick, 0)]
+        layout = from_order(target, shape, "f16", dims.index(stick), order)
+        views.append(BufferView.of(layout).rename(dims, 4, sizes))
+        present.append(frozenset(dims))
+    space = Space(sizes, tuple(views), tuple(present), frozenset({3}))
+    # Cores count the slices of the reduced dim fastest, then those of the others in order.
+    division = Division.mixed_radix(splits, (3, 0, 1, 2))
+    symbol = iter(range(-1, -1000, -1))
+    starts = starts or (lambda operand, core, offset: next(symbol))
+    return DesignBuilder("batchmatmul", space, division, {}, {}).build(0, starts, None)
+
+
+def restickify(data_format="SEN169_FP16") -> Design:
+    """A copy of [mb, out] from sticks of ``out`` to sticks of ``mb``."""
+    source = bundles.operand("OUTPUT", "mb out", (-1, -2), data_format=data_format)
+    target = bundles.operand("KERNEL", "out mb", (-3, -4), stick_dim="mb", data_format=data_format)
+    return bundles.two_core_design(0, "ReStickifyOpHBM", (source, target))
+
+
+def reduction() -> Design:
+    """A sum over the stick with a mask."""
+    source = bundles.operand("OUTPUT", "mb out", (-1, -2))
+    result = bundles.operand("OUTPUT", "mb out", (-3, -4), scale={"mb": 1, "out": -2})
+    constants = (bundles.Constant("samv-maskvalue", bundles.FP16, 0),)
+    masks = {"masks": {"out": (200, 56)}, "mask_constant": 0, "constants": constants}
+    return bundles.two_core_design(0, "sum", (source, result), **masks)
+
+
+def shuffle() -> dict:
+    value = to_json(bundles.relayout_bundle().designs["sdsc_1.json"])
+    for label in dsc_of(value)["labeledDs_"]:
+        label["dsType_"] = "OUTPUT"
+    dsc_of(value)["primaryDsInfo_"] = {"OUTPUT": next(iter(dsc_of(value)["primaryDsInfo_"].values()))}
+    return value
+
+
+def list_absent_dims(value: dict) -> None:
+    """Operands list all dims of a matmul, those that they lack at -1."""
+    dsc = dsc_of(value)
+    for label, absent in zip(dsc["labeledDs_"], ("out", "mb", "in"), strict=True):
+        dsc["primaryDsInfo_"][label["dsType_"]]["layoutDimOrder_"].append(absent)
+        label["scale_"].append(-1)
+
+
+def name_stages_outside(value: dict) -> None:
+    stage = dsc_of(value)["dataStageParam_"]["0"]
+    for half in ("ss_", "el_"):
+        del stage[half]["name_"]
+
+
+def count_constants(value: dict) -> None:
+    for constant in dsc_of(value)["constantInfo_"].values():
+        constant["data_"]["data_"] = {"[0, 0, 0]": [int(constant["data_"]["data_"]["[0, 0, 0]"][0])]}
+
+
+def leave_out_members(value: dict) -> None:
+    (body,) = value.values()
+    del body["sdscFoldProps_"], body["sdscFolds_"]
+    for half in ("ss_", "el_"):
+        del dsc_of(value)["dataStageParam_"]["0"][half]["coreletSplit_"]
+    for node in dsc_of(value)["scheduleTree_"]:
+        del node["prev_"], node["indirectAllocType_"], node["coordinates_"]["coreIdToWkSlice_"]
+
+
+def name_roles_by_use(value: dict) -> None:
+    dsc, names = dsc_of(value), {"OUTPUT": "INPUT", "KERNEL": "OUTPUT"}
+    dsc["primaryDsInfo_"] = {names[role]: layout for role, layout in dsc["primaryDsInfo_"].items()}
+    for label in dsc["labeledDs_"]:
+        label["dsType_"] = names[label["dsType_"]]
+
+
+def count_copies(value: dict) -> None:
+    """A dim of neither side counts the cores that get the same."""
+    (body,) = value.values()
+    body["numWkSlicesPerDim_"]["y"] = 2
+    dsc_of(value)["N_"]["y_"] = 2
+    for label in dsc_of(value)["labeledDs_"]:
+        label["scale_"].append(-1)
+    dsc_of(value)["primaryDsInfo_"]["OUTPUT"]["layoutDimOrder_"].append("y")
+
+
+def keep(value: dict) -> None:
+    """The value itself differs."""
+
+
+FORMS = {
+    "V1 absent dims of a matmul": (matmul, list_absent_dims, "matmul-dims", Weight.REFUSED),
+    "V2 name of a stage": (matmul, name_stages_outside, "stage-names", Weight.MISREAD),
+    "V3 constants as integers": (reduction, count_constants, "constant-data", Weight.MISREAD),
+    "V5 members left out": (matmul, leave_out_members, "members", Weight.COSMETIC),
+    "V6 roles of a restickify": (restickify, name_roles_by_use, "roles", Weight.MISREAD),
+    "V7 copies as a dim": (shuffle, count_copies, "shuffle", Weight.REFUSED),
+    "V8 restickify of float32": (lambda: restickify("IEEE_FP32"), keep, "restickify-format", Weight.REFUSED),
+    "V8 restickify of int32": (lambda: restickify("IEEE_INT32"), keep, "restickify-format", Weight.REFUSED),
+    "name of the mask value": (
+        reduction,
+        lambda value: dsc_of(value)["constantInfo_"]["0"].update(name_="maskValue"),
+        "mask-constant",
+        Weight.REFUSED,
+    ),
+    "output of a reduction": (
+        reduction,
+        lambda value: dsc_of(value)["computeOp_"][0].update(inputLabeledDs=["Tensor0-idx0"]),
+        "reduction-inputs",
+        Weight.MISREAD,
+    ),
+    "roles of a matmul": (matmul, lambda value: swap_roles(value), "matmul-roles", Weight.REFUSED),
+    "a label of no dim": (
+        restickify,
+        lambda value: dsc_of(value)["N_"].update(q_=4),
+        "dim-labels",
+        Weight.REFUSED,
+    ),
+    "folds that are too few": (
+        restickify,
+        lambda value: coordinate_of(value)["folds"]["dim_prop_attr"].pop(),
+        "folds",
+        Weight.MISREAD,
+    ),
+    "an unknown member": (matmul, lambda value: dsc_of(value).update(x_=1), "schema", Weight.REFUSED),
+}
+
+
+def swap_roles(value: dict) -> None:
+    layouts = dsc_of(value)["primaryDsInfo_"]
+    layouts["INPUT"], layouts["KERNEL"] = layouts["KERNEL"], layouts["INPUT"]
+    first, second, _ = dsc_of(value)["labeledDs_"]
+    first["dsType_"], second["dsType_"] = "KERNEL", "INPUT"
+
+
+def coordinate_of(value: dict) -> dict:
+    return dsc_of(value)["scheduleTree_"][0]["coordinates_"]["coordInfo"]["out"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_that_differs_is_found(form):
+    """By its rule, with file and field, how much it matters and where that is written; the form of now has nothing."""
+    build, change, rule, weight = FORMS[form]
+    value = build()
+    value = to_json(value) if isinstance(value, Design) else value
+    if change is not keep:
+        assert check_design(value, "sdsc_0.json") == []
+    change(value)
+    findings = [finding for finding in check_design(value, "sdsc_0.json") if finding.rule == rule]
+    assert findings and {finding.weight for finding in findings} == {weight}
+    assert all(str(finding).startswith(f"sdsc_0.json: {finding.path} ") for finding in findings)
+
+
+def test_every_rule_has_a_form_and_a_source():
+    assert {rule for _, _, rule, _ in FORMS.values()} == {*RULES, "schema"}
+    assert all(rule.source for rule in RULES.values())
+
+
+def test_the_tool_prints_differences_and_says_whether_they_matter(tmp_path, capsys):
+    value = to_json(matmul())
+    (tmp_path / "sdsc_0.json").write_text(json.dumps(value))
+    assert spyre_validate.main([str(tmp_path), "--conformance"]) == 0
+    leave_out_members(value)
+    (tmp_path / "sdsc_0.json").write_text(json.dumps(value))
+    assert spyre_validate.main([str(tmp_path), "--conformance"]) == 0
+    name_stages_outside(value)
+    (tmp_path / "sdsc_0.json").write_text(json.dumps(value))
+    assert spyre_validate.main([str(tmp_path), "--conformance"]) == 1
+    assert "[stage-names, may be misread; " in capsys.readouterr().out
+
+
+# -- the public schema ----------------------------------------------------------------------------------
+
+
+def leaves(value: Any, path: tuple = ()) -> list[tuple]:
+    """The paths of all members and items of a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, item in inner for place in ((*path, key), *leaves(item, (*path, key)))]
+
+
+@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
+@pytest.mark.parametrize("seed", range(200))
+def test_the_schema_of_the_package_allows_what_the_public_one_does(seed):
+    """Both have the same verdict on a design with one field taken away, renamed, or of another value."""
+    rng = random.Random(seed)
+    value = copy.deepcopy(to_json(rng.choice([matmul, restickify, reduction])()))
+    *path, last = rng.choice(leaves(value))
+    place = value
+    for key in path:
+        place = place[key]
+    change = rng.randrange(3)
+    if change == 0:
+        del place[last]
+    elif change == 1 and isinstance(place, dict):
+        place[rng.choice(("extra", "name_", "0", "y_", "mb", "[0]"))] = place.pop(last)
+    else:
+        place[last] = rng.choice((-1, 0, 1.5, "text", "{}", True, None, [], {}, [1], ["1"], {"a": 1}))
+    schema = packaged_schema()
+    assert (not list(violations(value, schema, schema))) == public_schema().is_valid(value)
+
+
+# -- field by field -------------------------------------------------------------------------------------
+
+#: Members of our designs that those of June 2026 lack, and why.
+ADDITIONS = {
+    "debug_handle_": "provenance; upstream writes it since",
+    "indirectAllocType_": "upstream writes it since",
+    **dict.fromkeys(
+        (
+            "symbolicDimInfo_",
+            "maxSymbolicVolume_",
+            "coreletSplit_",
+            "rowSplit_",
+            "peSfpSplit_",
+            "paddingSizes_",
+        ),
+        "upstream writes it since",
+    ),
+    "name_": "of a stage: the schema has it beside both halves, upstream in each",
+}
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """The fields in which two JSON values differ; members that only ours has are allowed if ``ADDITIONS`` has them."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        extra = [f"{path}.{key} is ours alone" for key in ours if key not in theirs and key not in ADDITIONS]
+        missing = [f"{path}.{key} is theirs alone" for key in theirs if key not in ours]
+        common = [
+            line
+            for key in ours
+            if key in theirs
+            for line in differences(ours[key], theirs[key], f"{path}.{key}")
+        ]
+        return extra + missing + common
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [line for number, pair in pairs for line in differences(*pair, f"{path}[{number}]")]
+    return [] if ours == theirs else [f"{path} is {ours!r}, theirs is {theirs!r}"]
+
+
+@needs_upstream
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_matmul_is_that_of_the_other_front_end_field_by_field(folder):
+    """The same sizes, layouts, division and addresses: everything else follows, but for ``ADDITIONS``."""
+    theirs = json.loads((folder / "sdsc_0.json").read_text())
+    (body,) = theirs.values()
+    sizes, slices = dsc_of(theirs)["N_"], body["numWkSlicesPerDim_"]
+    dims = ("x", "mb", "out", "in")
+    ours = matmul(
+        tuple(sizes[f"{dim}_"] for dim in dims),
+        tuple(slices[dim] for dim in dims),
+        # A segment of 16 GiB for each tensor.
+        lambda operand, core, offset: (operand << 34) + offset,
+    )
+    assert differences(to_json(ours), theirs) == []
