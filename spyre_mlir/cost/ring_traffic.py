@@ -3,8 +3,8 @@
 Core ``c`` is node ``c`` of a ring of all cores of the device. Link ``l`` joins the nodes ``l`` and ``l + 1``; it
 carries bytes clockwise, to ``l + 1``, and counter-clockwise, to ``l``, at the same time.
 
-What a core sends (``division/transfers.py``) takes the shorter way round, clockwise if both are equal, and what goes to
-several cores in one direction crosses each link once.
+What a core sends (``division/core_transfers.py``) takes the shorter way round, clockwise if both are equal, and what
+goes to several cores in one direction crosses each link once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spyre_mlir.division.core_transfers import parts_of, ring_offsets, transfers_of
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.division.transfers import parts_of, ring_offsets, transfers_of
 from spyre_mlir.target.target import Target
 
 

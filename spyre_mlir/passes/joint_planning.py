@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
 from spyre_mlir.analysis.loads import module_of
@@ -72,11 +72,12 @@ class JointPlanning(EvaluatingPass):
         unplanned: ProgramCost | None = None
         # The cost model adds up operations, the timeline overlaps them: what the ring saves can be hidden time.
         for relayouts in (True, False) if self.relayouts else (False,):
-            joint = self._joint_division(func, relayouts)
+            joint, planned = self._joint_division(func, relayouts), None
             if not _changes(joint, Usage(func)):
                 return
             unplanned = unplanned or self._unplanned_cost(func, evaluator)
-            planned = None if unplanned is None else self._evaluated(func, joint, evaluator)
+            if unplanned is not None:
+                joint, planned = self._fitted(func, joint, relayouts, evaluator)
             if self._is_better(joint, unplanned, planned):
                 self._apply(func, joint)
                 self._report(func, joint)
@@ -87,11 +88,28 @@ class JointPlanning(EvaluatingPass):
         self.remark(func, "divisions", f"{text}: {unplanned or 'as they are'}; {prices}")
 
     @scope("joint division")
-    def _joint_division(self, func: ir.Operation, relayouts: bool) -> JointDivision:
+    def _joint_division(self, func: ir.Operation, relayouts: bool, parts: int = 1) -> JointDivision:
+        """Return the joint division of a function whose buffers each take at most one of the ``parts`` of LX."""
         usage = Usage(func)
         ops = [self._work(user) for user in usage.ops]
         buffers = [shared for shared, _ in _all_shared(usage)]
-        return divide_jointly(ops, buffers, usage.memory.target.usable_lx_bytes, self.variants, relayouts)
+        capacity = usage.memory.target.usable_lx_bytes // parts
+        return divide_jointly(ops, buffers, capacity, self.variants, relayouts)
+
+    def _fitted(
+        self, func: ir.Operation, joint: JointDivision, relayouts: bool, evaluator: Evaluator
+    ) -> tuple[JointDivision, ProgramCost | None]:
+        """Return a joint division and its cost; one with smaller buffers if LX has no room for all relayouts."""
+        planned, lost = self._evaluated(func, joint, evaluator)
+        if not lost:
+            return joint, planned
+        # Buffers are placed each for itself, and a relayout needs room for two of them at once.
+        smaller = self._joint_division(func, relayouts, parts=2)
+        other, _ = self._evaluated(func, smaller, evaluator)
+        if other is not None and (planned is None or other.is_better_than(planned)):
+            # A bound without the limit holds with it, too.
+            return replace(smaller, bound=joint.bound), other
+        return joint, planned
 
     def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)
@@ -105,7 +123,7 @@ class JointPlanning(EvaluatingPass):
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
         pinned = any(pins_of(user.op).relayout for user in Usage(func).ops)
-        return self._evaluated(func, None, evaluator) if self.compare and not pinned else None
+        return self._evaluated(func, None, evaluator)[0] if self.compare and not pinned else None
 
     def _is_better(
         self, joint: JointDivision, unplanned: ProgramCost | None, planned: ProgramCost | None
@@ -117,13 +135,18 @@ class JointPlanning(EvaluatingPass):
 
     def _evaluated(
         self, func: ir.Operation, joint: JointDivision | None, evaluator: Evaluator
-    ) -> ProgramCost | None:
-        """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
+    ) -> tuple[ProgramCost | None, int]:
+        """Return the cost of a function with a plan, or with none, and the number of relayouts dropped behind it.
+
+        The cost is None where the rest refuses the function.
+        """
         module = module_of(func)
         if joint is not None:
             with Remarks().collecting():
                 self._apply(functions(module.operation)[0], joint)
-        return evaluator.time(module)
+        relayouts = _relayouts(module)
+        cost = evaluator.time(module)
+        return cost, relayouts - _relayouts(module)
 
     def _apply(self, func: ir.Operation, joint: JointDivision) -> None:
         """Write divisions and shuffles into a function."""
@@ -169,6 +192,10 @@ class JointPlanning(EvaluatingPass):
         gap = f"no plan with these divisions takes less than {round(joint.bound)}"
         text = f"nanoseconds of all operations by the cost model, one after the other; {gap}"
         self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
+
+
+def _relayouts(module: ir.Module) -> int:
+    return sum(op.name == "sdsc.shuffle" for func in functions(module.operation) for op in all_ops(func))
 
 
 def _changes(joint: JointDivision, usage: Usage) -> bool:

@@ -46,6 +46,7 @@ PAGES = (
     "docs/logs.md",
     "docs/plans.md",
     "docs/reading-a-report.md",
+    "docs/relayouts.md",
     "docs/scratchpad.md",
     "docs/security.md",
     "docs/specification.md",

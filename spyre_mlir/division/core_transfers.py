@@ -24,7 +24,7 @@ Owners = Sequence["tuple[int, ...] | None"]
 
 
 @dataclass(frozen=True)
-class Transfers:
+class CoreTransfers:
     """Transfers of sticks between cores, one for each pair of cores, a core and itself included; all arrays alike.
 
     Transfer ``t`` takes ``counts[t]`` sticks along each dim from the core ``sources[t]`` to ``targets[t]``. Its first
@@ -45,7 +45,7 @@ class Transfers:
         return self.counts.prod(axis=1)
 
 
-def transfers_of(relayout: Relayout) -> Transfers:
+def transfers_of(relayout: Relayout) -> CoreTransfers:
     """Return the transfers of a relayout; ``ValueError`` if a distribution has more cores than the ring has nodes."""
     nodes = relayout.device.device_cores
     source, target = (_extents(relayout, part, nodes) for part in (relayout.source, relayout.target))
@@ -61,7 +61,7 @@ def transfers_of(relayout: Relayout) -> Transfers:
     for dim in relayout.order:
         runs *= np.where(broken, counts[:, dim], 1)
         broken |= (counts[:, dim] != source.shares[dim]) | (counts[:, dim] != target.shares[dim])
-    return Transfers(
+    return CoreTransfers(
         sources,
         targets,
         counts,

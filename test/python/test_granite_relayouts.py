@@ -1,0 +1,305 @@
+"""The relayouts of a Granite model, row by row: right to the byte, owned, priced, and on chip in programs of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from relayouts import SOURCE, moved
+from simulator_programs import Program
+from test_cost_ring import random_relayout
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.granite import RELAYOUTS, ModelRelayout, Pieces
+from benchmarks.relayouts import PROGRAMS, compiled, residence
+from spyre_mlir.bundle.model import Design, HeldSlices
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.cost.ring_traffic import relayout_ns, relayout_traffic
+from spyre_mlir.division.core_transfers import transfers_of
+from spyre_mlir.division.relayout import Distribution, Relayout
+from spyre_mlir.simulator import run
+from spyre_mlir.simulator.memory import AddressSpace
+from spyre_mlir.target.target import packaged_target
+
+TARGET = packaged_target()
+STICK_BYTES = TARGET.stick_bytes
+NAMES = [row.name for row in RELAYOUTS]
+
+#: Pieces of the source, of the target, copies, sources that meet a piece of the target, from the published list; and
+#: the bytes that go from core to core where the list has them.
+PUBLISHED = {
+    "P12": (16, 32, 1, 2, 3145728), "P09": (16, 8, 4, 2, 12582912), "P03": (32, 8, 4, 4, 12582912),
+    "P04": (32, 8, 4, 4, 12582912), "P06": (32, 32, 1, 4, 3145728), "P01": (32, 1, 32, 32, 32505856),
+    "P02": (32, 1, 32, 32, 32505856), "P13": (32, 1, 28, 32, 222208), "P05": (32, 8, 1, 4, 3145728),
+    "P10": (8, 8, 4, 1, 196608), "P11": (8, 8, 4, 1, 196608), "P07": (16, 8, 4, 2, 393216),
+    "P08": (32, 32, 1, 1, 983040), "P14": (32, 32, 1, 1, None), "P14, the row alone": (4, 32, 1, 1, 7936),
+    "D1, x 32": (32, 1, 32, 32, None), "D1, x 28": (32, 1, 28, 32, None), "D1, x 25": (32, 1, 25, 32, None),
+    "D1, x 16": (32, 1, 16, 32, None), "D2": (25, 1, 32, 25, None), "D3": (32, 8, 4, 4, None),
+    "D4": (32, 16, 2, 4, None), "D5": (32, 16, 2, 32, None), "D6": (32, 32, 1, 2, None),
+    "D7": (32, 1, 1, 32, 7936), "D8": (1, 1, 32, 1, 3968), "D9": (32, 8, 1, 4, 47616), "D10": (8, 8, 4, 1, 15872),
+    "D11, x 32": (2, 1, 32, 2, 7936), "D11, x 8": (2, 1, 8, 2, 1792), "D12, 8 inputs": (32, 32, 1, 8, 1376256),
+    "D12, 1 input": (32, 32, 1, 1, 1474560), "D13": (16, 1, 1, 16, 1920), "D14": (1, 32, 1, 1, 7936),
+}  # fmt: skip
+
+
+@pytest.fixture(params=RELAYOUTS, ids=NAMES)
+def row(request) -> ModelRelayout:
+    return request.param
+
+
+def test_every_row_of_the_list_is_here():
+    assert NAMES == list(PUBLISHED) == list(PROGRAMS)
+
+
+def test_a_row_has_the_pieces_of_the_list(row: ModelRelayout):
+    """And each piece of the target meets so many of the source, by the elements that both have."""
+    *counts, bytes_ = PUBLISHED[row.name]
+    sources = {
+        sum(_meet(row, source, target) for source in _parts(row.source)) for target in _parts(row.target)
+    }
+    assert [row.source.count, row.target.count, row.target.copies] == counts[:3]
+    assert sources == {row.sources} == {counts[3]}
+    if bytes_ is not None:
+        assert relayout_traffic(row.relayout(TARGET)).moved_bytes == bytes_
+
+
+def _parts(pieces: Pieces) -> list[dict[str, int]]:
+    parts = {tuple(part.items()): part for part in pieces.owners() if part is not None}
+    return list(parts.values())
+
+
+def _meet(row: ModelRelayout, source: dict[str, int], target: dict[str, int]) -> bool:
+    """Whether two pieces have an element in common."""
+
+    def ends(pieces: Pieces, part: dict[str, int], label: str) -> tuple[int, int]:
+        share = row.sizes[label] // pieces.slices.get(label, 1)
+        return part.get(label, 0) * share, (part.get(label, 0) + 1) * share
+
+    sides = (
+        (ends(row.source, source, label), ends(row.target, target, label)) for label in (*source, *target)
+    )
+    return all(one[0] < other[1] and other[0] < one[1] for one, other in sides)
+
+
+# -- transport ---------------------------------------------------------------------------------------------
+
+
+def _label(row: ModelRelayout, label: str) -> str:
+    """The name of a dim in a design, where the dim of the stick is ``out``."""
+    if label == list(row.sizes)[-1]:
+        return "out"
+    return "x1" if label == "out" else label
+
+
+def held(row: ModelRelayout, pieces: Pieces) -> HeldSlices:
+    """A distribution over the dims of a design."""
+    labels = [_label(row, label) for label in row.labels]
+
+    def named(part: dict[str, int], rest: int) -> dict[str, int]:
+        return dict.fromkeys(labels, rest) | {_label(row, label): index for label, index in part.items()}
+
+    parts = (None if part is None else named(part, 0) for part in pieces.owners())
+    return HeldSlices(named(pieces.slices, 1), tuple(parts))
+
+
+def units_of(row: ModelRelayout) -> list[int]:
+    """Rows of each dim, or sticks."""
+    units = [row.sizes[label] for label in row.labels]
+    return units if row.sparse else [*units[:-1], units[-1] // 64]
+
+
+def shares_of(row: ModelRelayout, pieces: Pieces) -> list[int]:
+    return [
+        count // pieces.slices.get(label, 1) for count, label in zip(units_of(row), row.labels, strict=True)
+    ]
+
+
+def program_of(row: ModelRelayout) -> Program:
+    """x in pieces on the first cores, from there to the sources of the row, to its targets, and back for z."""
+    program, sizes = Program(), {_label(row, label): row.sizes[label] for label in row.labels}
+    size = int(np.prod(shares_of(row, row.source))) * STICK_BYTES
+    places = {"e": 0, "s": size, "t": 2 * size, "u": 0}
+    program.tensor("x", sizes, kind="input")
+    for name, address in places.items():
+        program.tensor(name, sizes, lx=address)
+    program.tensor("z", sizes, kind="result")
+    source, target = (held(row, pieces) for pieces in (row.source, row.target))
+    written = program.op("identity", "x", "e", splits=source.slices)
+    plain = HeldSlices(
+        source.slices, tuple({label: part[label] for label in sizes} for part in written.core_slices)
+    )
+    program.shuffle("e", "s", plain, source)
+    program.shuffle("s", "t", source, target)
+    program.shuffle("t", "u", target, plain)
+    program.op("identity", "u", "z", splits=plain.slices)
+    return program
+
+
+def test_a_row_in_a_program(row: ModelRelayout):
+    """No rule of a bundle is broken, with cores that hold what the row says; the result is what came in."""
+    bundle = program_of(row).bundle()
+    assert validate(bundle) == []
+    shape = [row.sizes[label] for label in row.labels]
+    x = np.random.default_rng(7).standard_normal(shape).astype(np.float16)
+    np.testing.assert_array_equal(run(bundle, {"x": x}).outputs["z"], x)
+
+
+def piece_of(row: ModelRelayout, value: np.ndarray, pieces: Pieces, part: dict[str, int]) -> np.ndarray:
+    """The sticks of a piece of ``value``, whose axes are the dims of the row and then the bytes of a stick."""
+    index = []
+    for label, share in zip(row.labels, shares_of(row, pieces), strict=True):
+        index.append(slice(part.get(label, 0) * share, (part.get(label, 0) + 1) * share))
+    return value[tuple(index)]
+
+
+def image_of(design: Design, row: ModelRelayout, sticks: np.ndarray) -> np.ndarray:
+    """The bytes of a piece in LX: its sticks one behind the other, the first dim of the operand innermost."""
+    labels = [_label(row, label) for label in row.labels]
+    order = [labels.index(dim) for dim in reversed(design.operands[0].dim_order) if dim in labels]
+    return np.transpose(sticks, [*order, len(labels)]).ravel()
+
+
+def test_a_row_is_right_to_the_byte(row: ModelRelayout):
+    """Each core has its piece of the target in LX, and all else as it was: by slices of the value in numpy."""
+    design, rng = program_of(row).designs["sdsc_2.json"], np.random.default_rng(11)
+    value = rng.integers(0, 256, (*units_of(row), STICK_BYTES), np.uint8)
+    space, expected = AddressSpace(TARGET), {}
+    start, end = (operand.start[0] for operand in design.operands)
+    target_bytes = int(np.prod(shares_of(row, row.target))) * STICK_BYTES
+    space.add_buffer("source", "lx", start, end - start)
+    space.add_buffer("target", "lx", end, target_bytes)
+    sources, targets, seen = row.source.owners(), row.target.owners(), end + target_bytes + 4096
+    for core in range(design.cores):
+        memory = space.lx(core)
+        memory.data[:seen] = rng.integers(0, 256, seen, np.uint8)
+        if core < len(sources) and (part := sources[core]) is not None:
+            image = image_of(design, row, piece_of(row, value, row.source, part))
+            memory.data[start : start + len(image)] = image
+            memory.shadow[start : start + len(image)].view(np.uint16)[:] = SOURCE
+        expected[core] = memory.data[:seen].copy()
+        if core < len(targets) and (part := targets[core]) is not None:
+            image = image_of(design, row, piece_of(row, value, row.target, part))
+            expected[core][end : end + len(image)] = image
+    bytes_ = moved(design, space)
+    for core, data in expected.items():
+        np.testing.assert_array_equal(space.lx(core).data[: len(data)], data)
+    assert bytes_ == relayout_traffic(row.relayout(TARGET)).moved_bytes
+
+
+# -- transfers ---------------------------------------------------------------------------------------------
+
+
+def sticks_in_lx(relayout: Relayout, distribution: Distribution) -> dict[int, np.ndarray]:
+    """For each core the sticks that it has, by their place in LX; -1 where a smaller last slice leaves a gap."""
+    numbers = np.arange(int(np.prod(relayout.units))).reshape(relayout.units)
+    shares = [-(-count // split) for count, split in zip(relayout.units, distribution.splits, strict=True)]
+    images = {}
+    for core, part in enumerate(distribution.owners):
+        if part is None:
+            continue
+        image = np.full(shares, -1)
+        begins = [index * share for index, share in zip(part, shares, strict=True)]
+        piece = numbers[tuple(slice(at, at + share) for at, share in zip(begins, shares, strict=True))]
+        image[tuple(slice(0, count) for count in piece.shape)] = piece
+        images[core] = np.transpose(image, relayout.order[::-1]).ravel()
+    return images
+
+
+def places(relayout: Relayout, distribution: Distribution, first: int, counts: np.ndarray) -> np.ndarray:
+    """Where the sticks of a transfer lie in LX on one side."""
+    stride, strides = 1, dict[int, int]()
+    for dim in relayout.order:
+        strides[dim], stride = stride, stride * -(-relayout.units[dim] // distribution.splits[dim])
+    positions = np.indices(tuple(map(int, counts))).reshape(len(counts), -1)
+    return first + sum((positions[dim] * strides[dim] for dim in strides), np.zeros(positions.shape[1], int))
+
+
+def check_transfers(relayout: Relayout) -> None:
+    """Transfers in numpy: each target gets every stick of its piece once, and from a core that has it."""
+    sources, wanted = (sticks_in_lx(relayout, part) for part in (relayout.source, relayout.target))
+    results = {core: np.full_like(image, -1) for core, image in wanted.items()}
+    transfers = transfers_of(relayout)
+    for index, (source, target) in enumerate(zip(transfers.sources, transfers.targets, strict=True)):
+        taken, put = (
+            places(relayout, part, offsets[index], transfers.counts[index])
+            for part, offsets in (
+                (relayout.source, transfers.source_offsets),
+                (relayout.target, transfers.target_offsets),
+            )
+        )
+        assert (results[target][put] == -1).all()
+        results[target][put] = sources[source][taken]
+    for core, image in wanted.items():
+        np.testing.assert_array_equal(results[core], image)
+
+
+def test_the_transfers_of_a_row(row: ModelRelayout):
+    check_transfers(row.relayout(TARGET))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_transfers_of_random_distributions(seed: int):
+    """Uneven slices, several dims at once, cores without a part, parts on several cores, any number of cores."""
+    check_transfers(random_relayout(random.Random(seed)))
+
+
+# -- prices ------------------------------------------------------------------------------------------------
+
+
+def received_bytes(row: ModelRelayout) -> int:
+    """Bytes that the core that gets most gets from others."""
+    sources, targets, most = row.source.owners(), row.target.owners(), 0
+    numbers = np.arange(int(np.prod(units_of(row)))).reshape((*units_of(row), 1))
+    for core, part in enumerate(targets):
+        if part is None:
+            continue
+        wanted = set(piece_of(row, numbers, row.target, part).ravel())
+        here = sources[core] if core < len(sources) else None
+        if here is not None:
+            wanted -= set(piece_of(row, numbers, row.source, here).ravel())
+        most = max(most, len(wanted))
+    return most * STICK_BYTES
+
+
+def test_a_row_takes_at_least_its_bytes_over_two_links(row: ModelRelayout):
+    """A core has two links, one to either side."""
+    nanoseconds = relayout_ns(row.relayout(TARGET))
+    assert math.isfinite(nanoseconds) and nanoseconds > 0
+    assert nanoseconds >= received_bytes(row) / (2 * TARGET.ring.link_bytes_per_ns)
+
+
+def test_more_bytes_are_never_cheaper(row: ModelRelayout):
+    """Each dim with two and four times as many."""
+    for label in row.labels:
+        larger = (
+            dataclasses.replace(row, sizes={**row.sizes, label: row.sizes[label] * factor})
+            for factor in (1, 2, 4)
+        )
+        prices = [relayout_ns(each.relayout(TARGET)) for each in larger]
+        assert prices == sorted(prices)
+
+
+# -- programs ----------------------------------------------------------------------------------------------
+
+#: Rows whose consumer reads device memory, and why.
+IN_MEMORY = {
+    "P14, the row alone": "core division mismatch",
+}
+
+
+def test_the_value_of_a_row_stays_on_chip(row: ModelRelayout):
+    """In a program of its shape, planned by the compiler; and that takes no longer than each operation by itself."""
+    program = PROGRAMS[row.name]
+    result, apart = compiled(program), compiled(program, co_optimizing_lx_planning=False)
+    found = residence(program, result)
+    assert [reason.split(":")[0] for reason in found.reasons[:1]] == [
+        reason for name, reason in IN_MEMORY.items() if name == row.name
+    ]
+    assert validate(result.bundle) == []
+    assert result.timeline().total_ns <= apart.timeline().total_ns
