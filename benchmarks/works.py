@@ -13,9 +13,14 @@ from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import Timeline
 
 
-def matmul(sizes: Sequence[int], splits: Sequence[int], orders: Orders) -> OperationWork:
-    """A product of batch, rows, columns and depth, in slices of each; dims that ``orders`` leave out are outermost."""
-    space = matmul_space(default_target(), sizes, orders)
+def matmul(
+    sizes: Sequence[int], splits: Sequence[int], orders: Orders, fraction: float | None = None
+) -> OperationWork:
+    """A product of batch, rows, columns and depth, in slices of each; dims that ``orders`` leave out are outermost.
+
+    ``fraction`` is the part of LX of the back end, of None that of the device.
+    """
+    space = matmul_space(default_target().with_options(None, fraction), sizes, orders)
     return operation_work("batchmatmul", space, Division.of(splits, space.units, space.reduced))
 
 

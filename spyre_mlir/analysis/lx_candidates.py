@@ -19,6 +19,8 @@ from spyre_mlir.analysis.core_ownership import (
     written_distribution,
 )
 from spyre_mlir.analysis.ping_pong import pairs_of, second_at
+from spyre_mlir.cost.cost_model import burst_slowdown
+from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
@@ -42,22 +44,22 @@ class Rules:
 class Candidate:
     """A buffer that an operation makes; ``reasons`` why it is ineligible for LX, none if it may be there.
 
-    Its traffic includes the bytes that shuffles of it would load from device memory, ``shuffle_bytes``: a shuffle
-    needs its source in LX. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the
+    Its traffic includes ``unmoved_bytes``, which the program does not move: those that shuffles of it would load from
+    device memory, since a shuffle needs its source in LX, and the time of short runs as bytes. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the
     others, each with whether it is in the second, ``distance`` bytes behind the first.
     """
 
     root: ir.Value
     buffer: LifetimeBoundBuffer
     reasons: tuple[Reason, ...]
-    shuffle_bytes: int = 0
+    unmoved_bytes: int = 0
     paired: tuple[tuple[ir.Value, bool], ...] = ()
     distance: int = 0
 
     @property
     def saved(self) -> int:
         """Bytes of device memory that the program moves less with the buffer in LX."""
-        return self.buffer.saving - self.shuffle_bytes
+        return self.buffer.saving - self.unmoved_bytes
 
     def addresses(self, address: int) -> dict[ir.Value, int]:
         """The address of every value of the candidate, if the planner puts it at ``address``."""
@@ -72,15 +74,15 @@ class Candidate:
 class BufferDivision:
     """Sizes and traffic of a buffer under the divisions of the operations that access it.
 
-    Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``shuffle_bytes`` is the part
-    of the former that shuffles have. ``size`` is in bytes per core.
+    Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``unmoved_bytes`` is the part
+    of the former that the program does not move. ``size`` is in bytes per core.
     """
 
     size: int
     reasons: tuple[Reason, ...]
     spilled_traffic: int
     placed_traffic: int
-    shuffle_bytes: int = 0
+    unmoved_bytes: int = 0
 
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
@@ -122,10 +124,10 @@ def _pair(members: Sequence[tuple[Candidate, bool]], space: MemorySpace) -> Cand
         placed_traffic=sum(buffer.traffic_if_placed for buffer in buffers),
     )
     reasons = ordered(reason for candidate in candidates for reason in candidate.reasons)
-    shuffle_bytes = sum(candidate.shuffle_bytes for candidate in candidates)
+    unmoved_bytes = sum(candidate.unmoved_bytes for candidate in candidates)
     paired = tuple((candidate.root, second) for candidate, second in members[1:])
     distance = second_at(buffer.size, space.alignment)
-    return Candidate(first.root, buffer, reasons, shuffle_bytes, paired, distance)
+    return Candidate(first.root, buffer, reasons, unmoved_bytes, paired, distance)
 
 
 def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
@@ -140,11 +142,17 @@ def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivisi
     # A shuffle stays within LX, so that it transfers nothing to or from device memory.
     copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, buffer) for copy in copies)
-    shuffle_bytes = sum(
-        access.hbm_bytes for access in buffer.accesses if access.user.opcode == SHUFFLE and not access.writes
+    unmoved_bytes = sum(
+        access.hbm_bytes if access.user.opcode == SHUFFLE else _burst_bytes(access) for access in buffer.reads
     )
     reasons = ordered(_reasons(buffer, usage, rules, size))
-    return BufferDivision(size, reasons, buffer.hbm_bytes + shuffle_bytes, placed, shuffle_bytes)
+    return BufferDivision(size, reasons, buffer.hbm_bytes + unmoved_bytes, placed, unmoved_bytes)
+
+
+def _burst_bytes(access: BufferUse) -> int:
+    """Bytes that whole bursts would move in the time that short runs of an access take longer."""
+    work = operation_work(access.user.opcode, access.user.space, access.user.division)
+    return round(access.hbm_bytes * (burst_slowdown(work, work.operands[access.operand]) - 1))
 
 
 def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDivision]) -> list[Candidate]:
@@ -164,7 +172,7 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDiv
             spilled_traffic=fact.spilled_traffic,
             placed_traffic=fact.placed_traffic,
         )
-        candidates.append(Candidate(root, buffer, fact.reasons, fact.shuffle_bytes))
+        candidates.append(Candidate(root, buffer, fact.reasons, fact.unmoved_bytes))
     return candidates
 
 

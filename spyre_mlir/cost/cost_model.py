@@ -5,26 +5,32 @@ of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_w
 
 All constants are in ``spyre.toml``, each with its source. The parts of a cost:
 
-compute   multiply-adds / (sustained rate of the format * fill),  fill = min(1, (rows / full_rows)^fill_exponent),
-          twice that if the reduced dim is split; or sticks / rate of the vector unit
-stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / (rate * saturation(1)))
-          * contention * bursts,  contention = max(1, (fan_out / 8)^0.75), of a matmul that of its most shared
-          operand (as torch-spyre's model), bursts = (1 + overhead / run) / (1 + overhead / burst)
+compute   multiply-adds / sustained rate of the format * slowdown of rows, twice that if the reduced dim is split,
+          slowdown of rows = 1 up to full_rate_rows of a core, then in proportion, at most row_slowdown;
+          or sticks / rate of the vector unit
+stream    of an operand of the vector unit:
+              max(bytes / (rate * saturation(cores)), core_bytes / (rate * saturation(1))) * contention * bursts,
+              contention = max(1, (fan_out / 8)^0.75)
+          of an operand of the array:
+              hypot(bytes * waiting / peak, core_bytes / intake) * bursts,
+              waiting = max(1, stream_lx_bytes / (fan_out * bytes of LX of the back end))^stream_exponent of an input
+          bursts = (1 + overhead / run) / (1 + overhead / burst)
 memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
           has its own rate, and is no faster than a copy
 ring      (parts - 1) * outputs per core * cost of a hop; of a shuffle that of its relayout (``ring_traffic.py``)
 overhead  a wait for the first byte of each access to device memory
 
-No rate is above its peak: nothing takes less than its bytes at that of the memory (``least_ns``, the floor of the
-timeline) or its multiply-adds at that of the array.
+Compute and memory overlap, but each slows the other: together they take hypot(compute, memory). No rate is above its
+peak: nothing takes less than its bytes at that of the memory (``least_ns``, the floor of the timeline) or its
+multiply-adds at that of the array.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,7 +56,7 @@ class OperationCost:
 
         The ring comes after the last product and the first byte before all work, so neither overlaps.
         """
-        return _larger(self.compute_ns, self.memory_ns) + self.ring_ns + self.overhead_ns
+        return overlapped(self.compute_ns, self.memory_ns) + self.ring_ns + self.overhead_ns
 
     @property
     def serial_ns(self) -> float:
@@ -92,6 +98,15 @@ class OperationCosts:
         return math.fsum(cost.serial_ns for cost in self.operations)
 
 
+def overlapped(compute: Any, memory: Any) -> Any:
+    """Time of compute and memory that overlap, numbers or arrays: hypot(compute, memory).
+
+    Between the longer of the two and their sum, since each slows the other. A root is rounded alike on any machine,
+    which ``hypot`` of a library need not be.
+    """
+    return _root(compute * compute + memory * memory)
+
+
 def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
     """The cost of a program, with its bracket."""
     return OperationCosts(tuple(map(operation_cost, operations)))
@@ -113,10 +128,11 @@ def compute_ns(work: OperationWork) -> float:
     if not work.on_array:
         return work.sticks_per_core / work.target.vector_sticks_per_ns
     array = work.target.array
-    # Few rows leave the array partly idle while it fills and drains.
-    idle = _larger(1.0, array.full_rows / _larger(work.rows_per_core, 1)) ** array.fill_exponent
+    many_rows = _smaller(_larger(1.0, work.rows_per_core / array.full_rate_rows), array.row_slowdown)
     one_corelet = 1 + (array.split_sum_slowdown - 1) * (work.parts > 1)
-    return idle * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.target, work.opcode)
+    return (
+        many_rows * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.target, work.opcode)
+    )
 
 
 def multiply_adds_per_ns(target: Target, opcode: str) -> float:
@@ -162,35 +178,44 @@ def access_ns(work: OperationWork, operand: OperandWork) -> float:
     return work.target.hbm_access_ns + stream_ns(work, operand)
 
 
-def stream_ns(work: OperationWork, operand: OperandWork) -> float:
-    """Time to move an operand at the rate of its operation, in runs and with contention."""
-    return transfer_ns(
-        work.target, operand, work.cores, stream_bytes_per_ns(work), _contention(work, operand)
-    )
+def lx_saving_ns(work: OperationWork, operand: OperandWork) -> float:
+    """Time that an operation saves with an operand in LX in place of device memory, all others being in LX.
 
-
-def least_stream_ns(work: OperationWork, number: int, certain: Collection[int]) -> float:
-    """Lower bound of the time that an operand adds to the streams of an operation, whatever else is in LX.
-
-    ``certain`` are the numbers of the operands that are in device memory in any case. One of them streams with the
-    contention among them; another one streams with its own, and slows those of a matmul that are fewer to share.
-    The sum over the operands that are in device memory is at most the sum of their ``stream_ns``.
+    Where others are in device memory it saves more, the less of the stream is hidden behind compute.
     """
-    operands = work.operands
-    among = [operands[index] for index in certain]
-    if number in certain:
-        return _stream_among(work, operands[number], among)
-    slowed = sum(
-        _stream_among(work, operand, [*among, operands[number]]) - _stream_among(work, operand, among)
-        for operand in among
-    )
-    return _stream_among(work, operands[number], [operands[number]]) + slowed
+    compute = compute_ns(work)
+    return work.target.hbm_access_ns + overlapped(compute, stream_ns(work, operand)) - compute
 
 
-def _stream_among(work: OperationWork, operand: OperandWork, others: Sequence[OperandWork]) -> float:
-    """The stream of an operand if only these are in device memory."""
-    contention = _contention(replace(work, operands=tuple(others)), operand)
+def stream_ns(work: OperationWork, operand: OperandWork) -> float:
+    """Time to move an operand at the rate of its operation, in runs and beside what other cores load."""
+    if work.on_array:
+        return _array_stream_ns(work, operand)
+    sharing = work.target.sharing
+    contention = _larger(1.0, operand.fan_out / sharing.uncontended_cores) ** sharing.contention_exponent
     return transfer_ns(work.target, operand, work.cores, stream_bytes_per_ns(work), contention)
+
+
+def _array_stream_ns(work: OperationWork, operand: OperandWork) -> Any:
+    """Time of an operand of the array: the memory delivers to all cores, and each core takes its part in."""
+    target, array = work.target, work.target.array
+    # Loads wait for room in the LX of the back end; cores that share a load need less of it each.
+    room = operand.fan_out * max(target.backend_lx_bytes, target.stick_bytes)
+    waiting = _larger(1.0, 0 if operand.writes else array.stream_lx_bytes / room) ** array.stream_exponent
+    delivered = operand.bytes * waiting / target.peak_bytes_per_ns
+    taken_in = operand.core_bytes / array.intake_bytes_per_ns
+    return overlapped(delivered, taken_in) * _burst_slowdown(target, _run_bytes(work, operand))
+
+
+def _run_bytes(work: OperationWork, operand: OperandWork) -> Any:
+    """Contiguous bytes of as many matrices of a batched matmul as the back end loads together."""
+    together = _larger(1.0, matrices_together(work.target, work.tile_bytes))
+    return _larger(operand.run_bytes, _smaller(operand.batch_run_bytes, operand.run_bytes * together))
+
+
+def matrices_together(target: Target, tile_bytes: Any) -> Any:
+    """Return how many tiles of so many bytes fit the part of the back end's LX that one load takes."""
+    return target.array.batch_lx_fraction * target.backend_lx_bytes / _larger(tile_bytes, 1)
 
 
 def transfer_ns(
@@ -203,7 +228,12 @@ def transfer_ns(
     return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(target, operand.run_bytes)
 
 
-def _burst_slowdown(target: Target, run_bytes: int) -> float:
+def burst_slowdown(work: OperationWork, operand: OperandWork) -> float:
+    """Ratio of the time of an operand in its runs to that in whole bursts."""
+    return _burst_slowdown(work.target, _run_bytes(work, operand) if work.on_array else operand.run_bytes)
+
+
+def _burst_slowdown(target: Target, run_bytes: Any) -> Any:
     """Ratio of the time of a transfer in runs of so many bytes to that in whole bursts.
 
     Device memory moves bursts of at most ``burst_bytes``; each costs its bytes and a fixed
@@ -212,18 +242,6 @@ def _burst_slowdown(target: Target, run_bytes: int) -> float:
     # At least 1 byte, since an operand without a run has no quotient.
     burst, overhead = target.burst_bytes, target.burst_overhead_bytes
     return _larger(1.0, (1 + overhead / _larger(run_bytes, 1)) / (1 + overhead / burst))
-
-
-def _contention(work: OperationWork, operand: OperandWork) -> float:
-    """Factor on the time of a stream where many cores share a load, in a matmul any load."""
-    sharing = work.target.sharing
-    readers = operand.fan_out
-    if work.on_array:
-        # As in torch-spyre's model, the most shared operand slows all loads of a matmul.
-        readers = functools.reduce(
-            _larger, (operand.fan_out for operand in work.operands if not operand.in_lx), 1
-        )
-    return _larger(1.0, readers / sharing.uncontended_cores) ** sharing.contention_exponent
 
 
 def saturation(target: Target, cores: int) -> float:
@@ -257,3 +275,14 @@ def _larger(one: Any, other: Any) -> Any:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.maximum(one, other)
     return max(one, other)
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    """The smaller of two numbers, or of each two entries of arrays."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.minimum(one, other)
+    return min(one, other)
+
+
+def _root(number: Any) -> Any:
+    return np.sqrt(number) if isinstance(number, np.ndarray) else math.sqrt(number)

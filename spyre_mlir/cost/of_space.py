@@ -39,10 +39,8 @@ def operation_work(
     if relayout is not None:
         # Cores that only send take part, too.
         in_lx, cores = frozenset(range(len(space.views))), len(relayout.target.owners)
-    tile = _tile(opcode, space, _elements_of_shares(space, division.splits))
     moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
-    runs = [view.run_bytes(tile) for view in space.views]
-    operands = _operands(opcode, space, division.splits, cores, moved, runs, in_lx)
+    operands = _operands(opcode, space, division.splits, cores, moved, in_lx)
     return _work(opcode, space, division.splits, cores, operands, relayout)
 
 
@@ -51,12 +49,10 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
 
     ``splits`` may be arrays, one entry per division, to see many at once: what depends on them is an array then.
     """
-    tile = _tile(opcode, space, _elements_of_shares(space, splits))
     undivided = (1,) * len(space.units)
     moved = [share_bytes(space, operand, undivided) for operand in range(len(space.views))]
-    runs = [_run_bytes(view, tile) for view in space.views]
     cores = math.prod(splits)
-    return _work(opcode, space, splits, cores, _operands(opcode, space, splits, cores, moved, runs))
+    return _work(opcode, space, splits, cores, _operands(opcode, space, splits, cores, moved))
 
 
 def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
@@ -101,10 +97,10 @@ def _operands(
     splits: Sequence[int],
     cores: int,
     moved: Sequence[int],
-    runs: Sequence[Any],
     in_lx: Collection[int] = (),
 ) -> list[OperandWork]:
     dims, result = _dims(opcode, space), len(space.views) - 1
+    runs, batch_runs = _runs(opcode, space, splits)
     return [
         OperandWork(
             writes=operand == result,
@@ -113,6 +109,7 @@ def _operands(
             fan_out=dims.fan_out(operand, splits, cores),
             run_bytes=runs[operand],
             in_lx=operand in in_lx,
+            batch_run_bytes=batch_runs[operand],
         )
         for operand in range(len(space.views))
     ]
@@ -127,9 +124,15 @@ def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _tile(opcode: str, space: Space, shares: Sequence[int]) -> list[int]:
+def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """The contiguous bytes of each operand that a core takes in one go: of one matrix, and of all it has."""
+    dims, shares = _dims(opcode, space), _elements_of_shares(space, splits)
     granules = [space.granule(dim) for dim in range(len(shares))]
-    return list(_dims(opcode, space).tile(enumerate(shares), granules).values())
+    runs, batch_runs = (
+        [_run_bytes(view, list(tile.values())) for view in space.views]
+        for tile in (dims.tile(enumerate(shares), granules, batched=batched) for batched in (False, True))
+    )
+    return runs, batch_runs
 
 
 def _lanes(space: Space) -> int:

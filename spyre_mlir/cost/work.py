@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.target.target import Target
@@ -23,8 +25,8 @@ class OperandWork:
 
     ``bytes`` are those of the device buffer that are accessed, padding included, of all cores; what several cores
     load alike counts once. ``core_bytes`` are those of the busiest core, ``fan_out`` the cores that share each
-    load (1: none), ``run_bytes`` what a core moves contiguously. An operand ``in_lx`` moves nothing through
-    device memory.
+    load (1: none), ``run_bytes`` what a core moves contiguously, of a batched matmul that of one matrix, with
+    ``batch_run_bytes`` that of all its matrices. An operand ``in_lx`` moves nothing through device memory.
     """
 
     writes: bool
@@ -33,6 +35,7 @@ class OperandWork:
     fan_out: int
     run_bytes: int
     in_lx: bool = False
+    batch_run_bytes: int = 0
 
     @property
     def moved_bytes(self) -> int:
@@ -49,7 +52,7 @@ class OperationWork:
     matrix) are those of a matmul, else 0. ``parts`` are the slices of the reduced dims, whose partial results
     are added over the ring, ``outputs_per_core`` the elements of the result, ``results`` those of all cores.
     ``broadcast`` says that an operand is repeated along a dim of the result. The output is the last operand.
-    ``relayout`` is what a shuffle does, and all that it does: both its operands are in LX.
+    ``tile_bytes`` are those of LX that the back end needs for one matrix of a matmul at a time. ``relayout`` is what a shuffle does, and all that it does: both its operands are in LX.
     """
 
     target: Target
@@ -64,6 +67,7 @@ class OperationWork:
     broadcast: bool
     operands: tuple[OperandWork, ...]
     relayout: Relayout | None = None
+    tile_bytes: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -121,20 +125,39 @@ class OperationDims(Generic[_Dim]):
         """The dims of a matmul that only its first matrix has."""
         return self.present[0] - self.present[1]
 
-    def tile(self, shares: Iterable[tuple[_Dim, Any]], granules: PerDim[_Dim]) -> dict[_Dim, Any]:
+    @functools.cached_property
+    def batches(self) -> frozenset[_Dim]:
+        """The dims of a matmul that count its matrices; empty for other operations."""
+        return frozenset.intersection(*self.present) if self.kind is Kind.MATMUL else frozenset()
+
+    def tile(
+        self, shares: Iterable[tuple[_Dim, Any]], granules: PerDim[_Dim], *, batched: bool = False
+    ) -> dict[_Dim, Any]:
         """Sizes in elements of what a core with these ``shares`` takes of the operands in one go.
 
-        That is its share; of a gather one row; of a matmul one matrix, of it all rows and a granule each of the
-        reduced dim and of the columns: the sticks of a block follow each other along rows (docs/layouts.md, sticks).
+        That is its share; of a gather one row; of a matmul one matrix, all of them if ``batched``, of it all rows and
+        a granule each of the reduced dim and of the columns: the sticks of a block follow each other along rows
+        (docs/layouts.md, sticks).
         """
         if self.kind is Kind.GATHER:
             return {dim: share if dim in self.present[-1] else 1 for dim, share in shares}
         if self.kind is not Kind.MATMUL:
             return dict(shares)
-        rows, batches = self.rows, frozenset.intersection(*self.present)
+        whole = self.rows | self.batches if batched else self.rows
         return {
-            dim: 1 if dim in batches else share if dim in rows else granules[dim] for dim, share in shares
+            dim: share if dim in whole else 1 if dim in self.batches else granules[dim]
+            for dim, share in shares
         }
+
+    def tile_elements(self, shares: PerDim[_Dim], lanes: int, most_rows: int) -> Any:
+        """Elements of the tiles of both matrices and the result that are in LX at a time; 0 if there are none.
+
+        Some rows and a stick of columns, with all of the reduced dim.
+        """
+        if self.kind is not Kind.MATMUL:
+            return 0
+        rows, depth = np.minimum(product(shares, self.rows), most_rows), product(shares, self.reduced)
+        return rows * depth + depth * lanes + rows * lanes
 
     def arithmetic(self, shares: PerDim[_Dim], lanes: int) -> dict[str, Any]:
         """Fields of ``OperationWork`` for what the array or the vector unit of a core with these shares computes."""
@@ -194,4 +217,5 @@ def work_of(
         broadcast=dims.is_broadcast(sizes),
         operands=tuple(operands),
         relayout=relayout,
+        tile_bytes=dims.tile_elements(shares, lanes, target.array.tile_rows) * (target.stick_bytes // lanes),
     )

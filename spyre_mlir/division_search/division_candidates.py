@@ -12,7 +12,7 @@ from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.relayout import held_view
 from spyre_mlir.division.slices import divisors, filled
 from spyre_mlir.division.spans import out_of_reach
-from spyre_mlir.division_search.matmul_splits import cheapest_splits
+from spyre_mlir.division_search.matmul_splits import cheapest_on_chip, cheapest_splits
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
@@ -135,10 +135,12 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
     if whole != splits:
         yield whole, core_order(whole, space.reduced)
     if KINDS[op.opcode] is Kind.MATMUL:
-        cheapest = cheapest_splits(op.opcode, space, cores, op.blocked)
-        for option in dict.fromkeys((splits, *cheapest)):
-            order = core_order(option, space.reduced)
-            yield option, order
+        in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
+        on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
+        options = dict.fromkeys((splits, *on_chip, *in_hbm))
+        orders = {option: core_order(option, space.reduced) for option in options}
+        yield from orders.items()
+        for option, order in orders.items():
             yield option, _columns_first(space, option, order)
 
 

@@ -5,12 +5,12 @@ has to go through device memory. Here each operation has a few *variants* (``div
 buffer a *placement* (``placements.py``): views that its writer and readers share, maybe with a relayout over the ring
 between them, or device memory. Both are chosen at once, for the shortest program.
 
-An operation takes the longer of its compute and its memory time. For any weights ``w`` between 0 and 1 that is at
-least ``w * compute + (1 - w) * memory``, which is a sum over operands, so placements make every cost a table of two
-variables and ``optimization/elimination.py`` finds the smallest sum. It bounds what any choice takes. Weights that
-follow what binds each operation of the choice before (a subgradient of the Lagrangian dual) raise the bound and
-better the choice; the best choice by its real time counts. Whether all placements fit the scratchpads at once is left
-to their planner, so the bound holds for every plan with these candidates.
+An operation takes hypot(compute, memory), its compute and its memory time overlapped. For any angle ``a`` that is at
+least ``cos(a) * compute + sin(a) * memory``, which is a sum over operands, so placements make every cost a table of two
+variables and ``optimization/elimination.py`` finds the smallest sum. It bounds what any choice takes. Angles that
+follow the ratio of memory to compute of each operation in the choice before (a subgradient of the Lagrangian dual)
+raise the bound and better the choice; the best choice by its real time counts. Whether all placements fit the
+scratchpads at once is left to their planner, so the bound holds for every plan with these candidates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.cost_model import compute_ns, least_stream_ns, memory_ns, operation_cost, ring_ns
+from spyre_mlir.cost.cost_model import compute_ns, lx_saving_ns, memory_ns, operation_cost, ring_ns, stream_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.cost.work import OperationWork
@@ -40,12 +40,11 @@ from spyre_mlir.optimization.elimination import Sum
 
 Table = NDArray[np.float64]
 
-#: How far the weights follow what binds, from one round to the next.
-_STEPS = (0.4, 0.25, 0.15)
+#: How far the angles follow the ratio of memory to compute, from one round to the next.
+_STEPS = (0.8, 0.5, 0.3)
 
-#: What the shorter of compute and memory counts for, too: where memory binds, few cores are as fast as many, but
-#: they leave no room for an error of the model.
-_HIDDEN = 0.05
+#: Angles stay so far from those of compute alone and of memory alone, so that of plans equal in the one the other counts.
+_LEAST_ANGLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -76,16 +75,10 @@ def divide_jointly(
 
 @dataclass(frozen=True)
 class _Choice:
-    """States of all operations, then of all buffers, their time, and the overlap of compute and memory."""
+    """States of all operations, then of all buffers, and their time."""
 
     states: tuple[int, ...]
     nanoseconds: float
-    hidden: float
-
-    @property
-    def price(self) -> float:
-        """Nanoseconds by which choices are compared."""
-        return self.nanoseconds + _HIDDEN * self.hidden
 
 
 class _JointProblem:
@@ -122,19 +115,19 @@ class _JointProblem:
 
     def solve(self) -> JointDivision:
         """Return the best of all rounds, with the largest bound."""
-        weights = np.full(len(self.ops), 0.5)
+        angles = np.full(len(self.ops), math.pi / 4)
         # What there is without a joint division, to compare with.
-        start = self._measured(self._minimum(weights, fixed=True)[0])
+        start = self._measured(self._minimum(angles, fixed=True)[0])
         best, bound = start, 0.0
         for step in (*_STEPS, None):
-            states, least = self._minimum(weights, fixed=False)
+            states, least = self._minimum(angles, fixed=False)
             bound = max(bound, least)
             choice = self._measured(states)
-            best = min(best, choice, key=lambda choice: choice.price)
-            # The last round has no successor to choose weights for.
+            best = min(best, choice, key=lambda choice: choice.nanoseconds)
+            # The last round has no successor to choose angles for.
             if step is None:
                 break
-            weights = self._next_weights(weights, choice.states, step)
+            angles = self._next_angles(angles, choice.states, step)
         return JointDivision(
             tuple(options[state] for options, state in zip(self.candidates, best.states, strict=False)),
             tuple(self._placement(number, best.states) for number in range(len(self.buffers))),
@@ -146,28 +139,31 @@ class _JointProblem:
     def _placement(self, number: int, states: Sequence[int]) -> BufferPlacement | None:
         """The placement of a buffer, without copies and relayouts that no reader needs.
 
-        A clone of an argument for one reader takes longer than reading it, but by the model the bus need not turn
-        round then; ``clone-inputs`` makes none.
+        A clone of an argument for one reader mostly takes longer than reading it, but by the model the bus need not
+        turn round then; ``clone-inputs`` makes none.
         """
-        placement, buffer = self.placements[number][states[len(self.ops) + number]], self.buffers[number]
+        placement = self.placements[number][states[len(self.ops) + number]]
         if placement is None:
             return None
-        if placement.in_hbm and self._reads_on_chip(number, placement, states) < (
-            2 * buffer.copies if buffer.from_host else 1
-        ):
+        if placement.in_hbm and not self._clone_pays(number, placement, states):
             return None
         if placement.relayout_view is None or self._relayouts(number, placement, states):
             return placement
         return replace(placement, relayout_view=None, relayout_ns=0.0)
 
-    def _reads_on_chip(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
-        """Count the reads of a buffer that find it on chip."""
-        accesses = zip(self.accesses[number], self.buffers[number].accesses, strict=True)
-        return sum(
-            access.op.executions
-            for access, (index, _) in accesses
-            if not access.writes and placement.accepts_reader(self._view(access, index, states))
-        )
+    def _clone_pays(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> bool:
+        """Return whether the reads of a buffer that find it on chip pay for its clone."""
+        buffer, reads, saved = self.buffers[number], 0, 0.0
+        for access, (index, operand) in zip(self.accesses[number], buffer.accesses, strict=True):
+            if access.writes or not placement.accepts_reader(self._view(access, index, states)):
+                continue
+            op, division = self.ops[index], self.candidates[index][states[index]].division
+            work = operation_work(op.opcode, op.space, division)
+            reads += op.executions
+            saved += op.executions * lx_saving_ns(work, work.operands[operand])
+        if not buffer.from_host:
+            return reads > 0
+        return reads >= 2 * buffer.copies or saved > buffer.copies * placement.copy_ns
 
     def _access(self, buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
         writes = not buffer.from_host and operand == len(self.ops[index].space.views) - 1
@@ -176,17 +172,16 @@ class _JointProblem:
     # -- the sum ---------------------------------------------------------------------------------------
 
     def _tables(self) -> Iterator[tuple[tuple[int, ...], int | None, Table]]:
-        """Yield variables, the operation whose weight counts and planes of each table; equal ones are one object."""
+        """Yield variables, the operation whose angle counts and planes of each table; equal ones are one object."""
         shared = frozenset(access for buffer in self.buffers for access in buffer.accesses)
-        in_hbm = [
-            tuple(operand for operand in range(len(op.space.views)) if (index, operand) not in shared)
-            for index, op in enumerate(self.ops)
-        ]
         for index, op in enumerate(self.ops):
+            unshared = tuple(
+                operand for operand in range(len(op.space.views)) if (index, operand) not in shared
+            )
             yield (
                 (index,),
                 index,
-                _operation_table(op.opcode, op.space, op.executions, self.candidates[index], in_hbm[index]),
+                _operation_table(op.opcode, op.space, op.executions, self.candidates[index], unshared),
             )
         for number, (buffer, placements) in enumerate(zip(self.buffers, self.placements, strict=True)):
             variable = len(self.ops) + number
@@ -195,11 +190,11 @@ class _JointProblem:
                 yield (
                     (index, variable),
                     index,
-                    _access_table(access, buffer.share(position), placements, in_hbm[index]),
+                    _access_table(access, buffer.share(position), placements),
                 )
             yield (variable,), None, _placement_table(buffer.copies, placements)
 
-    def _minimum(self, weights: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
+    def _minimum(self, angles: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
         """The states of the smallest weighted sum and a bound in nanoseconds.
 
         ``fixed``: with the divisions as they came, and without relayouts.
@@ -210,9 +205,9 @@ class _JointProblem:
         total = Sum(sizes)
         for scope, index, planes in self.tables:
             # Equal tables are one object: so the elimination recognises equal sums by identity.
-            key = id(planes), None if index is None else weights[index]
+            key = id(planes), None if index is None else angles[index]
             if key not in weighted:
-                table = _weighted(planes, 0.5 if index is None else weights[index])
+                table = _weighted(planes, 0.0 if index is None else angles[index])
                 weighted[key] = table[tuple(slice(0, sizes[variable]) for variable in scope)]
             total.add(scope, weighted[key])
         minimum = total.minimize()
@@ -224,19 +219,18 @@ class _JointProblem:
     # -- real times ------------------------------------------------------------------------------------
 
     def _measured(self, states: tuple[int, ...]) -> _Choice:
-        """The time that a choice takes: the longer of compute and memory of each operation."""
+        """The time that a choice takes: compute and memory of each operation overlapped."""
         costs = [
             (op.executions, operation_cost(work))
             for op, work in zip(self.ops, self._work_of_ops(states), strict=True)
         ]
         spent = [runs * cost.total_ns for runs, cost in costs]
-        hidden = math.fsum(runs * min(cost.compute_ns, cost.memory_ns) for runs, cost in costs)
         for number, buffer in enumerate(self.buffers):
             placement = self._placement(number, states)
             if placement is not None:
                 spent.append(buffer.copies * placement.copy_ns)
                 spent.append(placement.relayout_ns * self._relayouts(number, placement, states))
-        return _Choice(states, math.fsum(spent), hidden)
+        return _Choice(states, math.fsum(spent))
 
     def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
         """Count the relayouts of a buffer that run: one of each value that a reader needs so."""
@@ -267,12 +261,12 @@ class _JointProblem:
             for index, (op, options) in enumerate(zip(self.ops, self.candidates, strict=True))
         ]
 
-    def _next_weights(
-        self, weights: NDArray[np.float64], states: tuple[int, ...], step: float
+    def _next_angles(
+        self, angles: NDArray[np.float64], states: tuple[int, ...], step: float
     ) -> NDArray[np.float64]:
-        """Weights nearer to what binds each operation: compute (1) or memory (0)."""
-        binds = [float(compute_ns(work) >= memory_ns(work)) for work in self._work_of_ops(states)]
-        return np.clip(weights + step * (2 * np.array(binds) - 1), _HIDDEN, 1 - _HIDDEN)
+        """Angles nearer to those of each operation in a choice, with which its weighted sum is its time."""
+        own = [math.atan2(memory_ns(work), compute_ns(work)) for work in self._work_of_ops(states)]
+        return np.clip(angles + step * (np.array(own) - angles), _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
 
 
 def _without_relayouts(placements: Sequence[BufferPlacement | None]) -> int:
@@ -304,7 +298,7 @@ def _operation_table(
         work = operation_work(opcode, space, candidate.division)
         table[0, column] = ring_ns(work) + space.target.hbm_access_ns * len(unshared)
         table[1, column] = compute_ns(work)
-        table[2, column] = sum(least_stream_ns(work, operand, unshared) for operand in unshared)
+        table[2, column] = sum(stream_ns(work, work.operands[operand]) for operand in unshared)
     return executions * table
 
 
@@ -313,16 +307,12 @@ def _access_table(
     access: BufferAccess,
     relayouts: float,
     placements: tuple[BufferPlacement | None, ...],
-    in_hbm: tuple[int, ...],
 ) -> Table:
-    """[3, candidates, placements]: nothing, or ``relayouts``, where they match; else device memory, or impossible.
-
-    ``in_hbm`` are the operands of the work that are in device memory in any case.
-    """
+    """[3, candidates, placements]: nothing, or ``relayouts``, where they match; else device memory, or impossible."""
     op, table = access.op, np.zeros((3, len(access.candidates), len(placements)))
     for row, candidate in enumerate(access.candidates):
         work = operation_work(op.opcode, op.space, candidate.division)
-        transfer = op.space.target.hbm_access_ns, 0.0, least_stream_ns(work, access.operand, in_hbm)
+        transfer = op.space.target.hbm_access_ns, 0.0, stream_ns(work, work.operands[access.operand])
         from_hbm = np.array(transfer) * op.executions
         view = access.view(candidate)
         for column, placement in enumerate(placements):
@@ -345,9 +335,9 @@ def _placement_table(copies: int, placements: tuple[BufferPlacement | None, ...]
     return table
 
 
-def _weighted(table: Table, weight: float) -> Table:
-    """Waits, and compute and memory by weights that add up to 1."""
-    return _whole(table[0] + weight * table[1] + (1 - weight) * table[2])
+def _weighted(table: Table, angle: float) -> Table:
+    """Waits, and compute and memory by the cosine and the sine of an angle."""
+    return _whole(table[0] + math.cos(angle) * table[1] + math.sin(angle) * table[2])
 
 
 def _whole(costs: Table) -> Table:

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.cost_model import operation_cost
+from spyre_mlir.cost.cost_model import compute_ns, operation_cost, ring_ns
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.division.slices import Splits, checked, legal_splits
@@ -55,6 +55,24 @@ def cheapest_splits(
     return tuple(tuple(splits[:, column].tolist()) for column in best)
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def cheapest_on_chip(
+    opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset(), limit: int = 3
+) -> tuple[tuple[int, ...], ...]:
+    """Return the ``limit`` splits with which an operation takes least time if LX has all its operands.
+
+    Of equal ones first those whose cores have the fewest bytes of all operands: less is in LX twice.
+    """
+    splits = _reaching(opcode, space, cores, (1,) * len(space.units), blocked)
+    if not splits.size:
+        return ()
+    work = even_work(opcode, space, tuple(splits))
+    times = np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
+    resident = np.array([operand.core_bytes for operand in work.operands]).sum(axis=0)
+    best = np.lexsort((resident, times))[:limit]
+    return tuple(tuple(splits[:, column].tolist()) for column in best)
+
+
 def _reaching(
     opcode: str, space: Space, cores: int, least: tuple[int, ...], blocked: frozenset[int]
 ) -> Splits:
@@ -75,10 +93,5 @@ def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
 
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
-    """Picoseconds per split if nothing overlaps, with all operands in device memory (``cost/cost_model.py``).
-
-    Not the time with all overlapped: where memory binds, that is the same for few and for many cores, and the
-    operations around, whose operands may be on chip, are divided by themselves. ``joint-planning`` adds up the
-    same parts.
-    """
-    return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).serial_ns)
+    """Picoseconds per split with all operands in device memory (``cost/cost_model.py``)."""
+    return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).total_ns)

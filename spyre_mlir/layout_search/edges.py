@@ -112,15 +112,31 @@ class InsertInto(Edge):
         return not self.exact or subview.layout == candidate.layout
 
     def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
-        """Return 0 where the tensor is in place, else the cost of the copy."""
+        """Return the cost of shorter runs where the tensor is in place, else that of the copy."""
         costs = super().table(source, result)
         if self.partial and self.may_be_in_place:
             # A copy would read what is not written yet.
             costs = np.full(costs.shape, INFINITE)
         for row, state in zip(costs, source.states, strict=True):
             fits = np.array([self.fits(state, layout) for layout in result.produced])
-            row[fits[result.produced_index]] = 0
+            in_place = np.array(
+                [
+                    self._in_place_cost(state.produced, layout) if fit else 0
+                    for layout, fit in zip(result.produced, fits, strict=True)
+                ]
+            )
+            row[:] = np.where(fits[result.produced_index], in_place[result.produced_index], row)
         return costs
+
+    def _in_place_cost(self, source: ProducedLayout, result: ProducedLayout) -> int:
+        """Return by how much it takes longer to write the subview than a buffer of the tensor alone."""
+        subview = image(self.place, result.candidate)
+        if source.op_layout is None or subview is None:
+            return 0
+        alone, in_place = (
+            transfer_cost(source.op_layout, -1, candidate) for candidate in (source.candidate, subview)
+        )
+        return 0 if alone is None or in_place is None else max(0, in_place - alone)
 
     def reads(self, source: State, result: State) -> list[LayoutCandidate]:
         """Return the produced layout if in place, else the cheapest to copy."""

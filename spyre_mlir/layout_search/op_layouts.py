@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import weakref
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from fractions import Fraction
 
 from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.cost.work import OperationDims
-from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits
+from spyre_mlir.layout.rules import StickAssignment, Sticks, stick_assignments, stick_digits
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate
 from spyre_mlir.layout_search.tensor_graph import OpSignature
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -57,8 +58,8 @@ def op_layouts(signature: OpSignature) -> tuple[OpLayout, ...]:
 
 
 def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
-    tile = _tile(signature, assignment.opcode)
     sticks = stick_digits(signature.iteration, assignment)
+    tile = _tile(signature, assignment.opcode, sticks)
     return OpLayout(
         assignment,
         tuple(
@@ -83,12 +84,16 @@ def _portion(signature: OpSignature, operand: int) -> Fraction:
     return Fraction(rows, math.prod(iteration.sizes[dim] for dim in iteration.reduced))
 
 
-def _tile(signature: OpSignature, opcode: str) -> list[int]:
-    """Elements of each dim that one transfer moves if the layout lets it: all of them, but one row or one matrix."""
+def _tile(signature: OpSignature, opcode: str, sticks: Sticks) -> list[int]:
+    """Elements of each dim that one transfer moves if the layout lets it, as ``OperationDims.tile`` says."""
     sizes = signature.iteration.sizes
-    # The division over cores is decided later and goes by the layouts: neither can shorten the tile here.
+    granules = [1] * len(sizes)
+    for dim, count in itertools.chain.from_iterable(sticks):
+        if dim is not None:
+            granules[dim] = max(granules[dim], count)
+    # The division over cores is decided later and goes by the layouts: it cannot shorten the tile here.
     dims = OperationDims(DEVICE_OPS[opcode].kind, signature.iteration.present)
-    return list(dims.tile(enumerate(sizes), sizes).values())
+    return list(dims.tile(enumerate(sizes), granules).values())
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -20,6 +20,7 @@ from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.clones import (
+    clone_saves_time,
     division_of_copy,
     has_known_padding,
     insert_clone,
@@ -32,6 +33,7 @@ from spyre_mlir.rewriting.clones import (
 class CloneInputs(Pass):
     """Give what is read more than once from device memory a clone, which scratchpad planning may place in LX.
 
+    So is what is read once in such short bursts that a copy and a read of it together take less time.
     That are inputs of the program, and buffers that cannot be in LX where they are made. The clone reads device
     memory once, before the loops in which it is read, or of a part that moves with a loop once per iteration; its
     readers are those whose cores own equal parts, and it is divided as they are.
@@ -50,8 +52,7 @@ class CloneInputs(Pass):
         for func in functions(module):
             usage = Usage(func)
             for buffer in list(usage.buffers.values()):
-                times = sum(access.user.executions for access in buffer.reads)
-                if times < 2 or not (buffer.from_host or ineligibility_reasons(buffer, usage)):
+                if not (buffer.from_host or ineligibility_reasons(buffer, usage)):
                     continue
                 if not is_convertible(element_of(buffer.root)):
                     continue  # no operation copies it
@@ -66,8 +67,10 @@ class CloneInputs(Pass):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
             times = sum(access.user.executions for access in readers)
-            # A clone is a read itself, so it saves nothing unless each of its runs serves two reads.
-            if times < 2 * executions(point):
+            # A clone is a read itself: it saves nothing unless each run serves two reads, or one of short bursts.
+            if times < 2 * executions(point) and not clone_saves_time(
+                usage.memory, whole, readers, executions(point)
+            ):
                 continue
             what = f"{len(readers)} of {len(buffer.reads)} readers of one {'input' if buffer.from_host else 'buffer'}"
             division = division_of_copy(usage.memory, whole, view)

@@ -23,7 +23,14 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.rewriting.clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
+from spyre_mlir.rewriting.clones import (
+    clone_saves_time,
+    copy_space,
+    division_of_copy,
+    insert_clone,
+    read_instead,
+    whole_of,
+)
 from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
@@ -53,7 +60,7 @@ class JointPlanning(EvaluatingPass):
 
     name: ClassVar[str] = "joint-planning"
     is_evaluated: ClassVar[bool] = True
-    variants: int = 8
+    variants: int = 10
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
@@ -232,8 +239,9 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer
         for whole, accesses in read.items():
             first = min(accesses, key=lambda access: access.position).user.op
             copies = executions(ancestor_in(block_of(whole), first))
-            # As in clone-inputs: fewer reads do not pay for the clone.
-            if sum(access.user.executions for access in accesses) >= 2 * copies:
+            # As in clone-inputs: fewer reads do not pay for the clone, unless they take long.
+            times = sum(access.user.executions for access in accesses)
+            if times >= 2 * copies or clone_saves_time(usage.memory, whole, accesses, copies):
                 space = _space(usage, whole)
                 yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), buffer
     elif buffer.reads and not any(access.moving for access in buffer.accesses):

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse
 from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.cost.cost_model import lx_saving_ns, operation_cost
+from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView
 from spyre_mlir.division.copies import CopyDivision, copy_division
+from spyre_mlir.division.matching import view_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.padding import UNDEFINED, uniform
 from spyre_mlir.layout.space import Space, refined
@@ -72,6 +75,29 @@ def insert_clone(
             op.attributes[stick.PADDING] = stick.padding_attr(states)
         sdsc.record(op, "clone", name, reason)
     return clone
+
+
+def clone_saves_time(memory: AliasAnalysis, whole: ir.Value, readers: Sequence[BufferUse], runs: int) -> bool:
+    """Return whether readers of a value that own equal parts save more time with a clone in LX than its runs take.
+
+    They do if they read it in shorter runs than a copy does.
+    """
+    first = readers[0]
+    view = view_of(first.user.space, first.operand, first.user.division)
+    division = None if view is None else division_of_copy(memory, whole, view)
+    if division is None:
+        return False
+    space = copy_space(memory, whole).repeated(division.copies)
+    clone = operation_work("identity", space, division.division, frozenset({1}))
+    burst, copied = clone.target.burst_bytes, clone.operands[0].run_bytes
+    saved = 0.0
+    for access in readers:
+        work = operation_work(access.user.opcode, access.user.space, access.user.division)
+        operand = work.operands[access.operand]
+        # Other reasons for a slow stream, such as the turnarounds in its rate, a clone has too.
+        if operand.run_bytes < min(burst, copied):
+            saved += access.user.executions * lx_saving_ns(work, operand)
+    return saved > runs * operation_cost(clone).total_ns
 
 
 def has_known_padding(buffer: BufferAccesses, func: ir.Operation) -> bool:

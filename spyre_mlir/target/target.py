@@ -42,9 +42,14 @@ class ArrayRates:
     """Rates of a core's array of multiply-adds; ``spyre_mlir.cost.cost_model`` has the formula."""
 
     multiply_adds_per_ns: float  #: multiply-adds of fp16 per core, sustained
-    full_rows: int  #: rows per core that fill the array
-    fill_exponent: float  #: of (rows / full_rows), the part of the rate that fewer rows attain
+    full_rate_rows: int  #: rows per core up to which the rate is sustained
+    row_slowdown: float  #: times as long at most with more rows
     split_sum_slowdown: float  #: times as long, if the contracted dim is split
+    intake_bytes_per_ns: float  #: bytes of operands in device memory that a core takes in
+    stream_lx_bytes: int  #: bytes of the back end's LX with which loads of one core each do not wait
+    stream_exponent: float  #: of (these bytes / bytes there are), the slowdown of loads that wait
+    tile_rows: int  #: rows of a matrix of a batch that the back end works on at a time
+    batch_lx_fraction: float  #: part of the back end's LX for the matrices of a batch that it loads together
     speedup: tuple[tuple[str, float], ...]  #: format of the operands and factor over the rate of fp16
 
     def speedup_of(self, data_format: str) -> float:
@@ -242,6 +247,11 @@ class Target:
         return (
             self if fraction == self.lx_backend_fraction else _replaced(self, "lx_backend_fraction", fraction)
         )
+
+    @property
+    def backend_lx_bytes(self) -> float:
+        """Bytes of LX per core that the back end keeps."""
+        return (self.lx_bytes - self.lx_reserved_bytes) * self.lx_backend_fraction
 
     @functools.cached_property
     def usable_lx_bytes(self) -> int:

@@ -7,18 +7,20 @@ load     One job's loads at a time. Each waits for its first byte, one after the
          when its source is visible; *early*, while the job before computes, where what it brings has room beside
          what that job uses, else behind it. Nothing begins two jobs ahead: one room is computed on, one is filled.
 compute  One job at a time, its *body*, from when the first bytes of all loads are there. Tiles stream in and out
-         meanwhile, so a body ends with the last product or with the last byte, whatever is later.
+         meanwhile, and each slows the other: a body takes hypot(compute, what is left to stream).
 ring     The partial sums of a split reduction, behind the body; a shuffle, whose body is empty.
 store    What a job stores is visible a wait behind its last byte, one store after the other.
 memory   The streams of one job at a time, which share it fairly, then the turnarounds of its bus. What need not stream
          moves whenever the memory is idle, but in the end all bytes of the program have moved, at the peak at most.
 
-Every time is a maximum of sums of durations. So nothing gets later when something gets shorter, one job alone takes
-what the cost model says, and a loop falls into a rhythm, which need not be simulated to its end.
+Every time grows with each duration that it depends on, by no more than that duration. So nothing gets later when
+something gets shorter, one job alone takes what the cost model says, and a loop falls into a rhythm, which need not be
+simulated to its end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -79,7 +81,7 @@ class Job:
     @property
     def alone(self) -> int:
         """Time of the job if nothing else runs."""
-        return max(self.compute, self.memory) + self.ring + self.overhead
+        return _overlapped(self.compute, self.memory) + self.ring + self.overhead
 
     @property
     def serial(self) -> int:
@@ -206,6 +208,11 @@ def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
             yield from counted(node.body, times * node.count)
 
 
+def _overlapped(compute: int, memory: int) -> int:
+    """Picoseconds of ``cost_model.overlapped``: rounded down, it still grows by no more than its arguments."""
+    return math.isqrt(compute * compute + memory * memory)
+
+
 @dataclass
 class _Engines:
     """When each engine is free: ``cores`` from now on, ``before`` them when the last job had not begun.
@@ -248,7 +255,7 @@ class _Engines:
         outgoing = job.store + job.turnaround
         # No byte is stored before the body begins, and loads and stores share the memory.
         memory = max(streamed, body) + outgoing if outgoing else streamed
-        end = max(body + job.compute, memory)
+        end = body + _overlapped(job.compute, max(0, memory - body))
         free = end + job.ring
         visible = free if job.target is None else max(free, self.store) + job.access
         self.result.events.append(

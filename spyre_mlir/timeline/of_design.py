@@ -156,29 +156,29 @@ class DesignWork:
             bytes=_bytes_of_cores(design, operand),
             core_bytes=math.prod(_counts(operand, design.shares)) * design.target.stick_bytes,
             fan_out=self._dims.fan_out(number, design.slices, design.cores),
-            run_bytes=self._run_bytes(design.operands[number]),
+            run_bytes=self._run_bytes(design.operands[number], self._tile(batched=False)),
             in_lx=operand.memory == "lx",
+            batch_run_bytes=self._run_bytes(design.operands[number], self._tile(batched=True)),
         )
 
-    def _run_bytes(self, operand: Operand) -> int:
-        """Contiguous bytes of what a core takes of an operand in one go."""
+    def _run_bytes(self, operand: Operand, tile: Sizes) -> int:
+        """Contiguous bytes of a tile of an operand."""
         run = 1
         strides = memory_strides(self.design, operand)
-        for count, stride in zip(_counts(operand, self._tile), strides, strict=True):
+        for count, stride in zip(_counts(operand, tile), strides, strict=True):
             if count > 1 and stride != run:
                 break
             run *= count
         return run * self.design.target.stick_bytes
 
-    @functools.cached_property
-    def _tile(self) -> Sizes:
+    def _tile(self, *, batched: bool) -> Sizes:
         design = self.design
         operands = list(zip(design.operands, self._dims.present, strict=True))
         granules = {
             label: max((operand.per_stick(label) for operand, dims in operands if label in dims), default=1)
             for label in design.shares
         }
-        return self._dims.tile(design.shares.items(), granules)
+        return self._dims.tile(design.shares.items(), granules, batched=batched)
 
 
 def work_of_designs(bundle: Bundle) -> dict[str, DesignWork]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spyre_mlir.cost.cost_model import multiply_adds_per_ns, saturation
+from spyre_mlir.cost.cost_model import multiply_adds_per_ns
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
 COMPUTE, MEMORY = "compute", "memory"
@@ -66,7 +66,7 @@ def of_program(timeline: Timeline) -> Roofline:
         timeline.total_ns,
         # Units have different peaks, so the peak of all is weighted by operations.
         peak_per_ns=operations / least_ns if least_ns else 0.0,
-        bytes_per_ns=timeline.target.one_way_bytes_per_ns,
+        bytes_per_ns=timeline.target.peak_bytes_per_ns,
     )
 
 
@@ -78,7 +78,7 @@ def _of_execution(execution: Execution) -> Roofline:
         execution.moved_bytes,
         execution.alone_ps / 1000,
         peak_per_ns=work.cores * _core_peak(execution),
-        bytes_per_ns=work.target.one_way_bytes_per_ns * saturation(work.target, work.cores),
+        bytes_per_ns=work.target.peak_bytes_per_ns,
     )
 
 

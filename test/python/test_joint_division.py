@@ -182,15 +182,15 @@ def test_a_split_sum_goes_over_the_ring():
 def layers(number: int, odd: int | None = None) -> tuple[list[DividedOp], list[SharedBuffer]]:
     """A matrix through layers, one behind the other: rows, which stay, then the maximum of each column taken off.
 
-    The ``odd`` one cannot slice the columns where the maximum is taken off.
+    The ``odd`` one cannot slice the maximum of its columns in another way.
     """
     works, buffers = [], []
     for layer in range(number):
         at = len(works)
         works += [
             work("abs", UNARY, 32, 1, blocked=frozenset({1})),
-            work("maxnonstick", COLUMNS, 2, 16),
-            work("sub", MINUS, 32, 1, blocked=frozenset({1} if layer == odd else ())),
+            work("maxnonstick", COLUMNS, 2, 16, blocked=frozenset({0, 1} if layer == odd else ())),
+            work("sub", MINUS, 32, 1),
             work("exp", UNARY, 4, 8),
         ]
         buffers += [
@@ -220,7 +220,7 @@ def test_equal_layers_get_equal_plans():
 
 @pytest.mark.parametrize("odd", range(6))
 def test_a_layer_that_differs_changes_its_own_plan(odd: int):
-    """Where one layer cannot slice its columns, the other five keep the plan that they had."""
+    """Where one layer cannot slice its maximum otherwise, the other five keep the plan that they had."""
     same, other = plans(divide_jointly(*layers(6), LX)), plans(divide_jointly(*layers(6, odd), LX))
     assert [at for at in range(6) if same[at] != other[at]] == [odd]
 
@@ -312,13 +312,27 @@ def time_of(works: Sequence[DividedOp], chosen: Sequence[DivisionCandidate], use
     return math.fsum(spent)
 
 
-def _has_a_point(buffer: SharedBuffer, use: Use) -> bool:
+def _has_a_point(
+    works: Sequence[DividedOp], buffer: SharedBuffer, chosen: Sequence[DivisionCandidate], use: Use
+) -> bool:
     """Whether passes make the clones: for two readers of what is given, and only for what another one has in LX.
 
-    Without that a copy for a single reader could pay: the bus need not turn round while that runs.
+    For one reader only if it saves more than the clone takes with all else in LX. Without that a copy for a single
+    reader could pay: the bus need not turn round while that runs.
     """
-    readers = len(use.in_lx.intersection(_reads(buffer)))
-    return not use.nanoseconds or readers >= (2 if buffer.from_host else 1)
+    readers = use.in_lx.intersection(_reads(buffer))
+    if not use.nanoseconds or len(readers) >= (2 if buffer.from_host else 1):
+        return True
+    return sum(_saved(works[at], operand, chosen[at]) for at, operand in readers) > use.nanoseconds
+
+
+def _saved(op: DividedOp, operand: int, candidate: DivisionCandidate) -> float:
+    everything = frozenset(range(len(op.space.views)))
+    outside, inside = (
+        operation_cost(operation_work(op.opcode, op.space, candidate.division, in_lx)).total_ns
+        for in_lx in (everything - {operand}, everything)
+    )
+    return op.executions * (outside - inside)
 
 
 def _options(
@@ -326,7 +340,7 @@ def _options(
 ) -> list[Use]:
     """Of all uses that put the same accesses into LX the cheapest."""
     found = (use_of(works, buffer, chosen, spot) for spot in spots(works, buffer, chosen, relayouts))
-    able = [use for use in found if use is not None and _has_a_point(buffer, use)]
+    able = [use for use in found if use is not None and _has_a_point(works, buffer, chosen, use)]
     cheapest: dict[frozenset[tuple[int, int]], Use] = {}
     for use in sorted(able, key=lambda use: use.nanoseconds):
         cheapest.setdefault(use.in_lx, use)

@@ -21,38 +21,38 @@ def times(*jobs: Job) -> list[tuple[int, int, int]]:
 
 
 def test_one_job_takes_what_the_cost_model_says():
-    """Waits, then the longer of compute and memory, then the ring."""
+    """Waits, then compute and memory overlapped, hypot(30, 155) = 157, then the ring."""
     job = replace(STREAMING, ring=7, turnaround=5)
     (event,) = simulate([job]).events
-    assert (event.stream_begin, event.body_begin, event.body_end, event.ring_end) == (10, 10, 165, 172)
-    assert simulate([job]).total == 182 == job.alone
-    assert simulate([replace(job, compute=300)]).total == 10 + 300 + 7 + 10
+    assert (event.stream_begin, event.body_begin, event.body_end, event.ring_end) == (10, 10, 167, 174)
+    assert simulate([job]).total == 184 == job.alone
+    assert simulate([replace(job, compute=300)]).total == 10 + 337 + 7 + 10
 
 
 def test_two_loads_wait_one_after_the_other():
-    """Then they stream together: 20 of waits, 130 of streams."""
+    """Then they stream together: 20 of waits, hypot(40, 130) of compute and streams."""
     job = Job(0, (OperandLoad("x", 100), OperandLoad("w", 30)), compute=40, access=10)
-    assert times(job) == [(0, 20, 150)]
+    assert times(job) == [(0, 20, 156)]
 
 
 def test_what_depends_waits_until_it_is_visible():
-    """The first body ends at 160, y is visible at 170; it is read for 20 more."""
+    """The first body ends at 162, y is visible at 172; it is read for 20 more."""
     second = Job(1, (OperandLoad("y", 20),), compute=5, access=10)
-    assert times(STREAMING, second) == [(0, 10, 160), (170, 180, 200)]
+    assert times(STREAMING, second) == [(0, 10, 162), (172, 182, 202)]
 
 
 def test_the_next_load_hides_behind_computation():
-    """The memory is free at 110, so w waits until 120 and has streamed at 180, while the first computes to 310."""
+    """The memory is free at 110, so w waits until 120 and has streamed at 180, while the first computes to 326."""
     first = Job(0, (OperandLoad("x", 100),), compute=300, access=10)
     second = Job(1, (OperandLoad("w", 60),), compute=40, access=10)
-    assert times(first, second) == [(0, 10, 310), (110, 310, 350)]
+    assert times(first, second) == [(0, 10, 326), (110, 326, 366)]
     assert simulate([first, second]).events[1].loaded_early == 60
 
 
 def test_a_load_without_room_waits_for_the_job_before():
     first = Job(0, (OperandLoad("x", 100),), compute=300, access=10)
     second = Job(1, (OperandLoad("w", 60, early=False),), compute=40, access=10)
-    assert times(first, second) == [(0, 10, 310), (310, 320, 380)]
+    assert times(first, second) == [(0, 10, 326), (326, 336, 408)]
 
 
 def test_nothing_begins_two_jobs_ahead():
@@ -69,7 +69,7 @@ def test_a_load_that_is_ready_goes_before_one_that_is_not():
     """Of y and w, w comes while y is still made: the body begins a wait behind y."""
     second = Job(1, (OperandLoad("y", 20), OperandLoad("w", 60)), compute=5, access=10)
     (_, event) = simulate([STREAMING, second]).events
-    assert (event.load_begin, event.body_begin) == (160, 180)
+    assert (event.load_begin, event.body_begin) == (160, 182)
     assert simulate([replace(STREAMING, compute=500), second]).events[1].loaded_early == 60
 
 
@@ -79,9 +79,9 @@ def test_stores_become_visible_one_after_the_other():
 
 
 def test_time_goes_to_what_takes_it():
-    """10 until the first byte, 150 of memory, 7 of ring, and 10 until the last store is visible."""
-    assert simulate([replace(STREAMING, ring=7)]).shares == {0: Shares(150, 0, 7, 20, 1)}
-    assert simulate([replace(STREAMING, compute=200)]).shares == {0: Shares(0, 200, 0, 20, 1)}
+    """10 until the first byte, 152 of memory, 7 of ring, and 10 until the last store is visible."""
+    assert simulate([replace(STREAMING, ring=7)]).shares == {0: Shares(152, 0, 7, 20, 1)}
+    assert simulate([replace(STREAMING, compute=200)]).shares == {0: Shares(0, 250, 0, 20, 1)}
 
 
 def test_a_loop_is_simulated_until_it_repeats():

@@ -202,14 +202,16 @@ def test_bandwidth_times_time_is_the_bytes_that_move(name):
     area = 0.0
     for one, other in itertools.pairwise(counted):
         rate = sum(one["args"].values())
-        assert rate <= 150.001
+        assert rate <= 204.801
         area += rate * 1000 * (other["ts"] - one["ts"])
     memory = len(found.core_groups) + 1
     tracks = [track for (process, _), track in bars(events).items() if process == memory]
-    assert area == pytest.approx(sum(bar["args"]["bytes"] for track in tracks for bar in track), rel=0.01)
+    bytes_ = sum(bar["args"]["bytes"] for track in tracks for bar in track)
+    # Times are whole nanoseconds, so each rate may hold for half of one too long.
+    assert area == pytest.approx(bytes_, rel=0.01, abs=0.5 * 204.8 * len(counted))
     repeated = sum(bar["args"]["bytes"] for bar in bars(events).get((memory + 2, 1), ()))
     moved = sum(each.moved_bytes for each in found.executions)
-    assert area + repeated == pytest.approx(moved, rel=0.01)
+    assert area + repeated == pytest.approx(moved, rel=0.01, abs=0.5 * 204.8 * len(counted))
     assert moved <= found.read_bytes + found.written_bytes
 
 
@@ -230,12 +232,15 @@ def test_the_busiest_link_carries_its_bytes():
 
 
 def test_each_group_of_cores_has_its_engines():
-    """A matmul on 4 of 7 cores, then uneven slices on all: cores with less work compute for a shorter time."""
+    """A matmul on 4 of 7 cores, then uneven slices on all: cores with less work compute for a shorter time.
+
+    The last core computes for less than half a nanosecond, which is no bar.
+    """
     bundle = bundle_of("uneven")
     groups = timeline(bundle).core_groups
     tracks = bars(traced(bundle))
-    busy = [sum(bar["dur"] for bar in tracks[process, 2]) for process in range(1, len(groups) + 1)]
-    assert len(groups) == 3 and busy[0] > busy[1] > busy[2] > 0
+    busy = [sum(bar["dur"] for bar in tracks.get((process, 2), ())) for process in range(1, len(groups) + 1)]
+    assert len(groups) == 3 and busy[0] > busy[1] > busy[2]
     names = [each["args"]["name"] for each in traced(bundle) if each["name"] == "process_name"]
     assert names == ["cores 0-3", "cores 4-5", "core 6", "device memory", "ring", "loops"]
 

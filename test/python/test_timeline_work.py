@@ -102,7 +102,7 @@ def test_runs_are_those_of_the_space():
 
 
 def _without_runs(work: OperationWork) -> OperationWork:
-    operands = tuple(dataclasses.replace(each, run_bytes=0) for each in work.operands)
+    operands = tuple(dataclasses.replace(each, run_bytes=0, batch_run_bytes=0) for each in work.operands)
     return dataclasses.replace(work, operands=operands, relayout=None)
 
 
@@ -121,7 +121,7 @@ def test_a_broadcast_by_hand():
     found = work.work
     assert (found.cores, found.sticks_per_core, found.broadcast, work.lanes) == (4, 128 * 16, True, 64)
     assert work.operations == 512 * 1024
-    assert found.operands[1] == OperandWork(False, 2048, 2048, 4, 2048)
+    assert found.operands[1] == OperandWork(False, 2048, 2048, 4, 2048, batch_run_bytes=2048)
     assert (found.operands[2].bytes, found.operands[2].core_bytes) == (1 << 20, 1 << 18)
 
 
