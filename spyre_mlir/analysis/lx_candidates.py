@@ -45,8 +45,9 @@ class Candidate:
     """A buffer that an operation makes; ``reasons`` why it is ineligible for LX, none if it may be there.
 
     Its traffic includes ``unmoved_bytes``, which the program does not move: those that shuffles of it would load from
-    device memory, since a shuffle needs its source in LX, and the time of short runs as bytes. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the
-    others, each with whether it is in the second, ``distance`` bytes behind the first.
+    device memory, since a shuffle needs its source in LX, and the time of short runs as bytes. Of a ping-pong pair,
+    ``root`` is a value in the first of its buffers and ``paired`` are the others, each with whether it is in the
+    second, ``distance`` bytes behind the first.
     """
 
     root: ir.Value

@@ -52,7 +52,8 @@ class OperationWork:
     matrix) are those of a matmul, else 0. ``parts`` are the slices of the reduced dims, whose partial results
     are added over the ring, ``outputs_per_core`` the elements of the result, ``results`` those of all cores.
     ``broadcast`` says that an operand is repeated along a dim of the result. The output is the last operand.
-    ``tile_bytes`` are those of LX that the back end needs for one matrix of a matmul at a time. ``relayout`` is what a shuffle does, and all that it does: both its operands are in LX.
+    ``tile_bytes`` are those of LX that the back end needs for one matrix of a matmul at a time. ``relayout`` is
+    what a shuffle does, and all that it does: both its operands are in LX.
     """
 
     target: Target

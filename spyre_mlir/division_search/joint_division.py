@@ -43,7 +43,7 @@ Table = NDArray[np.float64]
 #: How far the angles follow the ratio of memory to compute, from one round to the next.
 _STEPS = (0.8, 0.5, 0.3)
 
-#: Angles stay so far from those of compute alone and of memory alone, so that of plans equal in the one the other counts.
+#: Angles keep this distance from compute alone and from memory alone, so that of plans equal in one the other counts.
 _LEAST_ANGLE = 0.05
 
 

@@ -143,7 +143,8 @@ class DesignWork:
         return Relayout(
             tuple(positions(target, label, design.sizes[label]) for label in labels),
             tuple(range(len(labels))),
-            *(_distribution(labels, part.slices, part.core_slices) for part in (source.held, target.held)),
+            _distribution(labels, source.held.slices, source.held.core_slices),
+            _distribution(labels, target.held.slices, target.held.core_slices),
             design.target,
         )
 
@@ -156,9 +157,9 @@ class DesignWork:
             bytes=_bytes_of_cores(design, operand),
             core_bytes=math.prod(_counts(operand, design.shares)) * design.target.stick_bytes,
             fan_out=self._dims.fan_out(number, design.slices, design.cores),
-            run_bytes=self._run_bytes(design.operands[number], self._tile(batched=False)),
+            run_bytes=self._run_bytes(design.operands[number], self._tile),
             in_lx=operand.memory == "lx",
-            batch_run_bytes=self._run_bytes(design.operands[number], self._tile(batched=True)),
+            batch_run_bytes=self._run_bytes(design.operands[number], self._batched_tile),
         )
 
     def _run_bytes(self, operand: Operand, tile: Sizes) -> int:
@@ -171,14 +172,23 @@ class DesignWork:
             run *= count
         return run * self.design.target.stick_bytes
 
-    def _tile(self, *, batched: bool) -> Sizes:
+    @functools.cached_property
+    def _tile(self) -> Sizes:
+        return self._dims.tile(self.design.shares.items(), self._granules)
+
+    @functools.cached_property
+    def _batched_tile(self) -> Sizes:
+        return self._dims.tile(self.design.shares.items(), self._granules, batched=True)
+
+    @functools.cached_property
+    def _granules(self) -> Sizes:
+        """The elements of each label that are not divided: those of the longest stick, 1 for a label in no stick."""
         design = self.design
         operands = list(zip(design.operands, self._dims.present, strict=True))
-        granules = {
+        return {
             label: max((operand.per_stick(label) for operand, dims in operands if label in dims), default=1)
             for label in design.shares
         }
-        return self._dims.tile(design.shares.items(), granules, batched=batched)
 
 
 def work_of_designs(bundle: Bundle) -> dict[str, DesignWork]:
