@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import bundles
+import numpy as np
 import pytest
+from op_coverage import ALL
 from programs import PROGRAMS
 from public_schema import PATH as PUBLIC_SCHEMA
 from public_schema import public_schema
@@ -18,6 +20,7 @@ from spyre_mlir.bundle.design_json import to_json
 from spyre_mlir.bundle.json_schema import violations
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.division import Division
+from spyre_mlir.driver import eager
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.space import Space
@@ -235,6 +238,34 @@ def test_the_tool_prints_differences_and_says_whether_they_matter(tmp_path, caps
     assert "[stage-names, may be misread; " in capsys.readouterr().out
 
 
+# -- restickifies of other numbers than those of 16 bits ---------------------------------------------------
+
+
+def test_a_restickify_of_32_bits_is_avoided_where_other_layouts_are_possible(tmp_path):
+    spyre_mlir.compile(*ALL["avgpool_adaptive"]()).save(tmp_path / "program")
+    assert [finding for finding in check_folder(tmp_path / "program")[1]] == []
+
+
+def test_a_restickify_of_32_bits_that_cannot_be_avoided_is_a_warning(tmp_path):
+    """It still runs here; the check says that the back end likely refuses it."""
+    with pytest.warns(
+        UserWarning, match="a restickify of i32: the back end takes it of 16-bit numbers alone"
+    ):
+        program = spyre_mlir.compile(*ALL["index_tensor"]())
+    program.save(tmp_path / "program")
+    assert {finding.rule for finding in check_folder(tmp_path / "program")[1]} == {"restickify-format"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_the_host_copies_numbers_of_32_bits_to_another_stick(dtype):
+    array = np.arange(70 * 40, dtype=dtype).reshape(70, 40)
+    tensor = spyre_mlir.to_device(array)
+    programs = len(eager.programs)
+    columns = spyre_mlir.restickify(tensor, stick_dims=(0,))
+    assert len(eager.programs) == programs
+    assert np.array_equal(columns.numpy(), array)
+
+
 # -- the public schema ----------------------------------------------------------------------------------
 
 
@@ -319,3 +350,13 @@ def test_a_matmul_is_that_of_the_other_front_end_field_by_field(folder):
         lambda operand, core, offset: (operand << 34) + offset,
     )
     assert differences(to_json(ours), theirs) == []
+
+
+def test_the_table_of_the_docs_is_that_of_the_rules():
+    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
+    rules = page.partition("## The rules")[2].partition("## What is left")[0]
+    rows = [line.split(" | ") for line in rules.splitlines() if line.startswith("| `")]
+    documented = {row[0].strip("| `"): row[1] for row in rows}
+    assert documented == {"schema": "likely refused"} | {
+        name: rule.weight.value for name, rule in RULES.items()
+    }
