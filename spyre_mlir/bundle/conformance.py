@@ -55,6 +55,7 @@ RULES: dict[str, ConformanceRule] = {
         Weight.REFUSED, f"{_PARSER}, MATMUL_LAYOUT_LABELS", conformance_layouts.matmul_roles
     ),
     "roles": ConformanceRule(Weight.MISREAD, f"{_PARSER}, LAYOUT_LABELS", conformance_layouts.roles),
+    "cast-rows": ConformanceRule(Weight.REFUSED, f"{_PARSER}, parse_op_spec", conformance_layouts.cast_rows),
     "dim-labels": ConformanceRule(
         Weight.REFUSED, f"{_SCHEMA_SOURCE}, DataStructDims", conformance_layouts.dim_labels
     ),

@@ -81,6 +81,13 @@ def roles(design: DesignFields) -> Iterator[Difference]:
             yield tensor.label["dsType_"].path, text
 
 
+def cast_rows(design: DesignFields) -> Iterator[Difference]:
+    """A cast iterates over a dim beside that of its stick, of size 1 if there is no other."""
+    for tensor in design.tensors if design.kind is Kind.CAST else ():
+        if len(tensor.listed) < 2:
+            yield tensor.layout["layoutDimOrder_"].path, "has nothing but the stick; expected a dim of rows"
+
+
 def dim_labels(design: DesignFields) -> Iterator[Difference]:
     """The dims have names that the back end knows."""
     known = {f"{label}_" for label in _DIM_LABELS} | {"name_", "paddingSizes_"}

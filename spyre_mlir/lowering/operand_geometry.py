@@ -60,6 +60,9 @@ class GeometryBuilder:
     def geometries(self) -> list[Geometry]:
         """Return the geometries of all operands; a filler of one is a dim of size 1 of all."""
         geometries = [self._geometry(operand) for operand in range(len(self.space.views))]
+        # The kernels of casts loop over rows, so a tensor of nothing but its stick gets one.
+        if DEVICE_OPS[self.opcode].kind is Kind.CAST and len({*self.labels, *self.extra}) == 1:
+            self._filler()
         return [
             replace(
                 geometry, dim_order=(*geometry.dim_order, *sorted(self.fillers - set(geometry.dim_order)))

@@ -100,6 +100,23 @@ def reduction() -> Design:
     return bundles.two_core_design(0, "sum", (source, result), **masks)
 
 
+def cast() -> Design:
+    """A cast of 64 numbers in one stick."""
+    target = packaged_target()
+    views = [BufferView.of(from_order(target, (64,), dtype, 0, (0,))) for dtype in ("f16", "f32")]
+    space = Space((64,), tuple(views), (frozenset({0}),) * 2)
+    return DesignBuilder("dl16tofp32", space, Division.mixed_radix((1,)), {}, {}).build(
+        0, lambda operand, core, offset: -1 - operand, None
+    )
+
+
+def leave_out_rows(value: dict) -> None:
+    for role in ("OUTPUT", "KERNEL"):
+        dsc_of(value)["primaryDsInfo_"][role]["layoutDimOrder_"].remove("mb")
+    for label in dsc_of(value)["labeledDs_"]:
+        label["scale_"].pop()
+
+
 def shuffle() -> dict:
     value = to_json(bundles.relayout_bundle().designs["sdsc_1.json"])
     for label in dsc_of(value)["labeledDs_"]:
@@ -179,6 +196,7 @@ FORMS = {
         Weight.MISREAD,
     ),
     "roles of a matmul": (matmul, lambda value: swap_roles(value), "matmul-roles", Weight.REFUSED),
+    "a cast without rows": (cast, leave_out_rows, "cast-rows", Weight.REFUSED),
     "a label of no dim": (
         restickify,
         lambda value: dsc_of(value)["N_"].update(q_=4),
