@@ -62,6 +62,12 @@ def fuzz_workers() -> ModuleType:
     return importlib.import_module("fuzz_workers")
 
 
+def floor_programs() -> ModuleType:
+    """The module of random programs and of their least times. Imports torch."""
+    _see_tests()
+    return importlib.import_module("floor_programs")
+
+
 def suite_linalg(name: str) -> Any:
     """The ``ir.Module`` of a program of the suite at full size, whose weights take no memory."""
     from spyre_mlir.dialects import context
