@@ -10,6 +10,8 @@ from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.division.copies import copy_division
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.matching import same_slices, view_of
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
 from spyre_mlir.division.relayout import relayout
 from spyre_mlir.division.subviews import subview_mismatch
@@ -121,7 +123,7 @@ def placements_of(
     if relayouts and buffer.space is not None:
         reads = (access for access in accesses if not access.writes)
         requested = dict.fromkeys(
-            view for access in reads for view in access.fitting(capacity, _RELAYOUT_VIEWS)
+            view for access in reads for view in _requested(access, buffer.space, capacity)
         )
         # Behind all others: the comparison without relayouts cuts the list before the first of these.
         for source, target, nanoseconds in _relayouts(
@@ -132,6 +134,21 @@ def placements_of(
                 for placement in by_writer[source]
             ]
     return (None, *placements)
+
+
+def _requested(access: BufferAccess, space: Space, capacity: int) -> Iterator[CoreView]:
+    """Yield the views that a relayout could give a reader; for one of a part the views of all in its slices."""
+    for candidate in access.candidates[:_RELAYOUT_VIEWS]:
+        view = access.view(candidate)
+        if view is None or local_bytes(access.op.space, access.operand, candidate.division) > capacity:
+            continue
+        if copy_division(space, view) is None:
+            mapping = same_slices(space, 1, access.op.space, access.operand, candidate.division)
+            whole = None if mapping is None else Division.mixed_radix(*mapping)
+            fits = whole is not None and local_bytes(space, 1, whole) <= capacity
+            view = view_of(space, 1, whole) if whole is not None and fits else None
+        if view is not None:
+            yield view
 
 
 def _as_written(buffer: BufferSource, view: CoreView, readers_differ: bool) -> list[BufferPlacement]:

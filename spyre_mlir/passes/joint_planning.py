@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
 from spyre_mlir.analysis.loads import module_of
@@ -34,6 +35,9 @@ from spyre_mlir.rewriting.clones import (
 from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
+
+#: A plan, and the cost of the function with it; None where that is not known, or the rest of the pipeline refuses it.
+_Attempt = tuple[JointDivision, ProgramCost | None]
 
 
 @dataclass(frozen=True)
@@ -71,26 +75,32 @@ class JointPlanning(EvaluatingPass):
             self._plan(func, evaluator)
 
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        """Apply the first joint division that is better than none; a function that uses the ring already stays."""
+        """Apply the best joint division if it is better than none; a function that uses the ring already stays."""
         # Shuffles are those of an earlier run or of a plan file.
         if any(user.opcode == SHUFFLE for user in Usage(func).ops):
             return
-        refused: list[ProgramCost | None] = []
+        attempts: list[_Attempt] = []
         unplanned: ProgramCost | None = None
-        # The cost model adds up operations, the timeline overlaps them: what the ring saves can be hidden time.
+        # The search is not exact, and the timeline overlaps what the cost model adds up: without the ring it can find
+        # a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
             joint, planned = self._joint_division(func, relayouts), None
-            if not _changes(joint, Usage(func)):
-                return
+            if not _changes(joint, Usage(func)) or not _may_win(joint, attempts, unplanned):
+                break
             unplanned = unplanned or self._unplanned_cost(func, evaluator)
             if unplanned is not None:
                 joint, planned = self._fitted(func, joint, relayouts, evaluator)
-            if self._is_better(joint, unplanned, planned):
-                self._apply(func, joint)
-                self._report(func, joint)
-                return
-            refused.append(planned)
-        prices = "; ".join(f"together {price or 'not possible'}" for price in refused)
+            attempts.append((joint, planned))
+            if not _uses_ring(joint):
+                break
+        if not attempts:
+            return
+        joint, planned = functools.reduce(_better, attempts)
+        if self._is_better(joint, unplanned, planned):
+            self._apply(func, joint)
+            self._report(func, joint)
+            return
+        prices = "; ".join(f"together {price or 'not possible'}" for _, price in attempts)
         text = "stay as they are: by the timeline nothing else takes less time"
         self.remark(func, "divisions", f"{text}: {unplanned or 'as they are'}; {prices}")
 
@@ -106,17 +116,15 @@ class JointPlanning(EvaluatingPass):
     def _fitted(
         self, func: ir.Operation, joint: JointDivision, relayouts: bool, evaluator: Evaluator
     ) -> tuple[JointDivision, ProgramCost | None]:
-        """Return a joint division and its cost; one with smaller buffers if LX has no room for all relayouts."""
-        planned, lost = self._evaluated(func, joint, evaluator)
-        if not lost:
+        """Return a joint division and its cost, or one with smaller buffers that is better."""
+        planned = self._evaluated(func, joint, evaluator)
+        if planned is None or planned.nanoseconds <= joint.after:
             return joint, planned
-        # Buffers are placed each for itself, and a relayout needs room for two of them at once.
-        smaller = self._joint_division(func, relayouts, parts=2)
-        other, _ = self._evaluated(func, smaller, evaluator)
-        if other is not None and (planned is None or other.is_better_than(planned)):
-            # A bound without the limit holds with it, too.
-            return replace(smaller, bound=joint.bound), other
-        return joint, planned
+        # It takes longer than its placements say: they are chosen each for itself, and LX had no room for all.
+        smaller = replace(self._joint_division(func, relayouts, parts=2), bound=joint.bound)
+        if (smaller.candidates, smaller.placements) == (joint.candidates, joint.placements):
+            return joint, planned
+        return _better((joint, planned), (smaller, self._evaluated(func, smaller, evaluator)))
 
     def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)
@@ -130,7 +138,7 @@ class JointPlanning(EvaluatingPass):
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
         pinned = any(pins_of(user.op).relayout for user in Usage(func).ops)
-        return self._evaluated(func, None, evaluator)[0] if self.compare and not pinned else None
+        return self._evaluated(func, None, evaluator) if self.compare and not pinned else None
 
     def _is_better(
         self, joint: JointDivision, unplanned: ProgramCost | None, planned: ProgramCost | None
@@ -142,18 +150,13 @@ class JointPlanning(EvaluatingPass):
 
     def _evaluated(
         self, func: ir.Operation, joint: JointDivision | None, evaluator: Evaluator
-    ) -> tuple[ProgramCost | None, int]:
-        """Return the cost of a function with a plan, or with none, and the number of relayouts dropped behind it.
-
-        The cost is None where the rest refuses the function.
-        """
+    ) -> ProgramCost | None:
+        """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
         module = module_of(func)
         if joint is not None:
             with Remarks().collecting():
                 self._apply(functions(module.operation)[0], joint)
-        relayouts = _relayouts(module)
-        cost = evaluator.time(module)
-        return cost, relayouts - _relayouts(module)
+        return evaluator.time(module)
 
     def _apply(self, func: ir.Operation, joint: JointDivision) -> None:
         """Write divisions and shuffles into a function."""
@@ -201,18 +204,39 @@ class JointPlanning(EvaluatingPass):
         self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
 
 
-def _relayouts(module: ir.Module) -> int:
-    return sum(op.name == "sdsc.shuffle" for func in functions(module.operation) for op in all_ops(func))
-
-
 def _changes(joint: JointDivision, usage: Usage) -> bool:
     """Return whether a plan changes any division or relays any buffer."""
     pairs = zip(usage.ops, joint.candidates, strict=True)
     if any(candidate.division.owners != user.division.owners for user, candidate in pairs):
         return True
+    return _uses_ring(joint)
+
+
+def _uses_ring(joint: JointDivision) -> bool:
     return any(
         placement is not None and placement.relayout_view is not None for placement in joint.placements
     )
+
+
+def _may_win(joint: JointDivision, attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> bool:
+    """Return whether a plan is worth a run: no attempt before is better than none, or it should take less time."""
+    return all(
+        planned is None
+        or unplanned is None
+        or not planned.is_better_than(unplanned)
+        or joint.after < planned.nanoseconds
+        for _, planned in attempts
+    )
+
+
+def _better(one: _Attempt, other: _Attempt) -> _Attempt:
+    """Return the attempt that takes less time, the first of equal ones; by the cost model where neither was run."""
+    (joint, planned), (other_joint, other_planned) = one, other
+    if planned is None or other_planned is None:
+        wins = other_planned is not None or (planned is None and other_joint.after < joint.after)
+    else:
+        wins = other_planned.is_better_than(planned)
+    return other if wins else one
 
 
 def _all_shared(usage: Usage) -> list[tuple[SharedBuffer, BufferAccesses]]:

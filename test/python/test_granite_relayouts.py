@@ -17,7 +17,7 @@ from test_cost_ring import random_relayout
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.granite import RELAYOUTS, ModelRelayout, Pieces
-from benchmarks.relayouts import PROGRAMS, compiled, residence
+from benchmarks.relayouts import PROGRAMS, compiled, residence, without_ring
 from spyre_mlir.bundle.model import Design, HeldSlices
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.cost.ring_traffic import relayout_ns, relayout_traffic
@@ -287,19 +287,18 @@ def test_more_bytes_are_never_cheaper(row: ModelRelayout):
 
 # -- programs ----------------------------------------------------------------------------------------------
 
-#: Rows whose consumer reads device memory, and why.
-IN_MEMORY = {
-    "P14, the row alone": "core division mismatch",
-}
+
+#: Rows whose consumer may read device memory, where prices say so: reshaped values are cut along parts of a dim that no
+#: relayout can name, and the value of P03 needs most of LX on each core.
+MAY_BE_IN_MEMORY = ("P03", "P04", "D3")
 
 
 def test_the_value_of_a_row_stays_on_chip(row: ModelRelayout):
-    """In a program of its shape, planned by the compiler; and that takes no longer than each operation by itself."""
+    """In a program of its shape, planned by the compiler; which takes no longer than through device memory."""
     program = PROGRAMS[row.name]
     result, apart = compiled(program), compiled(program, co_optimizing_lx_planning=False)
-    found = residence(program, result)
-    assert [reason.split(":")[0] for reason in found.reasons[:1]] == [
-        reason for name, reason in IN_MEMORY.items() if name == row.name
-    ]
+    reasons = residence(program, result).reasons
+    assert not reasons or row.name in MAY_BE_IN_MEMORY, reasons
     assert validate(result.bundle) == []
-    assert result.timeline().total_ns <= apart.timeline().total_ns
+    # The cost model does not tell times within one percent apart.
+    assert result.timeline().total_ns <= 1.01 * min(apart.timeline().total_ns, without_ring(program))

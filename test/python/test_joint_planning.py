@@ -33,6 +33,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], .
     "mlp": (lambda x, a, b: F.silu(x @ a) @ b, ((256, 256), (256, 1024), (1024, 256))),
     "attention": (_attention, ((256, 256), (256, 768), (256, 256))),
     "softmax over rows": (lambda x: torch.softmax(x, 0), ((512, 1024),)),
+    "the last row": (lambda x, a: torch.exp((x + x @ a)[-1:]), ((256, 512), (512, 512))),
     "sums over a long dim": (lambda x, a: torch.exp(x @ a * 0.01), ((64, 4096), (4096, 64))),
 }
 
@@ -133,14 +134,24 @@ def test_little_lx(name: str, kept: float):
 
 
 def test_relayouts_without_room_go_through_device_memory():
-    """20 KiB per core hold some of the relayouts of attention; the others are taken away again, which is told."""
-    program = compiled("attention", 32, lx_frac_avail=0.99)
+    """16 KiB per core hold some of the relayouts of attention; the others are taken away again, which is told."""
+    program = compiled("attention", 32, lx_frac_avail=0.992)
     planned, dropped = (
         remarks(program, *what)
         for what in (("joint-planning", "relayout"), ("scratchpad-planning", "no relayout"))
     )
     assert dropped and len(dropped) < len(planned)
     assert shuffles(program) < shuffles(compiled("attention", 32))
+
+
+def test_relayouts_without_room_get_smaller_parts():
+    """Operands of 1 MiB in the pieces that are the best leave no room for each other; in smaller ones they fit."""
+    shapes = ((8, 2048, 512), (8, 512, 128))
+    inputs = tuple(torch.empty(shape, dtype=torch.float16, device="meta") for shape in shapes)
+    module = import_torch(Apply(lambda p, v: p @ torch.exp(v)), inputs, context=context()).module
+    program = spyre_mlir.compile(module.operation.get_asm(enable_debug_info=True), sencores=32)
+    *_, product = program.bundle.designs.values()
+    assert [operand.memory for operand in product.operands] == ["lx", "lx", "hbm"]
 
 
 def test_no_lx_has_no_relayout():
