@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse
+from spyre_mlir.analysis.core_ownership import SHUFFLE
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.cost.cost_model import lx_saving_ns, operation_cost
 from spyre_mlir.cost.of_space import operation_work
@@ -92,6 +93,9 @@ def clone_saves_time(memory: AliasAnalysis, whole: ir.Value, readers: Sequence[B
     burst, copied = clone.target.burst_bytes, clone.operands[0].run_bytes
     saved = 0.0
     for access in readers:
+        # A shuffle reads LX alone: without a clone it goes, too.
+        if access.user.opcode == SHUFFLE:
+            continue
         work = operation_work(access.user.opcode, access.user.space, access.user.division)
         operand = work.operands[access.operand]
         # Other reasons for a slow stream, such as the turnarounds in its rate, a clone has too.

@@ -30,6 +30,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "conformance",
         "division",
         "fingerprints",
+        "floors",
         "fuzz",
         "large-model",
         "layouts",

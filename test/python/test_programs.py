@@ -98,7 +98,8 @@ def ran(name: str, **options) -> Run:
 
 def shares_sums(design: Design) -> bool:
     """Whether cores split a dim that the output lacks, by other than a maximum or minimum."""
-    lacking = [label for label, scale in design.operands[-1].scale.items() if scale < 0]
+    scale = design.operands[-1].scale
+    lacking = [label for label in design.sizes if scale.get(label, -1) < 0]
     return not design.opcode.startswith(("max", "min")) and any(design.slices[each] > 1 for each in lacking)
 
 
