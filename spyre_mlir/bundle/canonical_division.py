@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from spyre_mlir.bundle.canonical_fields import FieldFilter, default, integer
-from spyre_mlir.bundle.json_fields import Field
+from spyre_mlir.bundle.json_fields import Field, require_same
 
 Json = dict[str, Any]
 
@@ -16,10 +16,11 @@ _SPLITS = ("symbolicDimInfo_", "maxSymbolicVolume_", "coreletSplit_", "rowSplit_
 
 
 class DivisionCanonicalizer:
-    """The sizes of a design and their division, in one form."""
+    """The sizes of a design and their division, in one form; ``padding`` by dim is no part of that."""
 
     def __init__(self, fields: FieldFilter) -> None:
         self.filter = fields
+        self.padding: dict[str, int] = {}
 
     def convert_sizes(self, field: Field, *, is_total: bool) -> dict[str, int]:
         """Sizes by dim of one set of dims: those without elements are not used."""
@@ -39,13 +40,15 @@ class DivisionCanonicalizer:
             field.value.pop("paddingSizes_", None)
         else:
             default(field, "name_", "n")
-            self._convert_padding(field, sizes)
+            if "paddingSizes_" in field:
+                self._take_padding(field, sizes)
         return sizes
 
-    def _convert_padding(self, field: Field, sizes: dict[str, int]) -> None:
-        if "paddingSizes_" not in field:
-            return
-        for dim, pad in list(field["paddingSizes_"].members()):
+    def _take_padding(self, field: Field, sizes: dict[str, int]) -> None:
+        """Move the padding out of a design, where it stood before ``manifest.json`` had it."""
+        paddings = field["paddingSizes_"]
+        del field.value["paddingSizes_"]
+        for dim, pad in paddings.members():
             reason = "moves the window of the dim, which is not simulated"
             self.filter.require_empty(
                 pad, reason, "padFront_", "unneededPad_", "unneededPadFront_", "unneededPadBack_"
@@ -53,20 +56,22 @@ class DivisionCanonicalizer:
             for key in ("stride_", "dilation_"):
                 if pad.value.get(key) == 1:
                     del pad.value[key]
-            if (
-                not pad.value.get("padBack_")
-                and len(pad.value.keys() - {"padBack_", "totalSize_", "windowDim_"}) == 0
-            ):
-                del field["paddingSizes_"].value[dim]
-            elif pad.value.get("totalSize_", "N/A") == "N/A":
-                pad.value["totalSize_"] = sizes.get(dim)
-        if not field["paddingSizes_"].value:
-            del field.value["paddingSizes_"]
+            # A window that adds nothing to its dim may have any size.
+            if pad.value.get("padBack_") or pad.value.keys() - {"padBack_", "totalSize_", "windowDim_"}:
+                if dim not in sizes:
+                    pad.fail("is the padding of a dim that N_ does not declare")
+                if pad.value.get("totalSize_") == "N/A":
+                    del pad.value["totalSize_"]
+                self.padding[dim] = pad["padBack_"].integer()
+                same = {"padBack_": self.padding[dim], "totalSize_": sizes[dim]}
+                require_same(pad, same, ("totalSize_",))
 
     def convert(self, body: Field, dsc: Field) -> None:
         """Complete the shares of the cores, the slices and who has which, from each other."""
         sizes = {
-            key.removesuffix("_"): size for key, size in dsc["N_"].value.items() if key[:-1] and _is_dim(key)
+            key.removesuffix("_"): size
+            for key, size in dsc["N_"].value.items()
+            if key[:-1] and key != "name_"
         }
         cores = len(dsc["coreIdsUsed_"].items())
         shares = self._convert_stages(dsc, sizes)
@@ -131,10 +136,6 @@ class DivisionCanonicalizer:
         return {
             str(core): dict(zip(reversed(order), index, strict=True)) for core, index in enumerate(indices)
         }
-
-
-def _is_dim(key: str) -> bool:
-    return key not in ("name_", "paddingSizes_")
 
 
 def _stick_elements(dsc: Field) -> dict[str, int]:

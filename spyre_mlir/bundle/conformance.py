@@ -60,6 +60,9 @@ RULES: dict[str, ConformanceRule] = {
         Weight.REFUSED, f"{_SCHEMA_SOURCE}, DataStructDims", conformance_layouts.dim_labels
     ),
     "folds": ConformanceRule(Weight.MISREAD, f"{_EMITTER}, gen_coord_info_value", conformance_layouts.folds),
+    "padding-sizes": ConformanceRule(
+        Weight.REFUSED, f"{_SPEC}, padding of windows; {_EMITTER}", conformance_layouts.padding_sizes
+    ),
     "stage-names": ConformanceRule(
         Weight.MISREAD, f"{_SPEC}, dataStageParam_; {_EMITTER}", conformance_operations.stage_names
     ),

@@ -101,6 +101,20 @@ def dim_labels(design: DesignFields) -> Iterator[Difference]:
                 yield tensor.layout["layoutDimOrder_"].path, f"lists the dim {dim}, which N_ does not have"
 
 
+def padding_sizes(design: DesignFields) -> Iterator[Difference]:
+    """``paddingSizes_`` is of windows, whose dim each entry names; a dim that is padded to whole sticks has its padded
+    size and nothing else."""
+    places = [design.dsc["N_"]]
+    if "dataStageParam_" in design.dsc:
+        stages = design.dsc["dataStageParam_"].members()
+        places += [stage[half] for _, stage in stages for half in ("ss_", "el_")]
+    for place in places:
+        for _, pad in place["paddingSizes_"].members() if "paddingSizes_" in place else ():
+            window = pad.value.get("windowDim_", "")
+            if f"{window.removesuffix('_')}_" not in design.dsc["N_"]:
+                yield pad.path, "names no dim of N_ as its window; expected no padding but that of windows"
+
+
 def folds(design: DesignFields) -> Iterator[Difference]:
     """The coordinates of a dim are a fold each over cores, corelets and rows and one for each arrangement of elements,
     and the latter multiply to the elements of a core; a dim that is reduced or repeated has one position."""

@@ -53,6 +53,7 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
     except CompileError as error:
         raise CompileError(error.message, filename) from None
     require_same(canonical.root, expected, REPEATED)
+    design = replace(design, padding=canonical.division.padding)
     return ReadDesign(design, canonical.names, canonical.ignored)
 
 
@@ -77,10 +78,9 @@ def _opcode(function: str, dsc: Field) -> str:
 
 def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
     compute = only_item(dsc["computeOp_"])
-    padding, sizes = _read_sizes(dsc["N_"])
-    _require_declared(padding, sizes, dsc["N_"])
-    shares = dsc["dataStageParam_"]["0"]["ss_"]
-    _require_declared(sizes, _read_sizes(shares)[1], shares)
+    sizes, stage = _read_sizes(dsc["N_"]), dsc["dataStageParam_"]["0"]["ss_"]
+    shares = _read_sizes(stage)
+    _require_declared(sizes, shares, stage)
     return Design(
         index=index,
         opcode=opcode,
@@ -88,10 +88,9 @@ def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
         data_format=compute["attributes_"]["dataFormat_"].text(),
         sizes=sizes,
         slices=_over_dims(body["numWkSlicesPerDim_"], sizes),
-        shares=_read_sizes(shares)[1],
+        shares=shares,
         core_slices=_in_order(body["coreIdToWkSlice_"], sizes),
         operands=_read_operands(dsc, sizes),
-        padding=padding,
         masks={dim: _read_mask(mask) for dim, mask in dsc["coordinateMasking_"].members()},
         mask_constant=dsc["maskingConstId_"].integer(),
         constants=_read_constants(dsc["constantInfo_"]),
@@ -99,15 +98,13 @@ def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
     )
 
 
-def _read_sizes(field: Field) -> tuple[dict[str, int], dict[str, int]]:
-    """Padding and sizes by dim of one set of dims."""
-    padding, sizes = {}, {}
-    for key, member in field.members():
-        if key == "paddingSizes_":
-            padding = {dim: pad["padBack_"].integer() for dim, pad in member.members()}
-        elif key != "name_" and key not in EMPTY_OF_STAGE:
-            sizes[key.removesuffix("_")] = member.integer()
-    return padding, sizes
+def _read_sizes(field: Field) -> dict[str, int]:
+    """Sizes by dim of one set of dims."""
+    return {
+        key.removesuffix("_"): member.integer()
+        for key, member in field.members()
+        if key != "name_" and key not in EMPTY_OF_STAGE
+    }
 
 
 def _require_declared(dims: Iterable[str], sizes: dict[str, int], field: Field) -> None:

@@ -1,4 +1,7 @@
-"""A design as the JSON of `sdsc_<i>.json`, with every member that torch-spyre's front end writes."""
+"""A design as the JSON of `sdsc_<i>.json`, with every member that torch-spyre's front end writes.
+
+Its sizes are padded: what of a dim is padding stands in `manifest.json`, as the format has padding of windows alone.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def _configuration(design: Design) -> Json:
         "numCoresUsed_": design.cores,
         "numCoreletsUsed_": design.target.emitted_corelets,
         "coreIdsUsed_": list(range(design.cores)),
-        "N_": {"name_": "n", **_dims(design.sizes), **_padding(design)},
+        "N_": {"name_": "n", **_dims(design.sizes)},
         "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},
         "maskingConstId_": design.mask_constant,
         "dataStageParam_": {"0": stage},
@@ -91,13 +94,6 @@ def _configuration(design: Design) -> Json:
         "constantInfo_": _constants_to_json(design),
         "computeOp_": [_compute(design)],
     }
-
-
-def _padding(design: Design) -> Json:
-    if not design.padding:
-        return {}
-    sizes = {dim: {"padBack_": pad, "totalSize_": design.sizes[dim]} for dim, pad in design.padding.items()}
-    return {"paddingSizes_": sizes}
 
 
 def _layouts(design: Design) -> Json:

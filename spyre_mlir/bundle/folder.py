@@ -21,7 +21,12 @@ from spyre_mlir.bundle.derived_manifest import derive, require_sound
 from spyre_mlir.bundle.design_json import read_design, to_json
 from spyre_mlir.bundle.images import DATA, INDEX, write_images
 from spyre_mlir.bundle.json_fields import load, write_json
-from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
+from spyre_mlir.bundle.manifest_json import (
+    manifest_from_json,
+    manifest_to_json,
+    padding_to_json,
+    with_padding,
+)
 from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
 from spyre_mlir.bundle.program_parser import parse_program
 from spyre_mlir.bundle.program_text import print_program
@@ -76,7 +81,8 @@ def write_files(
     (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
     for filename, design in bundle.designs.items():
         write_json(folder / filename, to_json(design))
-    write_json(folder / MANIFEST, manifest_to_json(bundle.manifest))
+    manifest = {**manifest_to_json(bundle.manifest), **padding_to_json(bundle.designs)}
+    write_json(folder / MANIFEST, manifest)
     if arrays and laid_out_for is not None:
         write_images(folder, bundle.manifest.arguments, arrays, laid_out_for)
     elif arrays:
@@ -116,13 +122,15 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
     program = folder / PROGRAM
     parameters, statements = parse_program(read_text(program), str(program))
     # The manifest first: it names the target that the designs are read for.
-    manifest = manifest_from_json(load(folder / MANIFEST).value, str(folder / MANIFEST))
+    value = load(folder / MANIFEST).value
+    manifest = manifest_from_json(value, str(folder / MANIFEST))
     designs = {}
     for filename in _design_files(folder, statements, _DESIGN, "sdsc_<number>.json"):
         read = read_design(load(folder / filename).value, str(folder / filename), manifest.target)
         designs[filename] = read.design
         if ignored is not None:
             ignored += [f"{filename}: {path}" for path in read.ignored]
+    designs = with_padding(designs, value, str(folder / MANIFEST))
     return Bundle(parameters, statements, designs, manifest)
 
 

@@ -6,15 +6,18 @@ its numbers are indices. A buffer has
 reasons only if there are any, and a manifest demoted and amplified executes, numerics, and what makes it one of a
 sequence: that it is non-terminal, what it expects and what it leaves. Its target is the fields of the device file that
 differ from the packaged one, by their sections there.
+
+Under ``padding`` it has what of the dims of each design is padding (``Design.padding``), by the file of the design.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.model import KernelArgument, Manifest
+from spyre_mlir.bundle.model import Design, KernelArgument, Manifest
 from spyre_mlir.bundle.plain import from_plain, to_plain
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.target.target import Target, packaged_target
@@ -40,11 +43,33 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
     root = Field(value, filename)
     if root["version"].integer() != VERSION:
         root["version"].fail(f"must be {VERSION}, the only version that this tool reads")
-    others = {key: member for key, member in value.items() if key != "target"}
+    others = {key: member for key, member in value.items() if key not in ("target", "padding")}
     manifest = from_plain(Manifest, Field(others, filename), from_json=True)
     if manifest.numerics not in (None, *MODES):
         root["numerics"].fail(f"must be one of {', '.join(MODES)}")
     return replace(manifest, target=_read_target(root["target"])) if "target" in root else manifest
+
+
+def padding_to_json(designs: Mapping[str, Design]) -> dict[str, Any]:
+    """Return the member of a manifest that has the padding of designs by their files; none if nothing is padded."""
+    padding = {filename: dict(design.padding) for filename, design in designs.items() if design.padding}
+    return {"padding": padding} if padding else {}
+
+
+def with_padding(designs: Mapping[str, Design], value: Any, filename: str) -> dict[str, Design]:
+    """Return the designs of a bundle with the padding that the JSON object of its manifest has.
+
+    A manifest of an older version has none, and its designs have been read with what they say themselves.
+    """
+    root, padded = Field(value, filename), dict(designs)
+    for name, dims in root["padding"].members() if "padding" in root else ():
+        if name not in designs:
+            dims.fail("is the padding of no design of the bundle")
+        padding = dims.integers_by_key()
+        if designs[name].padding not in ({}, padding):
+            dims.fail("is not the padding that the design has in paddingSizes_")
+        padded[name] = replace(designs[name], padding=padding)
+    return padded
 
 
 def _read_target(field: Field) -> Target:

@@ -66,6 +66,19 @@ def two_core_design(index: int, opcode: str, operands: tuple[Operand, ...], **ch
     return Design(**{**fields, **changes})
 
 
+def in_file(design: Design) -> Design:
+    """The design as its file alone says it: the padding of its dims is in the manifest."""
+    return replace(design, padding={})
+
+
+def say_padding(value: dict, padding: dict[str, int]) -> None:
+    """Write the padding of dims into the JSON of a design, as it was before the manifest had it."""
+    (body,) = value.values()
+    (dsc,) = body["dscs_"][0].values()
+    sizes = {dim: {"padBack_": pad, "totalSize_": dsc["N_"][f"{dim}_"]} for dim, pad in padding.items()}
+    dsc["N_"].update({"paddingSizes_": sizes} if sizes else {})
+
+
 def argument(name: str, kind: str, parameter: str, rows: int, columns: int) -> KernelArgument:
     """A (rows, columns) fp16 argument of the device size (columns / 64, rows, 64)."""
     sticks = -(-columns // LANES)

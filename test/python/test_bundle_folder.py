@@ -1,10 +1,13 @@
 """Bundle folders: what is read is what was written, bytes do not change, damage is named."""
 
+import json
+
 import bundles
 import numpy as np
 import pytest
 
 from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
+from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.tools.spyre_validate import main
 
@@ -122,3 +125,57 @@ def test_tool_names_a_damaged_file(tmp_path, capsys):
     (tmp_path / "bundle.mlir").write_text("module {")
     assert main([str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'bundle.mlir'}:1:9: error: Expected 'func.func'")
+
+
+# -- padding of dims ------------------------------------------------------------------------------------
+
+
+def _change(path, change) -> None:
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def test_padding_of_dims_stands_in_the_manifest(tmp_path):
+    """By design and dim; the format of designs has a word for the padding of windows alone."""
+    write_bundle(bundles.reduction_bundle(), tmp_path / "padded")
+    manifest = json.loads((tmp_path / "padded" / "manifest.json").read_text())
+    assert manifest["padding"] == {"sdsc_0.json": {"out": 56}, "sdsc_1.json": {"out": 56}}
+    assert '"paddingSizes_": {}' in (tmp_path / "padded" / "sdsc_0.json").read_text()
+    assert "padBack_" not in (tmp_path / "padded" / "sdsc_0.json").read_text()
+    write_bundle(bundles.add_bundle(), tmp_path / "whole")
+    assert "padding" not in json.loads((tmp_path / "whole" / "manifest.json").read_text())
+
+
+def test_a_folder_with_padding_in_its_designs_is_read(tmp_path):
+    """Folders of older versions have it there, and not in the manifest; said twice it is the same."""
+    write_bundle(bundles.reduction_bundle(), tmp_path)
+    for number in (0, 1):
+        _change(tmp_path / f"sdsc_{number}.json", lambda value: bundles.say_padding(value, {"out": 56}))
+    assert read_bundle(tmp_path) == bundles.reduction_bundle()
+    _change(tmp_path / "manifest.json", lambda value: value.pop("padding"))
+    assert read_bundle(tmp_path) == bundles.reduction_bundle()
+
+
+@pytest.mark.parametrize(
+    ("padding", "message"),
+    [
+        ({"sdsc_7.json": {"out": 56}}, r"padding.sdsc_7.json is the padding of no design of the bundle"),
+        ({"sdsc_0.json": {"out": 40}}, r"padding.sdsc_0.json is not the padding that the design has"),
+        ({"sdsc_1.json": {"out": "56"}}, r"padding.sdsc_1.json.out must be an integer"),
+        ([], r"padding must be an object"),
+    ],
+)
+def test_padding_that_contradicts_the_designs_is_refused(tmp_path, padding, message):
+    write_bundle(bundles.reduction_bundle(), tmp_path)
+    _change(tmp_path / "sdsc_0.json", lambda value: bundles.say_padding(value, {"out": 56}))
+    _change(tmp_path / "manifest.json", lambda value: value.update(padding=padding))
+    with pytest.raises(CompileError, match=message) as caught:
+        read_bundle(tmp_path)
+    assert caught.value.location == str(tmp_path / "manifest.json")
+
+
+def test_padding_of_a_dim_that_a_design_lacks_is_a_finding(tmp_path):
+    write_bundle(bundles.reduction_bundle(), tmp_path)
+    _change(tmp_path / "manifest.json", lambda value: value["padding"]["sdsc_0.json"].update(q=1))
+    assert "padding name the dim q" in str(validate(read_bundle(tmp_path))[0])

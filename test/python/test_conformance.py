@@ -183,6 +183,12 @@ FORMS = {
     "V7 copies as a dim": (shuffle, count_copies, "shuffle", Weight.REFUSED),
     "V8 restickify of float32": (lambda: restickify("IEEE_FP32"), keep, "restickify-format", Weight.REFUSED),
     "V8 restickify of int32": (lambda: restickify("IEEE_INT32"), keep, "restickify-format", Weight.REFUSED),
+    "padding of a dim": (
+        reduction,
+        lambda value: bundles.say_padding(value, {"out": 56}),
+        "padding-sizes",
+        Weight.REFUSED,
+    ),
     "name of the mask value": (
         reduction,
         lambda value: dsc_of(value)["constantInfo_"]["0"].update(name_="maskValue"),
@@ -236,6 +242,16 @@ def test_a_form_that_differs_is_found(form):
     findings = [finding for finding in check_design(value, "sdsc_0.json") if finding.rule == rule]
     assert findings and {finding.weight for finding in findings} == {weight}
     assert all(str(finding).startswith(f"sdsc_0.json: {finding.path} ") for finding in findings)
+
+
+@pytest.mark.parametrize("stage", ["N_", "ss_", "el_"])
+def test_the_padding_of_a_window_names_the_window(stage):
+    value = to_json(matmul())
+    sizes = dsc_of(value)["N_"] if stage == "N_" else dsc_of(value)["dataStageParam_"]["0"][stage]
+    sizes["paddingSizes_"] = {"x": {"padFront_": 1, "padBack_": 1, "totalSize_": 4, "windowDim_": "mb"}}
+    assert check_design(value, "sdsc_0.json") == []
+    sizes["paddingSizes_"]["x"]["windowDim_"] = "ki"
+    assert [finding.rule for finding in check_design(value, "sdsc_0.json")] == ["padding-sizes"]
 
 
 def test_every_rule_has_a_form_and_a_source():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import bundles
 import numpy as np
 import pytest
 import torch
@@ -199,7 +200,7 @@ def test_the_form_of_an_indirect_access() -> None:
     assert compute["opFuncName"] == "identity"
     assert compute["inputLabeledDs"] == ["Tensor1-idx1"]
     assert compute["indirectAccessIndexLabeledDs"] == ["Tensor0-idx0"]
-    assert from_json(json.loads(json.dumps(value)), "file", design.target) == design
+    assert from_json(json.loads(json.dumps(value)), "file", design.target) == bundles.in_file(design)
 
 
 def test_the_folder_runs_by_itself(tmp_path: Path) -> None:
