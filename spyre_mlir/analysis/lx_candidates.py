@@ -62,6 +62,11 @@ class Candidate:
         """Bytes of device memory that the program moves less with the buffer in LX."""
         return self.buffer.saving - self.unmoved_bytes
 
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes of device memory that its accesses move with it there."""
+        return self.buffer.traffic_if_spilled - self.unmoved_bytes
+
     def addresses(self, address: int) -> dict[ir.Value, int]:
         """The address of every value of the candidate, if the planner puts it at ``address``."""
         second = address + self.distance

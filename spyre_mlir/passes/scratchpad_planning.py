@@ -71,11 +71,15 @@ class ScratchpadPlanning(Pass):
         self._write_addresses(eligible, plan)
         self._report(all_candidates, plan)
         self._drop_clones(usage)
-        saved = sum(candidate.saved for candidate in eligible if candidate.buffer.name in plan.addresses)
+        placed = [candidate for candidate in eligible if candidate.buffer.name in plan.addresses]
+        saved = sum(candidate.saved for candidate in placed)
+        # The planner counts the time of short runs as bytes; another choice may cost time and move less.
+        unknown = plan.gap + sum(candidate.unmoved_bytes for candidate in placed)
+        least = before - saved - (unknown if len(placed) < len(eligible) else 0)
         text = (
             f"{len(plan.addresses)} buffers in LX, {len(all_candidates) - len(plan.addresses)} in device memory;"
             f" bytes of traffic {before} without LX, {before - saved} with it,"
-            f" {before - saved - plan.gap} at least for these operations; peak {plan.peak} of {rules.space.capacity}"
+            f" {least} at least for these operations; peak {plan.peak} of {rules.space.capacity}"
         )
         self.remark(func, "plan", text, before=before, after=before - saved)
 
@@ -159,11 +163,11 @@ class ScratchpadPlanning(Pass):
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
                 text += f", {candidate.distance} behind it again" if buffer.copies > 1 else ""
                 self.remark(
-                    owner, "in LX", text, before=buffer.traffic_if_spilled, after=buffer.traffic_if_placed
+                    owner, "in LX", text, before=candidate.spilled_bytes, after=buffer.traffic_if_placed
                 )
                 continue
             reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
-            self.remark(owner, "spill", "; ".join(map(str, reasons)), after=buffer.traffic_if_spilled)
+            self.remark(owner, "spill", "; ".join(map(str, reasons)), after=candidate.spilled_bytes)
             texts = ir.ArrayAttr.get([ir.StringAttr.get(str(reason)) for reason in reasons])
             for root in candidate.addresses(0):
                 maker_of(root).attributes[sdsc.SPILLED] = texts

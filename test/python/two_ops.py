@@ -413,7 +413,7 @@ def _adds(design: Design) -> bool:
 
 def _shared(design: Design) -> tuple[int, ...]:
     scale = design.operands[-1].scale
-    return tuple(split for label, split in sorted(design.slices.items()) if scale.get(label, 1) < 0)
+    return tuple(split for label, split in sorted(design.slices.items()) if scale.get(label, -1) < 0)
 
 
 def least_bytes(bundle: Bundle) -> int:
