@@ -296,6 +296,18 @@ def _memory(layouts: Sequence[LayoutCandidate]) -> int:
     )
 
 
+def _shorter_runs(
+    node: TensorNode, position: int, source: ProducedLayout | None, own: ProducedLayout
+) -> float:
+    """Picoseconds by which it takes longer to write a part into its buffer than into one of its own."""
+    assert isinstance(node, InsertSliceBuffer) and source is not None
+    target = image(node.parts[position].place, own.candidate)
+    if source.op_layout is None or target is None:
+        return 0
+    there, alone = (transfer_cost(source.op_layout, -1, held) for held in (target, source.candidate))
+    return node.times * max(0, there - alone) if there is not None and alone is not None else 0
+
+
 def _is_same(node: TensorNode, position: int) -> bool:
     """Whether a node is the buffer of its input: what a loop carries, but for what is carried on."""
     return isinstance(node, LoopResult) or (isinstance(node, IterArg) and position == 0)
@@ -331,6 +343,9 @@ def price(graph: Graph, plan: LayoutPlan) -> float:
             )
             if decision.in_place[position] or _is_same(node, position):
                 assert read is made
+                if decision.in_place[position]:
+                    source_state = plan.decisions[source].state.produced
+                    total += _shorter_runs(node, position, source_state, state.produced)
             else:
                 total += _read(node, position, read, state.produced, graph.nodes[source])
     return total
@@ -449,7 +464,7 @@ class Exhaustive:
         source = node.inputs[position]
         made = there[source][0]
         if made is not None and _made_there(self.graph, self.readers, node, position, made.candidate, own):
-            yield there, 0.0
+            yield there, _shorter_runs(node, position, made, own)
             return
         if _is_same(node, position):
             if _own(there, source).candidate is own.candidate:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import bundles
 import numpy as np
@@ -69,7 +70,8 @@ def test_tools_work_on_a_folder_with_one_design(tmp_path, capsys):
     assert "input Tensor0: float16 [32, 128, 64]\n" in capsys.readouterr().out
     inputs = random_inputs(read_bundle(folder), 5)
     # Floats of another width are numbers, too.
-    np.savez(tmp_path / "in.npz", **{name: array.astype(np.float32) for name, array in inputs.items()})
+    floats: dict[str, Any] = {name: array.astype(np.float32) for name, array in inputs.items()}
+    np.savez(tmp_path / "in.npz", **floats)
     arguments = [str(folder), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]
     assert spyre_run.main([*arguments, "--stats", "--timeline", str(tmp_path / "trace.json")]) == 0
     with np.load(tmp_path / "out.npz") as outputs:

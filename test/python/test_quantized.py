@@ -152,7 +152,7 @@ def test_random_matmuls(seed):
 
 
 @pytest.mark.parametrize(
-    ("shape", "frac"), [((256, 384, 512), 0.95), ((256, 384, 512), 0.97), ((512, 256, 2048), 0.8)]
+    ("shape", "frac"), [((256, 384, 512), 0.95), ((512, 256, 2048), 0.8), ((512, 256, 2048), 0.9)]
 )
 def test_a_matmul_in_tiles(shape, frac):
     """Where loops take an int8 matmul in parts, the parts of its operands are whole sticks."""
@@ -231,7 +231,9 @@ def test_weights_of_fp8_beside_fp16_are_cast_ahead_of_time():
 
     model, x = Layer(), torch.randn(5, 208, generator=torch.Generator().manual_seed(1)).half()
     program = spyre_mlir.compile(model, (x,), sencores=4, fallback=False)
-    assert opcodes(program) == [["batchmatmul"]]
+    (found,) = opcodes(program)
+    # A copy of an operand may bring it into LX, but nothing converts.
+    assert set(found) - {"identity"} == {"batchmatmul"}
     assert (program(x) - model(x)).abs().max() < 0.05
 
 
