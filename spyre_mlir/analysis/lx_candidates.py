@@ -45,7 +45,7 @@ class Candidate:
     """A buffer that an operation makes; ``reasons`` why it is ineligible for LX, none if it may be there.
 
     Its traffic includes ``unmoved_bytes``, which the program does not move: those that shuffles of it would load from
-    device memory, since a shuffle needs its source in LX, and the time of short runs as bytes. Of a ping-pong pair,
+    device memory, since a shuffle needs its source in LX, and of a clone the time of short runs as bytes. Of a pair,
     ``root`` is a value in the first of its buffers and ``paired`` are the others, each with whether it is in the
     second, ``distance`` bytes behind the first.
     """
@@ -148,9 +148,11 @@ def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivisi
     # A shuffle stays within LX, so that it transfers nothing to or from device memory.
     copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, buffer) for copy in copies)
-    unmoved_bytes = sum(
-        access.hbm_bytes if access.user.opcode == SHUFFLE else _burst_bytes(access) for access in buffer.reads
-    )
+    shuffles = [access for access in buffer.reads if access.user.opcode == SHUFFLE]
+    unmoved_bytes = sum(access.hbm_bytes for access in shuffles)
+    # A clone for one reader moves as many bytes as it saves: it is there for the reader's short runs.
+    if any(access.optional for access in buffer.writes):
+        unmoved_bytes += sum(_burst_bytes(access) for access in buffer.reads if access not in shuffles)
     reasons = ordered(_reasons(buffer, usage, rules, size))
     return BufferDivision(size, reasons, buffer.hbm_bytes + unmoved_bytes, placed, unmoved_bytes)
 
