@@ -27,8 +27,8 @@ def test_a_broadcast_over_four_slices_of_rows():
     work = divided("sub", space, 4, 1)
     assert (work.cores, work.sticks_per_core, work.parts, work.broadcast) == (4, 2048, 1, True)
     assert (work.outputs_per_core, work.results, work.multiply_adds_per_core) == (131_072, 524_288, 0)
-    matrix = OperandWork(False, 1 << 20, 1 << 18, 1, 128 * 128)
-    vector = OperandWork(False, 2048, 2048, 4, 2048)
+    matrix = OperandWork(False, 1 << 20, 1 << 18, 1, 128 * 128, batch_run_bytes=128 * 128)
+    vector = OperandWork(False, 2048, 2048, 4, 2048, batch_run_bytes=2048)
     assert work.operands == (matrix, vector, replace(matrix, writes=True))
 
 
