@@ -227,12 +227,14 @@ def _placed_remarks() -> str:
     return _placement()[1]
 
 
-def test_a_device_that_loads_nothing_ahead_gets_no_double_buffers(monkeypatch, tmp_path):
-    """What the timeline takes the device for decides, and nothing else."""
+def test_a_device_that_loads_nothing_ahead_gains_nothing_by_double_buffers(monkeypatch, tmp_path):
+    """What the timeline takes the device for decides: 6 % where loads begin early are 0.2 % here.
+
+    A copy streams faster than the operation in its place, which repeats an operand.
+    """
     monkeypatch.setenv("SPYRE_DEVICE", device_file(tmp_path, program={"loads_begin_early": False}))
     ahead, behind, _ = _compiled.__wrapped__(scaled_weights, (512, 256, 640), (("N", 5),))
-    assert _remark(ahead) == "no double buffers"
-    assert ahead.timeline().total_ns == behind.timeline().total_ns
+    assert 0.99 * behind.timeline().total_ns < ahead.timeline().total_ns <= behind.timeline().total_ns
 
 
 def test_a_stream_that_waits_for_memory_alone_stays_as_it_is():

@@ -49,9 +49,18 @@ def test_example_runs(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_has_its_loops(name, tmp_path):
-    """One over M, in it the first matmul, one over the rest of K with a matmul and its sum, and the addition of z."""
-    compiled(name)[0].save(tmp_path / "bundle")
-    m, first, k, matmul, combined, added = shape_of_loops(tmp_path / "bundle")
+    """One over M, in it the first matmul, one over the rest of K with a matmul and its sum, and the addition of z.
+
+    A relayout over the ring may be in front of that.
+    """
+    folder = tmp_path / "bundle"
+    compiled(name)[0].save(folder)
+    shape = [
+        (depth, what)
+        for depth, what in shape_of_loops(folder)
+        if what.startswith("for") or "_shuffle" not in (folder / what).read_text()
+    ]
+    m, first, k, matmul, combined, added = shape
     assert m == (0, "for 8") and k == (1, "for 3")
     assert [depth for depth, _ in (first, matmul, combined, added)] == [1, 2, 2, 1]
 
