@@ -266,7 +266,8 @@ class _JointProblem:
     ) -> NDArray[np.float64]:
         """Angles nearer to those of each operation in a choice, with which its weighted sum is its time."""
         own = [math.atan2(memory_ns(work), compute_ns(work)) for work in self._work_of_ops(states)]
-        return np.clip(angles + step * (np.array(own) - angles), _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
+        turned = np.round(angles + step * (np.array(own) - angles), 9)
+        return np.clip(turned, _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
 
 
 def _without_relayouts(placements: Sequence[BufferPlacement | None]) -> int:
@@ -337,7 +338,9 @@ def _placement_table(copies: int, placements: tuple[BufferPlacement | None, ...]
 
 def _weighted(table: Table, angle: float) -> Table:
     """Waits, and compute and memory by the cosine and the sine of an angle."""
-    return _whole(table[0] + math.cos(angle) * table[1] + math.sin(angle) * table[2])
+    # Libraries differ in the last digit of a sine, and equal plans on all machines are worth more than that.
+    cosine, sine = round(math.cos(angle), 9), round(math.sin(angle), 9)
+    return _whole(table[0] + cosine * table[1] + sine * table[2])
 
 
 def _whole(costs: Table) -> Table:
