@@ -209,13 +209,9 @@ def _array_stream_ns(work: OperationWork, operand: OperandWork) -> Any:
 
 def _run_bytes(work: OperationWork, operand: OperandWork) -> Any:
     """Contiguous bytes of as many matrices of a batched matmul as the back end loads together."""
-    together = _larger(1.0, matrices_together(work.target, work.tile_bytes))
+    fitting = work.target.array.batch_lx_fraction * work.target.backend_lx_bytes
+    together = _larger(1.0, fitting / _larger(work.tile_bytes, 1))
     return _larger(operand.run_bytes, _smaller(operand.batch_run_bytes, operand.run_bytes * together))
-
-
-def matrices_together(target: Target, tile_bytes: Any) -> Any:
-    """Return how many tiles of so many bytes fit the part of the back end's LX that one load takes."""
-    return target.array.batch_lx_fraction * target.backend_lx_bytes / _larger(tile_bytes, 1)
 
 
 def transfer_ns(

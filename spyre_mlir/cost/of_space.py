@@ -128,11 +128,12 @@ def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], 
     """The contiguous bytes of each operand that a core takes in one go: of one matrix, and of all it has."""
     dims, shares = _dims(opcode, space), _elements_of_shares(space, splits)
     granules = [space.granule(dim) for dim in range(len(shares))]
-    runs, batch_runs = (
-        [_run_bytes(view, list(tile.values())) for view in space.views]
-        for tile in (dims.tile(enumerate(shares), granules, batched=batched) for batched in (False, True))
-    )
-    return runs, batch_runs
+    tiles = [dims.tile(enumerate(shares), granules)]
+    # Without batches one matrix is all there is.
+    if dims.batches:
+        tiles.append(dims.tile(enumerate(shares), granules, batched=True))
+    runs = [[_run_bytes(view, list(tile.values())) for view in space.views] for tile in tiles]
+    return runs[0], runs[-1]
 
 
 def _lanes(space: Space) -> int:
