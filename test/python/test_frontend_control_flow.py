@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from programs import Apply, error_bound
 from torch import Tensor
 from torch._higher_order_ops import scan, while_loop
 
@@ -48,6 +49,16 @@ def test_condition_in_a_condition():
         return torch.cond(x.sum() > 0, inner, lambda y: -y, (x,))
 
     check(model, torch.full((3,), 0.5), torch.full((3,), 2.0), torch.full((3,), -1.0))
+
+
+def test_condition_whose_reference_ran_under_a_dispatch_mode():
+    """What Dynamo did not compile once, under a mode, does not keep a later import from doing it."""
+
+    def model(x):
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,))
+
+    error_bound(Apply(model), (torch.rand(3),))
+    check(model, torch.rand(3, 4), -torch.rand(3, 4))
 
 
 def test_scan():
