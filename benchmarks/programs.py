@@ -32,6 +32,12 @@ def suite() -> ModuleType:
     return importlib.import_module("suite")
 
 
+def families() -> ModuleType:
+    """The module of the families, ``test/python/families.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("families")
+
+
 def zoo() -> ModuleType:
     """The module of models, ``test/python/zoo.py``. Imports torch and transformers."""
     _see_tests()

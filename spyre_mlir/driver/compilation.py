@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -123,10 +124,12 @@ def _compiled_model(
     """Import a PyTorch model and compile it."""
     from spyre_mlir.frontend import import_torch
 
+    begun = time.perf_counter()
     with compiling_for(
         pipeline.target_from(default_target())
     ):  # layouts that the model asks for are made here
         imported = import_torch(model, inputs, context=new_context(), precision=precision)
+    import_seconds = time.perf_counter() - begun
     if imported.module is None:
         if results := [key for key in chosen if str(key).startswith("result")]:
             raise CompileError(
@@ -136,6 +139,7 @@ def _compiled_model(
     else:
         lay_out(imported.module, pipeline, imported.input_layouts, chosen)
         program = _compiled(imported.module, pipeline, numerics, plan, fallback)
+    program.import_seconds = import_seconds
     weights = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.signature import to_numpy
 

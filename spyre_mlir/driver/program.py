@@ -58,7 +58,8 @@ class Program:
     Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` are its.
     ``steps`` are bundles and host functions in turn where the device cannot run all (``spyre_mlir/driver/steps.py``).
     ``arrays`` are weights and constants by name, ``remarks`` the decisions of all passes, ``compile_seconds`` the
-    time of the pipeline, ``passes`` that of each pass, ``lx_frac_avail`` the part of LX that it may not use.
+    time of the pipeline, ``import_seconds`` that of the frontend before it (0 for MLIR), ``passes`` that of each
+    pass, ``lx_frac_avail`` the part of LX that it may not use.
     """
 
     def __init__(self, built: Built, numerics: str | None = None) -> None:
@@ -68,6 +69,7 @@ class Program:
         self.results = built.results
         self.remarks = list(built.remarks)
         self.compile_seconds = built.seconds
+        self.import_seconds = 0.0
         self.passes: Sequence[tuple[str, float]] = built.passes
         self.numerics = numerics or _needed_numerics(self.bundles)
         self.arrays = self._only.arrays if self.is_one_bundle else {}

@@ -1,0 +1,75 @@
+"""The families: programs at full size that plans are judged by, and that nobody tuned plans for.
+
+Each has the schedule that an expert would choose, and by hand the bytes that it must read and write and the
+multiply-adds that it needs: logical bytes without padding, no constants that a compiler makes, of causal attention
+half. They are an oracle apart from the compiler's own bound. All are fp16; weights and inputs take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from programs import Apply, Program
+from torch import Tensor, nn
+
+Shape = tuple[int, ...]
+#: The shape of an input of fp16, or with its type.
+Input = Shape | tuple[Shape, torch.dtype]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A program: makes its module or function and its inputs; ``changed`` are the inputs that it writes in place."""
+
+    make: Callable[[], tuple[nn.Module | Callable, Sequence[Input]]]
+    schedule: str
+    bytes: int
+    multiply_adds: int
+    changed: tuple[int, ...] = ()
+
+    def program(self) -> Program:
+        """The module in eval mode and its inputs, all of zeros that share their memory."""
+        with torch.device("meta"):
+            built, inputs = self.make()
+            model = built if isinstance(built, nn.Module) else Apply(built)
+        for module in model.modules():
+            _fill(module)
+        tensors = tuple(_zeros(*_typed(spec)) for spec in inputs)
+        # What is written in place has to have memory, which the system provides when it is first touched.
+        return model.eval(), tuple(
+            torch.zeros(tensor.shape, dtype=tensor.dtype) if index in self.changed else tensor
+            for index, tensor in enumerate(tensors)
+        )
+
+
+def all_families() -> Mapping[str, Family]:
+    """All by name."""
+    import families_attention
+    import families_images
+    import families_linear
+    import families_steps
+
+    modules = (families_attention, families_linear, families_steps, families_images)
+    return {name: family for module in modules for name, family in module.FAMILIES.items()}
+
+
+def causal_pairs(rows: int, window: int = 0) -> int:
+    """Pairs of a query and a key that causal attention needs, of a window of so many keys at most."""
+    window = window or rows
+    return window * (window + 1) // 2 + (rows - window) * window
+
+
+def _typed(spec: Input) -> tuple[Shape, torch.dtype]:
+    return spec if isinstance(spec[-1], torch.dtype) else (spec, torch.float16)  # pyright: ignore
+
+
+def _zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
+    return torch.zeros((), dtype=dtype).expand(shape)
+
+
+def _fill(module: nn.Module) -> None:
+    for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+        zeros = _zeros(tensor.shape, torch.float16 if tensor.dtype == torch.float32 else tensor.dtype)
+        setattr(module, name, nn.Parameter(zeros, False) if isinstance(tensor, nn.Parameter) else zeros)

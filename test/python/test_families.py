@@ -1,0 +1,48 @@
+"""The families: all can be made, take no memory, and have the figures that plans are judged by."""
+
+import sys
+from pathlib import Path
+
+import families
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import families as benchmark
+from benchmarks import registry
+
+
+def test_there_are_enough_families():
+    known = families.all_families()
+    assert len(known) >= 40
+    assert all(family.schedule.endswith(".") and family.bytes > 0 for family in known.values())
+
+
+@pytest.mark.parametrize("name", families.all_families())
+def test_a_family_takes_no_memory(name):
+    """But for caches that are written in place, whose memory the system provides when it is touched."""
+    family = families.all_families()[name]
+    model, inputs = family.program()
+    tensors = [*model.parameters(), *model.buffers()]
+    tensors += [tensor for index, tensor in enumerate(inputs) if index not in family.changed]
+    assert all(tensor.untyped_storage().nbytes() <= 8 for tensor in tensors)
+    assert all(tensor.dtype != torch.float32 for tensor in tensors)
+
+
+def test_pairs_of_causal_attention():
+    rows = [[min(row + 1, window) for row in range(7)] for window in (7, 3, 1)]
+    assert [families.causal_pairs(7, window) for window in (0, 3, 1)] == [sum(row) for row in rows]
+
+
+def test_a_program_that_is_refused_is_a_line(monkeypatch, capsys):
+    """The others are compiled nevertheless, each on a line of its own."""
+    good = families.Family(lambda: (lambda x: x + x, ((64, 64),)), "One pass.", 2 * 2 * 64 * 64, 0)
+    bad = families.Family(lambda: (lambda x: torch.linalg.svd(x)[0], ((64, 64),)), "None.", 1, 0)
+    monkeypatch.setattr(families, "all_families", lambda: {"bad": bad, "good": good, "other": bad})
+    metrics = registry.load_all()["families"].measure(only="bad|good")
+    assert metrics["not_compiled"] == 1 and metrics["programs"] == 1
+    assert metrics["good.ratio"] == pytest.approx(metrics["good.predicted_us"] / metrics["good.bound_us"])
+    assert benchmark.bound_ns(good) == pytest.approx(2 * 2 * 64 * 64 / 150)
+    assert isinstance(metrics, registry.Noted) and metrics.notes[0].startswith("bad: ")
+    assert metrics.notes[0] in capsys.readouterr().out
