@@ -44,17 +44,22 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS
 
+#: Bytes of the smallest inputs that the host may lay out by price: of less, a conversion on the device waits for its
+#: first bytes for most of its time.
+_LARGE = 1 << 19
+
 
 class LayoutGraph:
     """``graph`` and, for each of its tensors, the IR value that it stands for.
 
     ``tensors`` names the tensor of each value: a ``stick.pin`` is its operand, an insertion is the buffer
     that it fills. ``insertions`` are the insertions into each buffer, in order. An iter_arg is three tensors:
-    the argument inside, the result of the loop, and without a value of its own the buffer before the loop.
+    the argument inside, the result of the loop, and without a value of its own the buffer before the loop. With
+    ``by_price`` large inputs without a layout may get another one than the default.
     """
 
-    def __init__(self, func: ir.Operation) -> None:
-        self.func = func
+    def __init__(self, func: ir.Operation, *, by_price: bool = False) -> None:
+        self.func, self._by_price = func, by_price
         self.graph = Graph(target_of(func))
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
@@ -113,11 +118,13 @@ class LayoutGraph:
         pinned = stick.layout_of(argument.type, self.graph.target)
         # The host writes indices and 8-bit tensors as their readers need them: no operation converts those.
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
-        free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
-        name = ir.StringAttr(host.label).value
+        kind, name = ir.StringAttr(host.kind).value, ir.StringAttr(host.label).value
+        free = pinned is None and (kind not in ("input", "intermediate") or as_read)
         node = ArgumentNode(
             shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
         )
+        if self._by_price and kind == "input" and not free and pinned is None:
+            node.by_price = StickLayout.for_tensor(self.graph.target, node.shape, node.dtype).bytes >= _LARGE
         self._add(argument, node)
 
     def _visit(self, op: ir.Operation) -> None:
@@ -280,7 +287,7 @@ class SharedLayouts:
                 raise error_at(op, f"{what}: {stick.affine_map(node.pin)}")
             node.pin = layout
             if isinstance(node, ArgumentNode):
-                node.free = False
+                node.free = node.by_price = False
 
 
 def _tensor_text(node: TensorNode, value: ir.Value) -> str:

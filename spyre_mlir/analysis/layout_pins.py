@@ -69,8 +69,14 @@ class LayoutPins:
         node = self.source.graph.nodes[pinned.tensor]
         if isinstance(node, ArgumentNode) and node.free:
             node.layouts = pinned.layouts
+        elif isinstance(node, ArgumentNode) and node.by_price and self._is_default(node, pinned.layouts[0]):
+            # No pin: the device converts the argument to the same orders as where it may have no other layout.
+            node.by_price = False
         else:
             self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
+
+    def _is_default(self, node: ArgumentNode, layout: StickLayout) -> bool:
+        return same_order(StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype), layout)
 
 
 def _pinned(source: LayoutGraph) -> list[PinnedTensor]:

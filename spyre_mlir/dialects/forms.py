@@ -244,7 +244,8 @@ def _pins(attr: ir.Attribute) -> str | None:
     return None if placement is None or isinstance(placement, ir.StringAttr) else _placement(placement)
 
 
-_KINDS = ("input", "parameter", "constant", "result")
+#: Kinds of arguments and results; an intermediate is an argument of a part of a program on trial alone.
+_KINDS = ("input", "parameter", "constant", "result", "intermediate")
 
 _DIVISION_FORM = "slices and a core map like #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>"
 

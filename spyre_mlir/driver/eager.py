@@ -14,16 +14,14 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.driver.compilation import compile
-from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program import Program, layout_of_argument
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
-from spyre_mlir.target.target import Target, default_target
+from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
@@ -113,13 +111,5 @@ def _layouts(program: Program) -> list[StickLayout | None]:
     for step in program.bundles:
         results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
         for name, argument in zip(step.outputs, results, strict=True):
-            layouts[name] = _layout(argument, step.bundle.target)
+            layouts[name] = layout_of_argument(argument, step.bundle.target)
     return [layouts.get(name) for name in program.returned]
-
-
-def _layout(argument: KernelArgument, target: Target) -> StickLayout:
-    moves = argument.transfer
-    tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
-    return layout_of_tuples(
-        target, tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype))
-    )

@@ -21,12 +21,16 @@ from spyre_mlir.driver.steps import BundleStep, HostStep, run_steps, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, RangeWarning
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
+from spyre_mlir.layout.requests import device_dtype
 from spyre_mlir.mlir import ir
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, Statistics, described
 from spyre_mlir.target.formats import IEEE
-from spyre_mlir.tensors.device_tensor import DeviceTensor
+from spyre_mlir.target.target import Target
+from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out, to_device
 from spyre_mlir.timeline import Timeline, timeline
 
 
@@ -171,6 +175,18 @@ class Program:
         }
         return operands, _one_or_all
 
+    def to_device(self, name: str, array: Any) -> DeviceTensor:
+        """Lay out an array as the program takes the input ``name``, to stay on the device from one call to the next."""
+        for step in self.bundles:
+            for argument in step.bundle.manifest.arguments:
+                if argument.name == name and argument.kind == "input":
+                    layout = layout_of_argument(argument, step.bundle.target)
+                    return laid_out(
+                        to_device(array, dtype=argument.host_dtype).numpy(), argument.host_dtype, layout
+                    )
+        names = ", ".join(value.name for value in self.inputs)
+        raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
+
     def _on_the_host(self, name: str, value: DeviceTensor) -> np.ndarray:
         """The array of a tensor that lies as the bundles want it; the simulator loads it into its own memory."""
         for step in self.bundles:
@@ -273,6 +289,15 @@ class Program:
         return written
 
 
+def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:
+    """Return the layout in which a bundle takes or gives an argument."""
+    moves = argument.transfer
+    tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
+    return layout_of_tuples(
+        target, tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype))
+    )
+
+
 def _needed_numerics(steps: Sequence[BundleStep]) -> str:
     """Return the numerics of the simulator where the caller names none: DL16 as soon as one bundle needs that."""
     return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
@@ -291,7 +316,8 @@ def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
     if is_like and not same_moves(value.transfer, argument.transfer):
         raise CompileError(
             f"The input '{argument.name}' is laid out as {_described(value.layout.device_size, value.transfer)}, "
-            f"but the program takes it as {_described(argument.device_size, argument.transfer)}."
+            f"but the program takes it as {_described(argument.device_size, argument.transfer)}; "
+            f"Program.to_device lays it out so, and compiling with tensors of the device takes them as they lie."
         )
 
 

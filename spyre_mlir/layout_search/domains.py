@@ -22,6 +22,7 @@ from spyre_mlir.layout_search.states import (
     ProducedLayout,
     State,
     argument_states,
+    host_cost,
     memory_cost,
     pinned_view_states,
     produced_layout,
@@ -75,7 +76,7 @@ class Domains:
         # More readers add no state, so a larger count would only keep equal domains apart.
         readers = min(self._readers[index], MAX_RELAYOUTS + 1)
         targets = self.reader_candidates[index] if is_convertible(node.dtype) else ()
-        constants = (node.free, node.layouts) if isinstance(node, ArgumentNode) else ()
+        constants = (node.free, node.by_price, node.layouts) if isinstance(node, ArgumentNode) else ()
         key = (type(node), produced, targets, readers, node.times, node.pin, node.from_host, constants)
         if key not in self._known:
             self._known[key] = _domain(node, produced, targets, readers)
@@ -116,8 +117,10 @@ class Domains:
         default = self._default(node, last_dim(node.shape))
         if node.free:
             return self.reader_candidates[index] or default
-        # An input comes as the host has laid it out: in its pin or the default.
-        return (candidate_of(node.pin),) if node.pin else default[:1]
+        # An input comes as the host has laid it out: in its pin, the default, or as the program has it do.
+        if node.pin is not None:
+            return (candidate_of(node.pin),)
+        return distinct((default[0], *self.reader_candidates[index])) if node.by_price else default[:1]
 
     def _images(self, index: int, node: ViewNode) -> tuple[ProducedLayout, ...]:
         sources = self.domains[node.source].candidates
@@ -208,6 +211,12 @@ def _domain(
             for layout in produced
             for relayouts in relayout_sets((layout.candidate,), targets, readers)
         ]
-    return Domain(
-        produced, states, [node.times * state_cost(state, node.from_host, in_loop(node)) for state in states]
-    )
+    costs = [node.times * state_cost(state, node.from_host, in_loop(node)) for state in states]
+    if isinstance(node, ArgumentNode) and node.by_price:
+        # The default comes first (``_of_argument``).
+        usual = produced[0].candidate
+        costs = [
+            cost + host_cost(state.produced.candidate, usual)
+            for cost, state in zip(costs, states, strict=True)
+        ]
+    return Domain(produced, states, costs)

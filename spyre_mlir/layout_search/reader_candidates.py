@@ -161,11 +161,20 @@ class ReaderCandidates:
                 for order in self._row_orders(index)
             ]
             return distinct((*(c for stick in stick_dims for c in self._default(node, stick)), *orders))
+        if isinstance(node, ArgumentNode) and node.by_price:
+            return distinct(c for stick in stick_dims for c in self._by_row(node, stick))
         readers = (self.nodes[reader] for reader, _ in self.readers[index])
         steps = [node.step for node in readers if isinstance(node, ViewNode)]
         return tuple(
             best_order(self._default(node, stick), steps, self.batched[index]) for stick in stick_dims
         )
+
+    def _by_row(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
+        """The default orders, and those with each dim in turn innermost: through views any may be the rows."""
+        dims = [dim for dim in sized(node.shape) if dim != stick]
+        orders = [(*(dim for dim in dims if dim != row), stick, row) for row in dims if stick is not None]
+        rows = (ordered(self.target, node.shape, node.dtype, stick, order) for order in orders)
+        return distinct((*self._default(node, stick), *rows))
 
     def _row_orders(self, index: int) -> list[tuple[int, ...]]:
         """Orders of a table, outermost first, in which each row that a gather reads lies in one piece."""

@@ -19,6 +19,10 @@ from spyre_mlir.layout_search.op_layouts import OpLayout, transfer_cost, transfe
 MAX_RELAYOUTS = 3
 #: Memory of a further layout of a weight, as a part of the time to move it: decides between equals only.
 _MEMORY_PRICE = 1 / 1024
+#: Price of an input in another order of its sticks than the default, and with another dim in them, as parts of the
+#: time of the device to read it. The first moves the same pieces; the second transposes, on a host a twentieth as
+#: fast, what stays on the device for the calls that matter: a tensor that comes anew with each takes longer to come.
+_ORDER_PRICE, _STICK_PRICE = 1 / 64, 1 / 4
 
 
 # eq=False: there is one object per layout and op layout, so identity compares, and hashing costs nothing.
@@ -105,6 +109,15 @@ def memory_cost(state: State) -> int:
     transfers = (pass_cost(target, candidate.bytes, target.burst_bytes) for candidate, target in targets)
     # Costs are whole picoseconds, whose sums are exact in floats: equal plans get equal costs.
     return round(_MEMORY_PRICE * sum(transfers))
+
+
+def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate) -> int:
+    """Return what it costs that the host lays an input out otherwise than by default (``usual``)."""
+    if candidate is usual:
+        return 0
+    target = candidate.view.target
+    price = _ORDER_PRICE if candidate.stick_dim == usual.stick_dim else _STICK_PRICE
+    return round(price * pass_cost(target, candidate.bytes, target.burst_bytes))
 
 
 def relayout_sets(

@@ -85,10 +85,12 @@ class TensorNode:
 class ArgumentNode(TensorNode):
     """An argument or constant; one that is ``free`` is laid out ahead of time, in several layouts if need be.
 
-    ``layouts`` are all of those layouts, where a plan file says so.
+    ``layouts`` are all of those layouts, where a plan file says so. One ``by_price`` has one layout, the default or
+    another for which the host charges.
     """
 
     free: bool = False
+    by_price: bool = False
     layouts: tuple[StickLayout, ...] = ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
@@ -25,8 +25,9 @@ from spyre_mlir.timing import scope
 class ChooseLayouts(Pass):
     """Choose the layouts of all tensors of a function at once, so that transfers and conversions cost least.
 
-    Inputs come in the layout of their type, or the default one; parameters and constants in any, ahead of
-    time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
+    Inputs come in the layout of their type; large ones without one in the default, or the cheapest, with a price for
+    what the host then does (``argument_layouts=default``: all in the default); parameters and constants in any, ahead
+    of time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
     pins (``apply-plan``) holds. A reduction
     becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less. The cost, the
     candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
@@ -43,6 +44,7 @@ class ChooseLayouts(Pass):
 
     name: ClassVar[str] = "choose-layouts"
     stick_outermost: bool = False
+    argument_layouts: Literal["price", "default"] = "price"
     width: int = 200
 
     def run(self, module: ir.Operation) -> None:
@@ -51,7 +53,7 @@ class ChooseLayouts(Pass):
 
     def _lay_out(self, func: ir.Operation) -> None:
         _separate_fills(func)
-        source = LayoutGraph(func)
+        source = LayoutGraph(func, by_price=self.argument_layouts == "price")
         plan = self._choose(source)
         rewrite = LayoutRewrite(self, source, plan)
         rewrite.run()

@@ -20,7 +20,8 @@ class PipelineOptions(Options):
     ``verify_each`` checks the invariant of every level. Without it those are checked that a user's program
     can break: that each op has a device operation, that no core addresses more than it can span, and that
     the plan of the memory holds. ``stick_outermost`` makes the stick count the outermost device dim of a
-    default layout, as in the tiled-tensor RFC. ``host_padding`` is what the host leaves in the padding of
+    default layout, as in the tiled-tensor RFC; ``argument_layouts=default`` takes all inputs in that, where else large
+    ones come as costs least. ``host_padding`` is what the host leaves in the padding of
     arguments. ``matmul=specified`` divides matmuls by the rule of "Work Division Planning", as all other operations,
     and not by their cost; ``uneven_splits`` lets slices differ.
 
@@ -51,6 +52,7 @@ class PipelineOptions(Options):
     uneven_splits: bool = False
     matmul: Literal["cost", "specified"] = "cost"
     stick_outermost: bool = False
+    argument_layouts: Literal["price", "default"] = "price"
     host_padding: Literal["undefined", "zero"] = "undefined"
     lx_planning: bool = from_environment("LX_PLANNING", True)
     co_optimizing_lx_planning: bool = from_environment("CO_OPTIMIZING_LX_PLANNING", True)

@@ -142,7 +142,11 @@ class LevelPasses:
         return tuple(text for text, is_enabled in passes if is_enabled)
 
     def _choose_layouts(self) -> str:
-        return "choose-layouts{stick-outermost=true}" if self.options.stick_outermost else "choose-layouts"
+        return _text(
+            "choose-layouts",
+            stick_outermost=self.options.stick_outermost,
+            argument_layouts=self.options.argument_layouts,
+        )
 
     def _resolve_padding(self) -> str:
         zero = self.options.host_padding == "zero"

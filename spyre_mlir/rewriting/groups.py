@@ -64,16 +64,16 @@ def _number(name: str, names: dict[str, int]) -> str:
 
 
 def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
-    """Build the boundary of an argument: a parameter where the program's is one, else an input."""
+    """Build the boundary of an argument: that of the program's argument, or an intermediate of the program."""
     element = str(ir.RankedTensorType(value.type).element_type)
     return ir.DictAttr.get({sdsc.HOST: sdsc.host_attr(label, kind or _kind(value), element)})
 
 
 def _kind(value: ir.Value) -> str:
     if not isinstance(value.owner, ir.Block):
-        return "input"
+        return "intermediate"
     func = value.owner.owner.operation
     if "arg_attrs" not in func.attributes:
-        return "input"
+        return "intermediate"
     attributes = ir.DictAttr(ir.ArrayAttr(func.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
-    return ir.StringAttr(attributes[sdsc.HOST].kind).value if sdsc.HOST in attributes else "input"
+    return ir.StringAttr(attributes[sdsc.HOST].kind).value if sdsc.HOST in attributes else "intermediate"

@@ -22,7 +22,7 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout_search.layout_candidates import image
+from spyre_mlir.layout_search.layout_candidates import candidate_of, image
 from spyre_mlir.layout_search.minimum_cost import LayoutPlan
 from spyre_mlir.layout_search.op_layouts import OpLayout
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, IterArg, ViewNode
@@ -56,14 +56,16 @@ class LayoutRewrite:
         assert isinstance(node, ArgumentNode)
         if not node.free:
             candidate = decision.state.produced.candidate
-            self.values.record(
-                value,
-                candidate,
-                node.pin
-                or StickLayout.for_tensor(
-                    self.source.graph.target, node.shape, node.dtype, None, self._outermost
-                ),
+            default = StickLayout.for_tensor(
+                self.source.graph.target, node.shape, node.dtype, None, self._outermost
             )
+            if node.by_price and candidate is not candidate_of(default):
+                self.values.record(value, candidate)
+                order = ", ".join(f"d{dim}" for dim in candidate.order)
+                text = f"{node.name} comes with {stick_text(candidate.stick_dim)} in the stick, in the order {order}"
+                self.owner.remark(self.source.func, "argument layout", text, after=candidate.bytes)
+                return
+            self.values.record(value, candidate, node.pin or default)
             return
         first, *others = decision.state.base
         self.values.record(value, first)

@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --verify-device-ops --choose-layouts --verify-laid-out --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --verify-device-ops --choose-layouts="argument-layouts=default" --verify-laid-out --split-input-file --verify-diagnostics | filecheck %s
 
 // What a loop carries has one layout before, in and after it; a tile is made in its place: nothing is copied.
 // CHECK: #[[ROWS:map.*]] = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>

@@ -156,7 +156,8 @@ def test_a_call_with_another_layout_names_both():
         program(to_device(X), X)
     assert raised.value.message == (
         "The input 'arg0' is laid out as device size [2, 64, 64] with host strides [64, 128, 1], "
-        "but the program takes it as device size [1, 128, 64] with host strides [8192, 1, 128]."
+        "but the program takes it as device size [1, 128, 64] with host strides [8192, 1, 128]; "
+        "Program.to_device lays it out so, and compiling with tensors of the device takes them as they lie."
     )
 
 

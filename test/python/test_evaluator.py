@@ -145,6 +145,7 @@ OPTIONS: dict[str, tuple[object, str]] = {
     "uneven_splits": (True, "work-distribution{uneven=true}"),
     "matmul": ("specified", "joint-planning{matmul=specified}"),
     "stick_outermost": (True, "choose-layouts{stick-outermost=true}"),
+    "argument_layouts": ("default", "choose-layouts{argument-layouts=default}"),
     "host_padding": ("zero", "resolve-padding{host-padding=zero}"),
     "co_optimizer": ("strategy-b", "co-optimize-strategy-b"),
     "layout_solver": ("greedy", "scratchpad-planning{layout-solver=greedy}"),

@@ -54,7 +54,7 @@ func.func @placement(%x: tensor<64x64xf16>) {
 }
 // -----
 // The kind of an argument is known.
-// expected-error@below {{'zzz' is none of input, parameter, constant, result}}
+// expected-error@below {{'zzz' is none of input, parameter, constant, result, intermediate}}
 func.func @kind(%x: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "zzz", "f16">}) {
   return
 }

@@ -1,0 +1,156 @@
+"""Large inputs in the layouts that cost least: decoding over caches on the simulator, against PyTorch."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from programs import check_close
+
+import spyre_mlir
+from spyre_mlir.errors import CompileError
+
+torch.manual_seed(0)
+
+
+class Model(torch.nn.Module):
+    """A function as a model, as ``check_close`` takes it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def attention(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def rows_first(q, k, v):
+    """The caches as [batch, positions, heads, columns]."""
+    return attention(*(each.transpose(1, 2) for each in (q, k, v))).transpose(1, 2)
+
+
+def masked(q, k, v, mask):
+    groups = k.shape[1]
+    folded = q.reshape(q.shape[0], groups, -1, q.shape[-1])
+    weights = torch.softmax(folded @ k.transpose(-1, -2) / q.shape[-1] ** 0.5 + mask, -1)
+    return (weights @ v).reshape(q.shape)
+
+
+def tensors(batch, heads, groups, positions, columns, *, is_rows_first=False):
+    shapes = [(batch, heads, 1, columns), *[(batch, groups, positions, columns)] * 2]
+    if is_rows_first:
+        shapes = [(shape[0], shape[2], shape[1], shape[3]) for shape in shapes]
+    return [torch.randn(shape).half() / 2 for shape in shapes]
+
+
+def sticks(program):
+    """The stick dim of each input, by the layout in which the program takes it."""
+    return [
+        program.to_device(each.name, np.zeros(each.host_shape, each.host_dtype)).layout.stick_dim
+        for each in program.inputs
+    ]
+
+
+def opcodes(program):
+    return [execution.opcode for execution in program.timeline().executions]
+
+
+#: Attention over caches of at least 512 KiB: batch, heads, groups, positions, columns.
+SHAPES = {
+    "grouped": (2, 8, 2, 1024, 64),
+    "multi-query": (2, 4, 1, 2048, 64),
+    "all heads": (2, 4, 4, 1024, 64),
+    "odd positions": (1, 4, 2, 2100, 64),
+    "odd columns": (1, 4, 4, 1024, 72),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("model", [attention, rows_first])
+def test_numbers_are_those_of_torch(name, model):
+    inputs = tensors(*SHAPES[name], is_rows_first=model is rows_first)
+    program = spyre_mlir.compile(model, inputs, sencores=8)
+    assert "ReStickifyOpHBM" not in opcodes(program)
+    check_close(model.__name__, program(*inputs), Model(model), inputs)
+
+
+def test_default_layouts_by_the_flag_and_faster_without():
+    inputs = tensors(*SHAPES["grouped"])
+    priced = spyre_mlir.compile(attention, inputs)
+    default = spyre_mlir.compile(attention, inputs, argument_layouts="default")
+    assert sticks(priced) == [3, 2, 3] and sticks(default) == [3, 3, 3]
+    assert priced.timeline().total_ns < default.timeline().total_ns
+    (remark,) = [each for each in priced.remarks if each.kind == "argument layout" and "'k'" in each.reason]
+    assert "d2 in the stick" in remark.reason
+
+
+def test_a_layout_of_the_caller_holds():
+    inputs = tensors(*SHAPES["grouped"])
+    program = spyre_mlir.compile(attention, inputs, layouts={"k": {"stick_dims": [3]}})
+    assert sticks(program) == [3, 3, 3]
+    check_close("pinned", program(*inputs), Model(attention), inputs)
+
+
+def test_small_inputs_stay():
+    inputs = tensors(1, 4, 2, 512, 64)
+    assert sticks(spyre_mlir.compile(attention, inputs)) == [3, 3, 3]
+
+
+def test_masks_and_tensors_on_the_device():
+    """A cache that is laid out once is taken by every call; one in another layout is an error that says how."""
+    inputs = [*tensors(*SHAPES["grouped"]), torch.zeros(2, 1, 1, 1024).half()]
+    inputs[-1][..., 900:] = -60000
+    program = spyre_mlir.compile(masked, inputs, sencores=8)
+    cache = {
+        each.name: program.to_device(each.name, array)
+        for each, array in zip(program.inputs, inputs, strict=True)
+    }
+    assert cache["k"].layout.stick_dim == 2
+    for _ in range(2):
+        check_close("masked", program(inputs[0], cache["k"], cache["v"], inputs[3]), Model(masked), inputs)
+    with pytest.raises(CompileError, match=r"Program\.to_device lays it out so"):
+        program(inputs[0], spyre_mlir.to_device(inputs[1]), cache["v"], inputs[3])
+    with pytest.raises(
+        CompileError, match="takes no input 'keys'; the inputs of the program are q, k, v, mask"
+    ):
+        program.to_device("keys", inputs[1])
+    laid_out = spyre_mlir.compile(
+        masked, [inputs[0], spyre_mlir.to_device(inputs[1]), *inputs[2:]], sencores=8
+    )
+    assert sticks(laid_out)[1] == 3
+
+
+def test_a_saved_program_takes_what_it_took(tmp_path):
+    inputs = tensors(*SHAPES["grouped"])
+    program = spyre_mlir.compile(attention, inputs, sencores=8)
+    program.save(tmp_path / "program")
+    loaded = spyre_mlir.Program.load(tmp_path / "program")
+    assert sticks(loaded) == sticks(program)
+    arrays = [each.numpy() for each in inputs]
+    np.testing.assert_array_equal(
+        np.asarray(loaded(*arrays)).reshape(-1), program(*inputs).numpy().reshape(-1)
+    )
+
+
+def test_plans_keep_them():
+    inputs = tensors(*SHAPES["grouped"])
+    plan = spyre_mlir.compile(attention, inputs, argument_layouts="default").plan()
+    assert sticks(spyre_mlir.compile(attention, inputs, plan=plan)) == [3, 3, 3]
+    plan = spyre_mlir.compile(attention, inputs).plan()
+    assert sticks(spyre_mlir.compile(attention, inputs, plan=plan, argument_layouts="default")) == [3, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_decoding(seed):
+    chosen = random.Random(seed)
+    groups, columns = chosen.choice([1, 2, 4]), chosen.choice([32, 64, 80])
+    batch, heads = chosen.choice([1, 2, 3]), groups * chosen.choice([1, 2, 3])
+    positions = chosen.randrange(256, 1500)
+    model = chosen.choice([attention, rows_first])
+    inputs = tensors(batch, heads, groups, positions, columns, is_rows_first=model is rows_first)
+    program = spyre_mlir.compile(model, inputs, sencores=chosen.choice([1, 4, 32]))
+    check_close(model.__name__, program(*inputs), Model(model), inputs)
