@@ -16,19 +16,18 @@ def division_problem(
     cores: int,
     blocked: frozenset[int] = frozenset(),
     combines: bool = True,
-    uneven: bool = False,
     exempt: frozenset[int] = frozenset(),
 ) -> str | None:
     """Why an operation cannot have ``splits`` slices per dim on at most ``cores`` cores; None if it can.
 
-    ``blocked`` dims stay whole; ``combines`` says whether partial results of the operation can be combined;
-    ``uneven`` lets the last slice of a dim be smaller; ``exempt`` operands may span any distance.
+    The last slice of a dim may be smaller. ``blocked`` dims stay whole; ``combines`` says whether partial results of
+    the operation can be combined; ``exempt`` operands may span any distance.
     """
     units = space.units
     if len(splits) != len(units):
         return f"the operation has {len(units)} dims, of {list(units)} rows or sticks"
     for dim, (split, count) in enumerate(zip(splits, units, strict=True)):
-        problem = _dim_problem(dim, split, count, dim in blocked, uneven)
+        problem = _dim_problem(dim, split, count, dim in blocked)
         if problem is not None:
             return problem
     if math.prod(splits) > cores:
@@ -49,15 +48,13 @@ def core_order_problem(splits: Sequence[int], order: Sequence[int]) -> str | Non
     )
 
 
-def _dim_problem(dim: int, split: int, units: int, blocked: bool, uneven: bool) -> str | None:
+def _dim_problem(dim: int, split: int, units: int, blocked: bool) -> str | None:
     if split < 1:
         return f"dim {dim} has {split} slices; it has at least 1"
     if split > 1 and blocked:
         return f"dim {dim} has masked padding, so that it stays whole"
-    if uneven and filled(units, split) != split:
+    if filled(units, split) != split:
         return f"dim {dim} has {units} rows or sticks, so the last of {split} slices has no work"
-    if not uneven and units % split:
-        return f"{split} slices do not divide the {units} rows or sticks of dim {dim}"
     return None
 
 

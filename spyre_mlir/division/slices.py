@@ -34,17 +34,31 @@ def filled(units: int, slices: int) -> int:
     return -(-units // share)
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def slice_counts(units: int, limit: int, uneven: bool) -> tuple[int, ...]:
+    """Slice counts up to ``limit``, ascending: divisors, or, if slices may be ``uneven``, all that leave none empty."""
+    if not uneven:
+        return divisors(units, limit)
+    return tuple(count for count in range(1, min(units, limit) + 1) if filled(units, count) == count)
+
+
 @functools.lru_cache(maxsize=1 << 12)
 def legal_splits(
-    units: tuple[int, ...], cores: int, least: tuple[int, ...], blocked: frozenset[int] = frozenset()
+    units: tuple[int, ...],
+    cores: int,
+    least: tuple[int, ...],
+    blocked: frozenset[int] = frozenset(),
+    uneven: bool = False,
 ) -> Splits:
-    """All splits by divisors of the units, together at most ``cores``, in lexicographic order.
+    """All splits by ``slice_counts`` of the units, together at most ``cores``, in lexicographic order.
 
     Each dim has at least its ``least`` slices; ``blocked`` dims have just these.
     """
     options = (
-        (least[dim],) if dim in blocked else tuple(n for n in divisors(count, cores) if n >= least[dim])
-        for dim, count in enumerate(units)
+        (least[dim],)
+        if dim in blocked
+        else tuple(count for count in slice_counts(size, cores, uneven) if count >= least[dim])
+        for dim, size in enumerate(units)
     )
     rows, used = [], np.ones(1, np.int64)
     for counts in options:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.division.cores import Division, core_order
+from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.division.matching import Mapping, matching_division, same_slices, view_of
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.relayout import held_view
-from spyre_mlir.division.slices import divisors, filled
+from spyre_mlir.division.slices import divisors, filled, shares_of
 from spyre_mlir.division.spans import out_of_reach
-from spyre_mlir.division_search.matmul_splits import cheapest_on_chip, cheapest_splits
+from spyre_mlir.division_search.matmul_splits import cheapest_on_chip, cheapest_splits, cheapest_uneven
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
@@ -134,6 +136,8 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
     whole = tuple(1 if dim in space.reduced else n for dim, n in enumerate(splits))
     if whole != splits:
         yield whole, core_order(whole, space.reduced)
+    for option in _uneven_splits(op, cores):
+        yield option, core_order(option, space.reduced)
     if KINDS[op.opcode] is Kind.MATMUL:
         in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
         on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
@@ -142,6 +146,16 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
         yield from orders.items()
         for option, order in orders.items():
             yield option, _columns_first(space, option, order)
+
+
+def _uneven_splits(op: DividedOp, cores: int) -> tuple[tuple[int, ...], ...]:
+    """Return splits into slices of which the last may be smaller, with which the busiest core has less to do."""
+    space = op.space
+    if KINDS[op.opcode] is Kind.MATMUL:
+        return cheapest_uneven(op.opcode, space, cores, op.blocked)
+    splits = work_distribution(space.units, space.reduced, cores, blocked=op.blocked, uneven=True)
+    largest, uneven = (math.prod(shares_of(space.units, slices)) for slices in (op.division.splits, splits))
+    return (splits,) if uneven < largest else ()
 
 
 def _columns_first(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
@@ -167,7 +181,7 @@ class _CandidateLists:
 
     def __init__(self, ops: Sequence[DividedOp], limit: int) -> None:
         self.ops, self.limit = ops, limit
-        self.cores = max((op.division.cores for op in ops), default=1)
+        self.cores = max((op.space.target.cores for op in ops), default=1)
         # The other half is for those that match neighbours.
         self.candidates = [_first_candidates(op, self.cores, -(-limit // 2)) for op in ops]
         self._known = [

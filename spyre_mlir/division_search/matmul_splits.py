@@ -23,15 +23,17 @@ def cheapest_split(
     cores: int,
     committed: tuple[int, ...] | None = None,
     blocked: frozenset[int] = frozenset(),
+    uneven: bool = False,
 ) -> tuple[int, ...]:
     """The slices per dim of the smallest ``split_cost``, together at most ``cores``, with which cores reach all.
 
-    Slices are divisors of the units and at least what is ``committed``; ``blocked`` dims are not split further.
+    Slices are at least what is ``committed``, and equal unless they may be ``uneven``; ``blocked`` dims are not split
+    further.
     Of equal costs the one whose cores read the fewest bytes, then the first in lexicographic order.
     ``ValueError`` if the committed splits need more cores, or if there are no such slices.
     """
     least = checked(space.units, cores, committed)
-    splits = _reaching(opcode, space, cores, least, blocked)
+    splits = _reaching(opcode, space, cores, least, blocked, uneven)
     if not splits.size:
         raise ValueError(
             f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
@@ -46,7 +48,7 @@ def cheapest_splits(
 ) -> tuple[tuple[int, ...], ...]:
     """The ``limit`` splits with the smallest ``split_cost`` with which cores reach all, the cheapest first.
 
-    Slices are divisors of the units, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
+    Slices are equal, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
     """
     splits = _reaching(opcode, space, cores, (1,) * len(space.units), blocked)
     if not splits.size:
@@ -67,17 +69,44 @@ def cheapest_on_chip(
     if not splits.size:
         return ()
     work = even_work(opcode, space, tuple(splits))
-    times = np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
     resident = np.array([operand.core_bytes for operand in work.operands]).sum(axis=0)
-    best = np.lexsort((resident, times))[:limit]
+    best = np.lexsort((resident, _on_chip_cost(opcode, space, splits)))[:limit]
     return tuple(tuple(splits[:, column].tolist()) for column in best)
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def cheapest_uneven(
+    opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset()
+) -> tuple[tuple[int, ...], ...]:
+    """Return the cheapest splits with operands in device memory and in LX that are cheaper than all equal slices."""
+    even, uneven = (
+        _reaching(opcode, space, cores, (1,) * len(space.units), blocked, is_uneven)
+        for is_uneven in (False, True)
+    )
+    cheaper = []
+    for cost in (split_cost, _on_chip_cost) if even.size else ():
+        costs = cost(opcode, space, uneven)
+        if costs.min() < cost(opcode, space, even).min():
+            cheaper.append(tuple(uneven[:, np.argmin(costs)].tolist()))
+    return tuple(dict.fromkeys(cheaper))
+
+
+def _on_chip_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
+    """Picoseconds per split with all operands in LX."""
+    work = even_work(opcode, space, tuple(splits))
+    return np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
+
+
 def _reaching(
-    opcode: str, space: Space, cores: int, least: tuple[int, ...], blocked: frozenset[int]
+    opcode: str,
+    space: Space,
+    cores: int,
+    least: tuple[int, ...],
+    blocked: frozenset[int],
+    uneven: bool = False,
 ) -> Splits:
     """The legal splits with which no core spans too much; all of them where one core reaches all."""
-    splits, exempt = legal_splits(space.units, cores, least, blocked), DEVICE_OPS[opcode].indirect
+    splits, exempt = legal_splits(space.units, cores, least, blocked, uneven), DEVICE_OPS[opcode].indirect
     # Slices only shorten spans.
     if out_of_reach(space, (1,) * len(space.units), exempt) is None:
         return splits

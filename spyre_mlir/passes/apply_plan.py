@@ -41,7 +41,7 @@ class ApplyPlan(Pass):
     for ``choose-layouts``; after *laid-out*, slices for ``work-distribution`` and ``joint-planning``; after
     *divided*, when clones are there, placements for ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no
     pin is left, and everything that the plan says holds. What cannot hold is an error that names operation, pin and
-    reason. ``uneven`` lets pinned slices differ.
+    reason.
 
     Before: ``name-operations``.
 
@@ -52,11 +52,10 @@ class ApplyPlan(Pass):
     is_evaluated: ClassVar[bool] = False
     level: Literal["device-ops", "tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
-    uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
         func = planned_function(module)
-        applied = _Applied(func, self._read(module), self.uneven)
+        applied = _Applied(func, self._read(module))
         with module.context, func.location:
             if self.level == "device-ops":
                 applied.tile()
@@ -149,8 +148,8 @@ class _EntryChecks:
 class _Applied:
     """Application of a plan file to the function that it is about; needs a current context."""
 
-    def __init__(self, func: ir.Operation, plan: PlanFile, uneven: bool) -> None:
-        self.func, self.plan, self.uneven, self.target = func, plan, uneven, target_of(func)
+    def __init__(self, func: ir.Operation, plan: PlanFile) -> None:
+        self.func, self.plan, self.target = func, plan, target_of(func)
         self.checks = _EntryChecks(plan.filename, self.target)
         self.ops = _named(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
@@ -261,7 +260,7 @@ class _Applied:
         if entry.slices is not None:
             self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
             opcode, space, _ = memory.space(op)
-            splits, order = pinned_division(op, opcode, space, self.target.cores, self.uneven)
+            splits, order = pinned_division(op, opcode, space, self.target.cores)
             divider.divide(op, opcode, space, splits, order)
 
     def finish(self) -> None:

@@ -65,7 +65,7 @@ class WorkDistribution(Pass):
     ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Return the slices per dim, and the order in which core ids count them if it is not the default one."""
         if pins_of(op).slices is not None:
-            return pinned_division(op, opcode, space, cores, self.uneven)
+            return pinned_division(op, opcode, space, cores)
         try:
             return self._splits(op, opcode, space, cores), None
         except ValueError as error:
@@ -73,9 +73,8 @@ class WorkDistribution(Pass):
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         committed, blocked = committed_splits(op), blocked_dims(op)
-        # The cheapest split is one into even slices.
-        if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL and not self.uneven:
-            return cheapest_split(opcode, space, cores, committed, blocked)
+        if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL:
+            return cheapest_split(opcode, space, cores, committed, blocked, self.uneven)
         splits = work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)
         # The larger slices of an uneven split can span more than those of an even one.
         if self.uneven and out_of_reach(space, splits, DEVICE_OPS[opcode].indirect) is not None:

@@ -23,7 +23,8 @@ class PipelineOptions(Options):
     default layout, as in the tiled-tensor RFC; ``argument_layouts=default`` takes all inputs in that, where else large
     ones come as costs least. ``host_padding`` is what the host leaves in the padding of
     arguments. ``matmul=specified`` divides matmuls by the rule of "Work Division Planning", as all other operations,
-    and not by their cost; ``uneven_splits`` lets slices differ.
+    and not by their cost; ``uneven_splits`` lets slices differ from the
+    start, and not only where ``joint-planning`` finds that to take less time.
 
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
     for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);

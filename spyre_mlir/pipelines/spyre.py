@@ -198,11 +198,7 @@ class LevelPasses:
             return ()
         steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
         if self.options.use_plan is not None:
-            steps.append(
-                _text(
-                    "apply-plan", level=level, file=self.options.use_plan, uneven=self.options.uneven_splits
-                )
-            )
+            steps.append(_text("apply-plan", level=level, file=self.options.use_plan))
         if self.options.save_plan is not None and level == "placed":
             steps.append(_text("save-plan", file=self.options.save_plan))
         return tuple(steps)

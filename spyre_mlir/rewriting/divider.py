@@ -31,13 +31,13 @@ def blocked_dims(op: ir.Operation) -> frozenset[int]:
 
 
 def pinned_division(
-    op: ir.Operation, opcode: str, space: Space, cores: int, uneven: bool
+    op: ir.Operation, opcode: str, space: Space, cores: int
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The slices that a plan file pins, and the core order if it pins that; ``CompileError`` if they cannot be."""
+    """The slices that a plan file pins, equal or not, and the core order; ``CompileError`` if they cannot be."""
     pins = pins_of(op)
     assert pins.slices is not None
     exempt = DEVICE_OPS[opcode].indirect
-    reason = division_problem(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven, exempt)
+    reason = division_problem(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, exempt)
     if reason is not None:
         raise refused(op, f"slices {list(pins.slices)}", reason)
     if pins.core_order is None:

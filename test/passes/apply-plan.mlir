@@ -41,10 +41,10 @@ module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"e
 // What cannot hold is an error at the operation.
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"slices\": [3, 1]}]}"} {
+module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"slices\": [31, 1]}]}"} {
   func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
     %e = tensor.empty() : !m
-    // expected-error@below {{the plan pins slices [3, 1] for 'exp.0', which cannot hold: 3 slices do not divide the 128 rows or sticks of dim 0}}
+    // expected-error@below {{the plan pins slices [31, 1] for 'exp.0', which cannot hold: dim 0 has 128 rows or sticks, so the last of 31 slices has no work}}
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
     ^bb0(%a: f16, %o: f16):
       linalg.yield %o : f16

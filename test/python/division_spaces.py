@@ -50,7 +50,12 @@ def random_space(rng: random.Random, sizes: Sequence[int]) -> Space:
     return space_of(sizes, *operands)
 
 
-def legal_splits(units: Sequence[int], cores: int) -> list[tuple[int, ...]]:
-    """All splits into equal slices, by trying every number."""
-    counts = [[n for n in range(1, cores + 1) if size % n == 0] for size in units]
+def legal_splits(units: Sequence[int], cores: int, uneven: bool = False) -> list[tuple[int, ...]]:
+    """All splits into equal slices, or into ones of which the last may be smaller, by trying every number."""
+
+    def is_legal(size: int, count: int) -> bool:
+        largest = math.ceil(size / count)
+        return (count - 1) * largest < size if uneven else size % count == 0
+
+    counts = [[count for count in range(1, cores + 1) if is_legal(size, count)] for size in units]
     return [splits for splits in itertools.product(*counts) if math.prod(splits) <= cores]

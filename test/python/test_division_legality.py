@@ -13,12 +13,12 @@ from spyre_mlir.division.legality import core_order_problem, division_problem
 
 @pytest.mark.parametrize("seed", range(20))
 def test_exactly_the_legal_splits_are_taken(seed: int):
-    """All splits into equal slices with at most one reduced dim, and no others."""
+    """All splits without an empty slice with at most one reduced dim, and no others."""
     rng = random.Random(seed)
     space = random_space(rng, [rng.choice((1, 3, 6, 128)) for _ in range(rng.randint(1, 3))])
     legal = {
         splits
-        for splits in legal_splits(space.units, 6)
+        for splits in legal_splits(space.units, 6, uneven=True)
         if sum(splits[dim] > 1 for dim in space.reduced) <= 1
     }
     for splits in itertools.product(range(8), repeat=len(space.units)):
@@ -28,13 +28,13 @@ def test_exactly_the_legal_splits_are_taken(seed: int):
 @pytest.mark.parametrize(
     ("splits", "options", "reason"),
     [
-        ((3, 1, 1), {}, "3 slices do not divide the 64 rows or sticks of dim 0"),
+        ((31, 1, 1), {}, "dim 0 has 64 rows or sticks, so the last of 31 slices has no work"),
         ((2, 2), {}, "the operation has 3 dims, of [64, 4, 8] rows or sticks"),
         ((0, 1, 1), {}, "dim 0 has 0 slices; it has at least 1"),
         ((16, 4, 1), {}, "it needs 64 cores, there are 32"),
         ((1, 1, 2), {"blocked": frozenset({2})}, "dim 2 has masked padding, so that it stays whole"),
         ((1, 1, 2), {"combines": False}, "dim 2 is reduced, and partial results"),
-        ((1, 3, 1), {"uneven": True}, "dim 1 has 4 rows or sticks, so the last of 3 slices has no work"),
+        ((1, 3, 1), {}, "dim 1 has 4 rows or sticks, so the last of 3 slices has no work"),
     ],
 )
 def test_reasons(splits, options, reason):
@@ -43,10 +43,8 @@ def test_reasons(splits, options, reason):
 
 
 def test_slices_that_differ():
-    """If they may, all but the last are equal."""
-    space = matmul_of(64, 256, 512)
-    assert division_problem(space, (5, 1, 1), 32) is not None
-    assert division_problem(space, (5, 1, 1), 32, uneven=True) is None
+    """All but the last are equal."""
+    assert division_problem(matmul_of(64, 256, 512), (5, 1, 1), 32) is None
 
 
 def test_a_core_that_reaches_too_far():

@@ -34,6 +34,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], .
     "attention": (_attention, ((256, 256), (256, 768), (256, 256))),
     "softmax over rows": (lambda x: torch.softmax(x, 0), ((512, 1024),)),
     "the last row": (lambda x, a: torch.exp((x + x @ a)[-1:]), ((256, 512), (512, 512))),
+    "odd rows": (lambda x, a, b: F.gelu(x @ a) @ b, ((197, 256), (256, 1000), (1000, 256))),
     "sums over a long dim": (lambda x, a: torch.exp(x @ a * 0.01), ((64, 4096), (4096, 64))),
 }
 
@@ -113,6 +114,15 @@ def test_a_split_sum_stays_on_chip():
     holders = [core for core, own in enumerate(held.core_slices) if own is not None]
     assert 0 < len(holders) < relayout.cores
     assert all(operand.memory == "lx" for operand in relayout.operands)
+
+
+def test_slices_that_differ():
+    """A prime number of rows: equal slices are one or all of them, and others take less time on more cores."""
+    program, alone = compiled("odd rows", 32), compiled("odd rows", 32, co_optimizing_lx_planning=False)
+    first, _ = (design for design in program.bundle.designs.values() if design.opcode == "batchmatmul")
+    split = first.slices["mb"]
+    assert split > 1 and 197 % split
+    assert program.timeline().total_ns < alone.timeline().total_ns / 2
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
