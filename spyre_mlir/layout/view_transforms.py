@@ -24,6 +24,10 @@ class ViewTransform:
         """Return the view of the operation's result; ``ViewError`` if no strides and digits express it."""
         raise NotImplementedError
 
+    def inverse(self, shape: tuple[int, ...]) -> ViewTransform | None:
+        """Return the transform that takes a result back to the source, of this shape; None if there is none."""
+        return None
+
 
 @dataclass(frozen=True)
 class Transpose(ViewTransform):
@@ -34,6 +38,10 @@ class Transpose(ViewTransform):
     def apply(self, source: BufferView) -> BufferView:
         """Permute the dims."""
         return source.transpose(self.permutation)
+
+    def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
+        """Permute the dims back."""
+        return Transpose(tuple(sorted(range(len(shape)), key=self.permutation.__getitem__)))
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,10 @@ class Expand(ViewTransform):
         """Split the dims."""
         return expand(source, self.groups, self.shape) if self.groups else _scalar(source, self.shape)
 
+    def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
+        """Merge the dims again."""
+        return Collapse(self.groups)
+
 
 @dataclass(frozen=True)
 class Collapse(ViewTransform):
@@ -57,6 +69,10 @@ class Collapse(ViewTransform):
     def apply(self, source: BufferView) -> BufferView:
         """Merge the dims."""
         return collapse(source, self.groups) if self.groups else _scalar(source, ())
+
+    def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
+        """Split the dims again."""
+        return Expand(self.groups, shape)
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,13 @@ class Domains:
         graph: Graph,
         op_layouts: Sequence[tuple[OpLayout, ...]],
         reader_candidates: Sequence[tuple[LayoutCandidate, ...]],
+        requested_layouts: Sequence[tuple[LayoutCandidate, ...]],
         stick_outermost: bool,
     ) -> None:
         self.target, self.nodes = graph.target, graph.nodes
         self.op_layouts = op_layouts
         self.reader_candidates = reader_candidates
+        self.requested_layouts = requested_layouts
         self.stick_outermost = stick_outermost
         self.domains: list[Domain] = []
         self._readers = _reader_counts(graph)
@@ -93,8 +95,15 @@ class Domains:
             return tuple(map(produced_layout, self._of_argument(index, node)))
         if isinstance(node, Compute):
             inputs = tuple(self.domains[operand].candidates for operand in node.operands)
+            requests = self.requested_layouts[index]
             return results(
-                node.signature, self.op_layouts[index], inputs, node.shape, node.dtype, self.stick_outermost
+                node.signature,
+                self.op_layouts[index],
+                inputs,
+                requests,
+                node.shape,
+                node.dtype,
+                self.stick_outermost,
             )
         if isinstance(node, ViewNode):
             return self._images(index, node)

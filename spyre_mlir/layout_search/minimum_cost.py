@@ -30,6 +30,7 @@ from spyre_mlir.layout_search.domains import Domains
 from spyre_mlir.layout_search.edges import INFINITE, CopyOf, Edge, InsertInto, OperandEdge, SameBuffer, ViewOf
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, relayout_cost
 from spyre_mlir.layout_search.reader_candidates import ReaderCandidates
+from spyre_mlir.layout_search.requested_layouts import requested_layouts
 from spyre_mlir.layout_search.sparsity import op_layouts_of
 from spyre_mlir.layout_search.states import State
 from spyre_mlir.layout_search.tensor_graph import (
@@ -111,7 +112,9 @@ class Problem:
         self.readers = graph.readers()
         op_layouts = op_layouts_of(graph)
         self.reader_candidates = ReaderCandidates(graph, op_layouts, stick_outermost).collect()
-        self.domains = Domains(graph, op_layouts, self.reader_candidates, stick_outermost).build()
+        requests = requested_layouts(graph, op_layouts, stick_outermost)
+        domains = Domains(graph, op_layouts, self.reader_candidates, requests, stick_outermost)
+        self.domains = domains.build()
         self._tables: dict[tuple, NDArray[np.float64]] = {}
 
     def sum(self) -> Sum:

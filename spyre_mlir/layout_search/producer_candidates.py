@@ -105,11 +105,12 @@ def results(
     signature: OpSignature,
     op_layouts: tuple[OpLayout, ...],
     inputs: tuple[tuple[LayoutCandidate, ...], ...],
+    requests: tuple[LayoutCandidate, ...],
     shape: tuple[int, ...],
     dtype: str,
     stick_outermost: bool,
 ) -> tuple[ProducedLayout, ...]:
-    """Return per op layout the orders that an input has, the default one, and the one with its rows innermost."""
+    """Return per op layout the orders that an input has, the default one, that with rows innermost, and requests."""
     produced: list[ProducedLayout] = []
     for op_layout in op_layouts:
         candidates = [
@@ -119,7 +120,10 @@ def results(
             ),
         ]
         # Inherited orders stand first, so the bound drops default ones.
-        produced += [produced_layout(result, op_layout) for result in distinct(candidates)[:_MAX_ORDERS]]
+        stick_dim = op_layout.stick_dims[-1]
+        requested = (request for request in requests if request.stick_dim == stick_dim)
+        orders = distinct((*distinct(candidates)[:_MAX_ORDERS], *requested))
+        produced += [produced_layout(result, op_layout) for result in orders]
     return tuple(produced)
 
 
