@@ -13,13 +13,15 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spyre_mlir.bundle import conformance_layouts, conformance_operations
 from spyre_mlir.bundle.conformance_fields import DesignFields, Difference, missing_members
-from spyre_mlir.bundle.json_fields import Field, load
-from spyre_mlir.bundle.json_schema import Schema, violations
+from spyre_mlir.bundle.json_fields import Field, load, shorten
 from spyre_mlir.errors import CompileError
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 
 class Weight(enum.Enum):
@@ -109,10 +111,7 @@ class Nonconformance:
 
 def check_design(value: Any, filename: str) -> list[Nonconformance]:
     """All differences of the JSON of a design."""
-    schema = packaged_schema()
-    findings = [
-        Nonconformance(SCHEMA, filename, *difference) for difference in violations(value, schema, schema)
-    ]
+    findings = [Nonconformance(SCHEMA, filename, *difference) for difference in _schema_differences(value)]
     if findings:
         return findings
     try:
@@ -139,6 +138,22 @@ def check_folder(folder: Path) -> tuple[int, list[Nonconformance]]:
 
 
 @functools.cache
-def packaged_schema() -> Schema:
-    """The schema of a design that the package has."""
-    return json.loads(Path(__file__).with_name("sdsc.schema.json").read_text(encoding="utf-8"))
+def packaged_schema() -> Draft202012Validator:
+    """The schema of a design that the package has; ``CompileError`` without the library that checks schemas."""
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError:
+        raise CompileError(
+            "The conformance check needs jsonschema, which is not installed; the extra 'conformance' of spyre-mlir has it."
+        ) from None
+    text = Path(__file__).with_name("sdsc.schema.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
+
+
+def _schema_differences(value: Any) -> Iterator[Difference]:
+    """Yield the fields that the schema does not allow; of several forms the one that fits furthest says which."""
+    for error in packaged_schema().iter_errors(value):
+        while error.context:
+            error = max(error.context, key=lambda cause: len(cause.absolute_path))
+        path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
+        yield path.lstrip("."), f"does not fit the schema: {shorten(error.message)}"

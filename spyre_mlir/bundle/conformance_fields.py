@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.json_fields import Field, only_item
-from spyre_mlir.bundle.json_schema import Violation
 from spyre_mlir.target.ops import KINDS, Kind
 
 #: The path of a field and a sentence about it.
-Difference = Violation
+Difference = tuple[str, str]
 
 
 @dataclass(frozen=True)
