@@ -144,7 +144,7 @@ def packaged_schema() -> Draft202012Validator:
         from jsonschema import Draft202012Validator
     except ImportError:
         raise CompileError(
-            "The conformance check needs jsonschema, which is not installed; the extra 'conformance' of spyre-mlir has it."
+            "Checking designs needs jsonschema, which is not installed; the extra 'conformance' of spyre-mlir has it."
         ) from None
     text = Path(__file__).with_name("sdsc.schema.json").read_text(encoding="utf-8")
     return Draft202012Validator(json.loads(text))
