@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
-from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, view_of
+from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, view_of, windows_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
@@ -20,6 +20,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.view_transforms import applied
+from spyre_mlir.layout.windows import Windows
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -145,7 +146,9 @@ class AliasAnalysis:
 
     def _space(self, generic: Structured, values: tuple[ir.Value, ...]) -> Space:
         views = tuple(self.place(value).view for value in values)
-        return _space(generic.opcode, views, generic.maps, generic.extents, generic.reduced)
+        return _space(
+            generic.opcode, views, generic.maps, generic.extents, generic.reduced, windows_of(generic)
+        )
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -155,12 +158,13 @@ def _space(
     maps: tuple[Map, ...],
     extents: tuple[int, ...],
     reduced: tuple[int, ...],
+    windows: Windows = (),
 ) -> Space:
     """The space of an operation over the views of its operands: a program repeats few of them."""
     renamed = [view.rename(dims, len(extents), extents) for view, dims in zip(operands, maps, strict=True)]
     present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
     views = _with_unit_sticks(opcode, renamed, extents, present, frozenset(reduced))
-    return Space(extents, tuple(views), present, frozenset(reduced))
+    return Space(extents, tuple(views), present, frozenset(reduced), windows)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -184,7 +188,7 @@ def _with_unit_sticks(
 ) -> list[BufferView]:
     """Views where a sparse tensor has a dim of size 1 in the stick, if the operation has to find that dim there."""
     kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
-    if kind is Kind.MATMUL:
+    if kind in (Kind.MATMUL, Kind.CONVOLUTION):
         # The first operand has the contracted dim in its sticks, weight and result the columns.
         columns = present[1] - present[0]
         stick_dims = [reduced, columns, columns]

@@ -16,7 +16,7 @@ from spyre_mlir.analysis.loops import (
     carried_values,
     trip_count,
 )
-from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
+from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of, windows_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape_of, structured
@@ -25,6 +25,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view_transforms import ViewTransform
+from spyre_mlir.layout.windows import window_dims
 from spyre_mlir.layout_search.minimum_cost import LayoutError
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
@@ -165,7 +166,13 @@ class LayoutGraph:
         read = [self.graph.nodes[tensor] for tensor in operands]
         shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
         constraints = signature(
-            self.graph.target, generic.opcode, generic.maps, shapes, dtypes, generic.reduced
+            self.graph.target,
+            generic.opcode,
+            generic.maps,
+            shapes,
+            dtypes,
+            generic.reduced,
+            window_dims(windows_of(generic)),
         )
         self._add(result, Compute(shape, dtype, signature=constraints, operands=operands))
 

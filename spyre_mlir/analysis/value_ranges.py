@@ -30,7 +30,7 @@ HEADROOM, _LARGEST = 3.0, 15.0
 #: What the exponential of anything may be, as a power of two: more is an overflow, which a run reports.
 _EXPONENTIAL = 14.0
 
-MATMULS = frozenset(name for name, op in DEVICE_OPS.items() if op.kind is Kind.MATMUL)
+MATMULS = frozenset(name for name, op in DEVICE_OPS.items() if op.kind in (Kind.MATMUL, Kind.CONVOLUTION))
 CASTS = ("dl16tofp32", "fp32todl16")
 SUMS = ("add", "sub", "revsub")
 _TOTALS = ("sum", "sumnonstick", "mean", "meannonstick")

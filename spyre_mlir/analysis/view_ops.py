@@ -6,13 +6,29 @@ from collections.abc import Sequence
 
 from spyre_mlir.analysis.loops import index_of, initial_of, offsets_of
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Structured, defining_op, shape_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.offsets import Offsets
-from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform, applied
+from spyre_mlir.layout.view_transforms import (
+    Collapse,
+    Expand,
+    Slice,
+    Slide,
+    Transpose,
+    ViewTransform,
+    applied,
+)
+from spyre_mlir.layout.windows import SlidingWindow, Windows
 from spyre_mlir.mlir import ir
 
-VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
+VIEWS = (
+    "tensor.expand_shape",
+    "tensor.collapse_shape",
+    "tensor.extract_slice",
+    "linalg.transpose",
+    "sdsc.windows",
+)
 
 #: MLIR's ``ShapedType::kDynamic``, which stands for an operand among static offsets.
 _DYNAMIC = -(1 << 63)
@@ -29,10 +45,35 @@ def step_of(op: ir.Operation) -> ViewTransform:
         return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
     if op.name == "tensor.extract_slice":
         return _slice(op, op.operands[0], op.results[0])
+    if op.name == "sdsc.windows":
+        return _slide(op)
     groups = tuple(
         tuple(ir.IntegerAttr(entry).value for entry in group) for group in op.attributes["reassociation"]
     )
     return Expand(groups, shape_of(op.results[0])) if op.name == "tensor.expand_shape" else Collapse(groups)
+
+
+def _slide(op: ir.Operation) -> Slide:
+    dims, *steps = (tuple(ir.DenseI64ArrayAttr(op.attributes[name])) for name in sdsc.WINDOW_NUMBERS)
+    shape = shape_of(op.results[0])
+    places = [dim + number for number, dim in enumerate(dims)]
+    return Slide(dims, tuple((shape[place], shape[place + 1]) for place in places), *steps)
+
+
+def windows_of(generic: Structured) -> Windows:
+    """Return the windows over which a device operation slides, by its iteration dims; none for other operations."""
+    view = defining_op(generic.inputs[0]) if generic.inputs else None
+    if view is None or view.name != "sdsc.windows":
+        return ()
+    step, dims, source = _slide(view), generic.maps[0], shape_of(view.operands[0])
+    windows = []
+    for number, dim in enumerate(step.dims):
+        output, kernel = dims[dim + number], dims[dim + number + 1]
+        if output is None or kernel is None:
+            raise error_at(generic.op, f"'{generic.opcode}' does not iterate over the windows of its input")
+        steps = (step.strides[number], step.dilations[number], step.before[number])
+        windows.append(SlidingWindow(step.sizes[number][1], *steps, source[dim], output, kernel))
+    return tuple(windows)
 
 
 def place_of(op: ir.Operation) -> Slice:
@@ -117,6 +158,16 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
             dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
         elif op.name == "tensor.extract_slice":
             return None, 0
+        elif op.name == "sdsc.windows":
+            slid = list(ir.DenseI64ArrayAttr(op.attributes["dims"]))
+            places = [
+                place
+                for source in range(len(shape_of(op.operands[0])))
+                for place in (source,) * (1 + (source in slid))
+            ]
+            if places[dim] in slid:
+                return None, 0
+            dim = places[dim]
         else:
             groups = [
                 [ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]

@@ -74,9 +74,7 @@ def holders(design: Design, operand: Operand) -> dict[int, dict[str, int]]:
 
 def reduced_dims(design: Design) -> frozenset[str]:
     """The dims that an input has and the output does not."""
-    *inputs, output = (
-        {dim for dim, scale in operand.scale.items() if scale == 1} for operand in design.operands
-    )
+    *inputs, output = (set(operand.varying) for operand in design.operands)
     return frozenset().union(*inputs) - output
 
 
@@ -97,10 +95,24 @@ def positions(operand: Operand, dim: str, size: int) -> int:
     return -(-size // operand.per_stick(dim))
 
 
+def touched_positions(operand: Operand, dim: str, first: int, count: int) -> tuple[int, int]:
+    """The first position of a dim of an operand that ``count`` from ``first`` on touch, and how many they touch."""
+    window = operand.windows.get(dim)
+    return (first, count) if window is None else window.touched(first, count)
+
+
+def touched_sizes(operand: Operand, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The most positions of each dim of an operand that slices of these sizes touch: windows reach beyond theirs."""
+    return dict(sizes) | {dim: window.most_touched(sizes[dim]) for dim, window in operand.windows.items()}
+
+
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
     """Positions per dim of the memory that the operand is a part of: the whole tensor, in LX one share."""
     # All cores have the layout of a full share in LX, also the last one, whose slice may be smaller.
-    sizes = design.sizes if operand.memory == "hbm" else operand_shares(design, operand)
+    if operand.memory == "hbm":
+        sizes = {**design.sizes, **{dim: window.size for dim, window in operand.windows.items()}}
+    else:
+        sizes = touched_sizes(operand, operand_shares(design, operand))
     return tuple(positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
 
 
@@ -123,6 +135,8 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
     slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
     assert slices is not None
     sizes = (_valid_sizes if valid else _slice_sizes)(design, slices, shares)
+    for dim in operand.windows:
+        sizes[dim] = touched_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
     counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
     return StickRegion(counts, memory_strides(design, operand))
 
@@ -132,7 +146,8 @@ def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
     offset = 0
     for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         if operand.scale[dim] == 1:
-            offset += positions(operand, dim, design.core_slices[core][dim] * design.shares[dim]) * stride
+            first = design.core_slices[core][dim] * design.shares[dim]
+            offset += positions(operand, dim, touched_positions(operand, dim, first, 1)[0]) * stride
     return offset * design.target.stick_bytes
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign
 from spyre_mlir.bundle.canonical_fields import integer
-from spyre_mlir.bundle.design_writer import EMPTY_OF_STAGE, INDICES, to_json, varying
+from spyre_mlir.bundle.design_writer import EMPTY_OF_STAGE, INDICES, PADDING, to_json, varying
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
-from spyre_mlir.bundle.model import Constant, DebugHandle, Design, HeldSlices, Operand
+from spyre_mlir.bundle.model import Constant, DebugHandle, Design, HeldSlices, Operand, WindowDim
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import Target
@@ -103,7 +103,7 @@ def _read_sizes(field: Field) -> dict[str, int]:
     return {
         key.removesuffix("_"): member.integer()
         for key, member in field.members()
-        if key != "name_" and key not in EMPTY_OF_STAGE
+        if key not in ("name_", PADDING, *EMPTY_OF_STAGE)
     }
 
 
@@ -143,10 +143,26 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     for _, layout in layouts.members():
         _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
     operands = (_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True))
-    return tuple(
+    first, *others = (
         replace(operand, held=_read_held(node, operand))
         for operand, node in zip(operands, nodes, strict=True)
     )
+    return replace(first, windows=_read_windows(dsc["N_"], sizes)), *others
+
+
+def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
+    """The windows that slide along dims of the first operand, as ``paddingSizes_`` of all cores says them."""
+    windows = {}
+    for dim, pad in field[PADDING].members() if PADDING in field else ():
+        stride, dilation, before, total = (
+            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
+        )
+        kernel = pad["windowDim_"].text()
+        _require_declared((dim, kernel), sizes, pad)
+        windows[dim] = WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
+        if min(stride, dilation, total) < 1 or before < 0:
+            pad.fail("must have positive steps and sizes, and no negative padding")
+    return windows
 
 
 def _read_held(node: Field, operand: Operand) -> HeldSlices | None:

@@ -23,8 +23,9 @@ EMPTY_OF_STAGE = (
     "coreletSplit_",
     "rowSplit_",
     "peSfpSplit_",
-    "paddingSizes_",
 )
+
+PADDING = "paddingSizes_"
 
 
 def to_json(design: Design) -> Json:
@@ -69,22 +70,49 @@ def _dims(sizes: dict[str, int]) -> Json:
     return {f"{dim}_": size for dim, size in sizes.items()}
 
 
-def _stage(sizes: dict[str, int]) -> Json:
+def _stage(design: Design, sizes: dict[str, int]) -> Json:
     """JSON of the sizes of one core, with the members that say nothing here but that torch-spyre always writes."""
-    return {"name_": "core", **_dims(sizes), **{member: {} for member in EMPTY_OF_STAGE}}
+    return {
+        "name_": "core",
+        **_dims(sizes),
+        **{member: {} for member in EMPTY_OF_STAGE},
+        PADDING: _padding_sizes(design, sizes),
+    }
+
+
+def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
+    """JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
+
+    What of the padding a core of several has depends on its slice: -1 stands for that.
+    """
+    paddings: Json = {}
+    for dim, window in design.operands[0].windows.items():
+        is_divided = sizes is not None and design.slices[dim] > 1
+        beyond = window.end(design.sizes[dim]) - window.size
+        total = window.most_touched(sizes[dim]) if sizes is not None and is_divided else window.size
+        paddings[dim] = {
+            "padFront_": -1 if is_divided else window.before,
+            "padBack_": -1 if is_divided else max(beyond, 0),
+            "unneededPadBack_": 0 if is_divided else max(-beyond, 0),
+            "totalSize_": total,
+            "stride_": window.stride,
+            "dilation_": window.dilation,
+            "windowDim_": window.kernel,
+        }
+    return paddings
 
 
 def _configuration(design: Design) -> Json:
     # The last slice may be shorter: ss_ is the full share, el_ that of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
     # The schema has the name beside both halves, torch-spyre writes it in each.
-    layouts = _layouts(design)
-    stage = {"name_": "core", "ss_": _stage(design.shares), "el_": _stage(last)}
+    layouts, windows = _layouts(design), _padding_sizes(design)
+    stage = {"name_": "core", "ss_": _stage(design, design.shares), "el_": _stage(design, last)}
     return {
         "numCoresUsed_": design.cores,
         "numCoreletsUsed_": design.target.emitted_corelets,
         "coreIdsUsed_": list(range(design.cores)),
-        "N_": {"name_": "n", **_dims(design.sizes)},
+        "N_": {"name_": "n", **_dims(design.sizes), **({PADDING: windows} if windows else {})},
         "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},
         "maskingConstId_": design.mask_constant,
         "dataStageParam_": {"0": stage},
@@ -198,6 +226,8 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
     """JSON of the coordinates of a core along one dim, as folds: the core's slice, then sticks, then elements."""
     present, stick = operand.scale[dim] == 1, dim == operand.stick_dim or dim in operand.beside
     share, lanes = operand_shares(design, operand)[dim], operand.per_stick(dim)
+    if dim in operand.windows:
+        return _window_coordinate(design, operand, dim)
     splits = operand_splits(design, operand)[dim]
     # A stick that is reduced stands for all its elements at once: as many as it has, at one coordinate.
     is_sparse = operand.scale[dim] == -2
@@ -210,6 +240,28 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
         "spatial": 3,
         "temporal": 0,
         "elemArr": 2 if stick else 1,
+        "padding": "nopad",
+        "folds": {
+            "dim_prop_func": [_affine(alpha) for _, _, alpha in folds],
+            "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
+        },
+    }
+
+
+def _window_coordinate(design: Design, operand: Operand, dim: str) -> Json:
+    """JSON of the coordinates of a core along a dim that windows slide along: what lies in memory, without padding."""
+    window, share = operand.windows[dim], design.shares[dim]
+    # Slices overlap: they are a share apart, and reach further.
+    folds = [
+        ("core_fold", design.slices[dim], share * window.stride),
+        ("corelet_fold", 1, 0),
+        ("row_fold", 1, 0),
+        ("elem_arr_0", window.most_touched(share), 1),
+    ]
+    return {
+        "spatial": 3,
+        "temporal": 0,
+        "elemArr": 1,
         "padding": "nopad",
         "folds": {
             "dim_prop_func": [_affine(alpha) for _, _, alpha in folds],

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target, packaged_target
 
 #: Metadata of a field that ``plain.py`` leaves out: attributes and manifest have the target elsewhere, once.
@@ -49,12 +50,22 @@ class HeldSlices:
 
 
 @dataclass(frozen=True)
+class WindowDim(Sliding):
+    """A window, whose positions are those of dim ``kernel``, that slides along a dim of an operand."""
+
+    kernel: str
+
+
+@dataclass(frozen=True)
 class Operand:
     """One tensor of a design: where each core finds it and how it is laid out.
 
     ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX.
     ``stick_elements`` is how many elements of the stick dim a stick of ``data_format`` holds, ``beside`` how many of
     other dims, the innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
+
+    ``windows`` slide along dims of the first operand of a convolution or a pooling: in memory these have the positions
+    that the windows slide over, and the operand varies along the dims of the windows, too, without listing them.
     """
 
     role: str
@@ -68,10 +79,17 @@ class Operand:
     gap: dict[str, int] = field(default_factory=dict)
     held: HeldSlices | None = None
     beside: dict[str, int] = field(default_factory=dict)
+    windows: dict[str, WindowDim] = field(default_factory=dict)
 
     def per_stick(self, dim: str) -> int:
         """Positions of a dim in one stick; 1 for a dim that is not in the stick."""
         return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
+
+    @property
+    def varying(self) -> list[str]:
+        """The dims along which it varies, those of windows last."""
+        listed = [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
+        return [*listed, *(window.kernel for window in self.windows.values())]
 
     @property
     def elements_per_stick(self) -> int:

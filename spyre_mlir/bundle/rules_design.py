@@ -77,6 +77,21 @@ def padding(design: Design) -> Iterator[str]:
             yield f"{dim} is padded, but '{design.opcode}' has no value that leaves its result as it is."
 
 
+def windows(design: Design) -> Iterator[str]:
+    """Windows slide over the first operand of operations that have some, whole, and each has an element of it."""
+    slides = DEVICE_OPS[design.opcode].kind.slides
+    for i, operand in enumerate(design.operands):
+        if operand.windows and not (slides and i == 0):
+            yield f"Windows slide over Tensor{i}; expected them over Tensor0 of convolutions and poolings."
+    if slides and not design.operands[0].windows:
+        yield f"No window slides over Tensor0; '{design.opcode}' needs one."
+    for dim, window in design.operands[0].windows.items():
+        if window.kernel in design.operands[0].dim_order or design.slices[window.kernel] > 1:
+            yield f"The window {window.kernel} of {dim} is divided, or a dim of Tensor0; expected it whole and apart."
+        if window.has_empty(design.sizes[dim]):
+            yield f"A window of {dim} is padding alone; expected an element of Tensor0 in each."
+
+
 def coverage(design: Design) -> Iterator[str]:
     for dim, size in design.sizes.items():
         slices, share = design.slices[dim], design.shares[dim]

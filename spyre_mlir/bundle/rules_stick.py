@@ -90,6 +90,38 @@ def _matmul(design: Design) -> Iterator[str]:
         yield "Tensor1 does not have the dim in; expected the contracted dim in both inputs"
 
 
+def _convolution(design: Design) -> Iterator[str]:
+    for i, (operand, stick) in enumerate(zip(design.operands, ("in", "out", "out"), strict=True)):
+        if operand.stick_dim != stick or operand.scale[stick] != 1:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected a whole stick of {stick}"
+    source, kernel, output = map(_varying, design.operands)
+    kernels = {window.kernel for window in design.operands[0].windows.values()}
+    if kernel - output != {"in", *kernels}:
+        text = f"Tensor1 has the dims {sorted(kernel - output)} that the output lacks"
+        yield f"{text}; expected in and those of the windows"
+    if "out" in source or kernel & set(design.operands[0].windows):
+        yield "Tensor0 has the dim out, or Tensor1 a dim that windows slide along"
+    if output - source != {"out"}:
+        yield f"The output has the dims {sorted(output - source)} that Tensor0 lacks; expected out alone"
+
+
+def _pooling(design: Design) -> Iterator[str]:
+    source, output = design.operands[0], design.operands[-1]
+    slid = {dim for label, window in source.windows.items() for dim in (label, window.kernel)}
+    for i, operand in enumerate(design.operands):
+        if operand.stick_dim in slid:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected a dim that no window has or slides along"
+        elif operand.stick_dim != output.stick_dim:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected {output.stick_dim}, the stick of the output"
+    kernels = {window.kernel for window in source.windows.values()}
+    if _varying(source) - _varying(output) != kernels:
+        yield "The output does not have the dims of the input but those of the windows"
+
+
+def _varying(operand: Operand) -> set[str]:
+    return set(operand.varying)
+
+
 def _restickify(design: Design) -> Iterator[str]:
     source, output = design.operands
     if source.stick_dim == output.stick_dim:
@@ -143,6 +175,8 @@ _RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
     Kind.REDUCE_STICK: _reduce_stick,
     Kind.REDUCE_OTHER: _reduce_other,
     Kind.MATMUL: _matmul,
+    Kind.CONVOLUTION: _convolution,
+    Kind.POOLING: _pooling,
     Kind.RESTICKIFY: _restickify,
     Kind.RELAYOUT: _relayout,
     Kind.GATHER: _gather,

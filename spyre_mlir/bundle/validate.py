@@ -50,6 +50,7 @@ DESIGN: dict[str, Rule] = {
     "constants": each_design(rules_design.constants),
     "masks": each_design(rules_design.masks),
     "padding": each_design(rules_design.padding),
+    "windows": each_design(rules_design.windows),
     "coverage": each_design(rules_design.coverage),
     "whole-sticks": each_design(rules_design.whole_sticks),
     "stick": each_design(rules_stick.stick_rules),

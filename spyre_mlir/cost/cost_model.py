@@ -157,7 +157,7 @@ def memory_ns(work: OperationWork) -> float:
     read, written = (
         sum(operand.bytes for operand in moving if operand.writes is writes) for writes in (False, True)
     )
-    turnaround = min(read, written) * work.target.turnaround_ns_per_byte
+    turnaround = _smaller(read, written) * work.target.turnaround_ns_per_byte
     # A restickify is no faster than a copy that leaves the stick as it is.
     if work.kind is Kind.RESTICKIFY:
         slower = work.target.one_way_bytes_per_ns / work.target.restickify_bytes_per_ns

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, work_of
+from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, product, work_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.ownership import share_bytes
 from spyre_mlir.division.relayout import Relayout
@@ -51,6 +51,9 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
     """
     undivided = (1,) * len(space.units)
     moved = [share_bytes(space, operand, undivided) for operand in range(len(space.views))]
+    if space.windows:
+        # Windows of neighbouring slices overlap, so that several cores load the same rows.
+        moved[0] = share_bytes(space, 0, splits) * product(splits, space.present[0])
     cores = math.prod(splits)
     return _work(opcode, space, splits, cores, _operands(opcode, space, splits, cores, moved))
 
@@ -132,7 +135,14 @@ def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], 
     # Without batches one matrix is all there is.
     if dims.batches:
         tiles.append(dims.tile(enumerate(shares), granules, batched=True))
-    runs = [[_run_bytes(view, list(tile.values())) for view in space.views] for tile in tiles]
+    footprints = [space.footprint(operand) for operand in range(len(space.views))]
+    runs = [
+        [
+            _run_bytes(view, space.touched(operand, list(tile.values())))
+            for operand, view in enumerate(footprints)
+        ]
+        for tile in tiles
+    ]
     return runs[0], runs[-1]
 
 

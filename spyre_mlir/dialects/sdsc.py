@@ -37,6 +37,8 @@ bring it back.
 them. ``sdsc.copies = 8 : i64`` on either: so many cores get each part (multicast, all-gather); the copies are the last
 dim of its iteration space, and its division gives each a core.
 
+``sdsc.windows`` is a view of a tensor by the windows that slide over it; what reads beyond its ends is padding.
+
 ``sdsc.ping_pong = [3 : i64, 1 : i64]`` on an operation in loops that loads the tile of the next iteration while this
 one computes: its result is in the second buffer of pair 3, which lies right behind the first one in any memory.
 
@@ -90,6 +92,9 @@ NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
 PING_PONG, OVER = "sdsc.ping_pong", "sdsc.over"
+
+#: The attributes of ``sdsc.windows``, each with a number per dim that windows slide along.
+WINDOW_NUMBERS = ("dims", "strides", "dilations", "before")
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -153,6 +158,41 @@ class CloneOp(Sdsc.Operation, name="clone"):
         return False
 
 
+class WindowsOp(Sdsc.Operation, name="windows"):
+    """View of a tensor by windows that slide along some of its dims; each becomes two, of positions and of a window.
+
+    Element ``(.., o, k, ..)`` of the result is element ``(.., stride * o + dilation * k - before, ..)`` of the source,
+    and where there is none the neutral number of the operation that reads it. Only operations with windows read it.
+
+    ``%1 = "sdsc.windows"(%0) {dims = array<i64: 1>, strides = array<i64: 2>, dilations = array<i64: 1>,
+    before = array<i64: 1>} : (tensor<8x9x64xf16>) -> tensor<8x5x3x64xf16>``
+    """
+
+    source: ext.Operand[ir.RankedTensorType]
+    result: ext.Result[ir.RankedTensorType]
+
+    def verify_invariants(self) -> bool:
+        """Require two dims of the result for each that windows slide along, and the element type of the source."""
+        types = copied_types(self)
+        if types is None:
+            return True
+        source, result = types
+        numbers = [list(ir.DenseI64ArrayAttr(self.attributes[name])) for name in WINDOW_NUMBERS]
+        dims = numbers[0]
+        is_sound = (
+            len({len(entries) for entries in numbers}) == 1
+            and list(dims) == sorted(set(dims))
+            and result.rank == source.rank + len(dims)
+            and source.element_type == result.element_type
+            and all(min(entries, default=1) > 0 for entries in numbers[1:3])
+            and min(numbers[3], default=0) >= 0
+        )
+        if is_sound:
+            return True
+        self.location.emit_error("windows has a dim of positions and one of a window for each dim in 'dims'")
+        return False
+
+
 class ShuffleOp(Sdsc.Operation, name="shuffle"):
     """Copy a tensor in LX over the ring, to the cores that read it.
 
@@ -174,6 +214,23 @@ class ShuffleOp(Sdsc.Operation, name="shuffle"):
 def shuffle(source: ir.Value, location: ir.Location) -> ir.Value:
     """Build a relayout of ``source``, with its layout, at the current insertion point."""
     return ir.Operation.create("sdsc.shuffle", results=[source.type], operands=[source], loc=location).result
+
+
+def windows(
+    source: ir.Value,
+    shape: Sequence[int],
+    dims: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    before: Sequence[int],
+) -> ir.Value:
+    """Build a view of ``source`` by windows, of ``shape``, at the current insertion point."""
+    numbers = zip(WINDOW_NUMBERS, (dims, strides, dilations, before), strict=True)
+    attributes = {name: ir.DenseI64ArrayAttr.get(list(entries)) for name, entries in numbers}
+    type_ = ir.RankedTensorType.get(list(shape), ir.RankedTensorType(source.type).element_type)
+    return ir.Operation.create(
+        "sdsc.windows", results=[type_], operands=[source], attributes=attributes
+    ).result
 
 
 def copies_of(op: ir.Operation) -> int:

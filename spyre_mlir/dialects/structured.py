@@ -181,15 +181,21 @@ def device_op(
 
 
 def rebuilt(
-    generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int] | None = None
+    generic: Structured,
+    inputs: Sequence[ir.Value],
+    extents: Sequence[int] | None = None,
+    element: str | None = None,
 ) -> ir.Value:
-    """Build the device operation of ``generic`` on other inputs, with its history; ``extents`` default to its own."""
+    """Build the device operation of ``generic`` on other inputs, with its history.
+
+    ``extents`` and the ``element`` type of the result default to its own.
+    """
     result = device_op(
         generic.opcode,
         inputs,
         generic.maps[:-1],
         generic.extents if extents is None else extents,
-        element_of(generic.result),
+        element or element_of(generic.result),
         location=generic.op.location,
         reduced=generic.reduced,
         result_map=generic.maps[-1],
@@ -257,7 +263,7 @@ class Body:
             return self._apply(opcode, inputs)
         if op.expression is None:
             return self._row(*arguments)
-        if op.kind is Kind.MATMUL:
+        if op.kind in (Kind.MATMUL, Kind.CONVOLUTION, Kind.POOLING):
             inputs = [self._widened(value) for value in inputs]
         values: dict[Expression, ir.Value] = dict(zip(op.operands, inputs, strict=True))
         value = self._expression(scalar_expression(op.expression), values)

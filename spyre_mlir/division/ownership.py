@@ -89,10 +89,11 @@ def local_bytes(space: Space, operand: int, division: Division) -> int:
 
 def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     """Bytes of an operand in a full share, whole sticks, with so many slices of each dim."""
-    shares, view, sticks = shares_of(space.units, splits), space.views[operand], 1
+    units, view, sticks = shares_of(space.units, splits), space.views[operand], 1
+    shares = [share * (space.padded[dim] // space.units[dim]) for dim, share in enumerate(units)]
+    touched = space.touched(operand, shares)
     for dim in space.present[operand]:
-        share = shares[dim] * (space.padded[dim] // space.units[dim])
-        sticks *= share // view.stick_elements(dim)
+        sticks *= touched[dim] // view.stick_elements(dim)
     return sticks * space.target.stick_bytes
 
 

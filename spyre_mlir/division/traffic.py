@@ -14,6 +14,7 @@ from dataclasses import replace
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.windows import SlidingWindow
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -23,14 +24,17 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     The two differ only where several cores load the same.
     """
     dims = sorted(space.present[operand])
-    shares, view = shares_of(space.units, division.splits), space.views[operand]
+    units, view = shares_of(space.units, division.splits), space.views[operand]
+    shares = [share * (space.padded[dim] // space.units[dim]) for dim, share in enumerate(units)]
+    windows = {window.output: window for window in space.windows} if operand == 0 else {}
+    kernels = {window.kernel for window in windows.values()}
     sticks = [
-        sticks_of_slices(
-            space.padded[dim],
-            shares[dim] * (space.padded[dim] // space.units[dim]),
-            division.splits[dim],
-            view.stick_elements(dim),
-        )
+        touched_of_slices(windows[dim], space.padded[dim], shares[dim], division.splits[dim])
+        if dim in windows
+        # What windows touch is counted with the dim that they slide along.
+        else [1]
+        if dim in kernels
+        else sticks_of_slices(space.padded[dim], shares[dim], division.splits[dim], view.stick_elements(dim))
         for dim in dims
     ]
     cores = _writers(space, division) if operand == len(space.views) - 1 else range(len(division.owners))
@@ -47,7 +51,18 @@ def _writers(space: Space, division: Division) -> tuple[int, ...]:
 
 def sticks_of_slices(extent: int, share: int, slices: int, per_stick: int) -> list[int]:
     """For each slice of a dim of ``extent`` elements its positions: rows, or sticks for the dim in the stick."""
-    return [-(-max(0, min(share, extent - index * share)) // per_stick) for index in range(slices)]
+    return [-(-count // per_stick) for _, count in slice_ranges(extent, share, slices)]
+
+
+def slice_ranges(extent: int, share: int, slices: int) -> list[tuple[int, int]]:
+    """For each slice of a dim of ``extent`` elements the first one and their number."""
+    return [(index * share, max(0, min(share, extent - index * share))) for index in range(slices)]
+
+
+def touched_of_slices(window: SlidingWindow, extent: int, share: int, slices: int) -> list[int]:
+    """For each slice of ``extent`` windows the positions that they touch."""
+    ranges = slice_ranges(extent, share, slices)
+    return [window.touched(first, count)[1] if count else 0 for first, count in ranges]
 
 
 def shared_sticks(

@@ -17,7 +17,7 @@ from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.matmul_splits import cheapest_on_chip, cheapest_splits, cheapest_uneven
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
-from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS
 
 
 @dataclass(frozen=True)
@@ -138,20 +138,21 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
         yield whole, core_order(whole, space.reduced)
     for option in _uneven_splits(op, cores):
         yield option, core_order(option, space.reduced)
-    if KINDS[op.opcode] is Kind.MATMUL:
+    if KINDS[op.opcode].is_divided_by_cost:
         in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
         on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
         options = dict.fromkeys((splits, *on_chip, *in_hbm))
         orders = {option: core_order(option, space.reduced) for option in options}
         yield from orders.items()
         for option, order in orders.items():
-            yield option, _columns_first(space, option, order)
+            if KINDS[op.opcode].on_array and len(space.views) == 3:
+                yield option, _columns_first(space, option, order)
 
 
 def _uneven_splits(op: DividedOp, cores: int) -> tuple[tuple[int, ...], ...]:
     """Return splits into slices of which the last may be smaller, with which the busiest core has less to do."""
     space = op.space
-    if KINDS[op.opcode] is Kind.MATMUL:
+    if KINDS[op.opcode].is_divided_by_cost:
         return cheapest_uneven(op.opcode, space, cores, op.blocked)
     splits = work_distribution(space.units, space.reduced, cores, blocked=op.blocked, uneven=True)
     largest, uneven = (math.prod(shares_of(space.units, slices)) for slices in (op.division.splits, splits))

@@ -19,7 +19,6 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES, StickAssignment, neutral_padding
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import StickLayout
@@ -76,14 +75,12 @@ def needs(opcode: str, space: Space) -> tuple[Need, ...]:
     """Return the needs of an operation for the padding of its operands, by operand (``rules.neutral_padding``)."""
     if not reads_padding(opcode):
         return ()
-    dtypes = tuple(view.dtype for view in space.views)
-    iteration = Iteration(space.target, space.sizes, space.present, space.reduced, dtypes)
     assignment = StickAssignment(
-        opcode, tuple(view.main_stick_dim for view in space.views), tuple(range(len(dtypes) - 1)), ()
+        opcode, tuple(view.main_stick_dim for view in space.views), tuple(range(len(space.views) - 1)), ()
     )
     return tuple(
         Need(operand, dim, range(space.sizes[dim], space.padded[dim]), NEUTRAL[opcode])
-        for operand, dim in neutral_padding(iteration, assignment)
+        for operand, dim in neutral_padding(space.iteration, assignment)
     )
 
 

@@ -10,8 +10,11 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.layout.windows import Windows, footprint, window_dims
 from spyre_mlir.target.target import Target
 
 
@@ -19,13 +22,15 @@ from spyre_mlir.target.target import Target
 class Space:
     """Dims with their ``sizes`` and, per operand, its view over all of them and the dims it has.
 
-    The last operand is the output. ``reduced`` dims are those that the output does not have.
+    The last operand is the output. ``reduced`` dims are those that the output does not have. ``windows`` slide over
+    the first operand, in whose view their elements overlap.
     """
 
     sizes: tuple[int, ...]
     views: tuple[BufferView, ...]
     present: tuple[frozenset[int], ...]
     reduced: frozenset[int] = frozenset()
+    windows: Windows = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -33,7 +38,7 @@ class Space:
     @functools.cached_property
     def _hash(self) -> int:
         """Hash, computed once: spaces are keys of many caches."""
-        return hash((self.sizes, self.views, self.present, self.reduced))
+        return hash((self.sizes, self.views, self.present, self.reduced, self.windows))
 
     @property
     def target(self) -> Target:
@@ -46,13 +51,39 @@ class Space:
         return tuple(-(-size // self.granule(dim)) * self.granule(dim) for dim, size in enumerate(self.sizes))
 
     def granule(self, dim: int) -> int:
-        """Return the elements that cannot be divided: the longest stick of a dim, 1 for a dim in no stick."""
+        """Return the elements that cannot be divided: a window, the longest stick of a dim, 1 for a dim in no stick."""
+        if any(dim == window.kernel for window in self.windows):
+            return self.sizes[dim]
         return max((view.stick_elements(dim) for view in self.views), default=1)
 
     @functools.cached_property
     def units(self) -> tuple[int, ...]:
         """Extents in granules: what can be divided over cores."""
         return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))
+
+    @property
+    def iteration(self) -> Iteration:
+        """The iteration for the stick rules."""
+        dtypes = tuple(view.dtype for view in self.views)
+        return Iteration(
+            self.target, self.sizes, self.present, self.reduced, dtypes, window_dims(self.windows)
+        )
+
+    def footprint(self, operand: int) -> BufferView:
+        """Return the view of an operand without overlaps: of what windows slide over each position once."""
+        view = self.views[operand]
+        return footprint(view, self.windows) if self.windows and operand == 0 else view
+
+    def touched(self, operand: int, shares: Sequence[Any]) -> list[Any]:
+        """Elements of each dim of the footprint of an operand that a core with these shares accesses, at most."""
+        touched = list(shares)
+        for window in self.windows if operand == 0 else ():
+            touched[window.output], touched[window.kernel] = window.most_touched(shares[window.output]), 1
+        return touched
+
+    def is_padded(self, operand: int) -> bool:
+        """Return whether windows reach beyond the ends of an operand."""
+        return operand == 0 and any(window.is_padded(self.sizes[window.output]) for window in self.windows)
 
     def repeated(self, copies: int) -> Space:
         """Return the space with a last dim of so many positions that no operand has; the space itself for one."""

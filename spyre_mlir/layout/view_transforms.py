@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from spyre_mlir.layout.offsets import Offsets
-from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.layout.view import Axis, BufferView, ViewError
 from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
 
 _Groups = tuple[tuple[int, ...], ...]
@@ -73,6 +74,67 @@ class Collapse(ViewTransform):
     def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
         """Split the dims again."""
         return Expand(self.groups, shape)
+
+
+@dataclass(frozen=True)
+class Slide(ViewTransform):
+    """Each of ``dims`` becomes two: positions of a window, and positions in it, whose elements overlap.
+
+    ``strides`` and ``dilations`` are the steps of both in the source, ``sizes`` their extents. The view is that without
+    the padding ``before`` the first element, of which the reader knows (``layout/windows.py``).
+    """
+
+    dims: tuple[int, ...]
+    sizes: tuple[tuple[int, int], ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+
+    def apply(self, source: BufferView) -> BufferView:
+        """Give windows an axis of their own."""
+        where = {dim: dim + sum(other < dim for other in self.dims) for dim in range(len(source.shape))}
+        slid = {dim: number for number, dim in enumerate(self.dims)}
+        shape = [
+            extent
+            for dim, size in enumerate(source.shape)
+            for extent in (self.sizes[slid[dim]] if dim in slid else (size,))
+        ]
+        if set(slid) & set(source.stick_dims):
+            raise ViewError(
+                f"windows slide along dim {min(set(slid) & set(source.stick_dims))}, which is in the stick"
+            )
+        axes = []
+        for axis in source.axes:
+            if axis.dim not in slid:
+                axes.append(replace(axis, dim=where[axis.dim]))
+                continue
+            if axis.divisor != 1 or sum(other.dim == axis.dim for other in source.axes) > 1:
+                raise ViewError(f"windows slide along dim {axis.dim}, which lies in pieces")
+            (positions, extent), number = self.sizes[slid[axis.dim]], slid[axis.dim]
+            axes.append(Axis(where[axis.dim], 1, positions, axis.stride * self.strides[number]))
+            axes.append(Axis(where[axis.dim] + 1, 1, extent, axis.stride * self.dilations[number]))
+        return replace(
+            source,
+            shape=tuple(shape),
+            axes=tuple(axes),
+            stick_dim=None if source.stick_dim is None else where[source.stick_dim],
+            stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in source.stick_axes),
+        ).canonical()
+
+    def source_index(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Return the index in the source of an index of the view; negative before the first element."""
+        remaining = iter(index)
+        steps = {
+            dim: numbers
+            for dim, *numbers in zip(self.dims, self.strides, self.dilations, self.before, strict=True)
+        }
+        source: list[int] = []
+        for position in remaining:
+            if len(source) in steps:
+                stride, dilation, before = steps[len(source)]
+                position = stride * position + dilation * next(remaining) - before
+            source.append(position)
+        return tuple(source)
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,12 @@ def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
 
 def _portion(signature: OpSignature, operand: int) -> Fraction:
     """The part of an operand that an operation moves: all of it, but of a table one row per position."""
+    iteration = signature.iteration
+    if operand == 0 and iteration.windows:
+        # The view of windows has an element as often as windows have it.
+        return Fraction(1, math.prod(iteration.sizes[dim] for dim in iteration.windows & iteration.reduced))
     if operand != DEVICE_OPS[signature.opcode].table:
         return Fraction(1)
-    iteration = signature.iteration
     rows = math.prod(iteration.sizes[dim] for dim in iteration.present[-1] - iteration.present[operand])
     return Fraction(rows, math.prod(iteration.sizes[dim] for dim in iteration.reduced))
 

@@ -41,6 +41,7 @@ def signature(
     shapes: tuple[tuple[int, ...], ...],
     dtypes: tuple[str, ...],
     reduced: tuple[int, ...] = (),
+    windows: frozenset[int] = frozenset(),
 ) -> OpSignature:
     """Return the signature of an operation over operands of ``shapes`` and ``dtypes``, the result last."""
     rank = 1 + max((dim for dims in maps for dim in dims if dim is not None), default=-1)
@@ -50,7 +51,8 @@ def signature(
             if dim is not None:
                 sizes[dim] = size
     present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
-    return OpSignature(opcode, Iteration(target, tuple(sizes), present, frozenset(reduced), dtypes), maps)
+    iteration = Iteration(target, tuple(sizes), present, frozenset(reduced), dtypes, windows)
+    return OpSignature(opcode, iteration, maps)
 
 
 class LayoutError(ValueError):

@@ -16,6 +16,7 @@ from spyre_mlir.bundle.model import (
     Design,
     HeldSlices,
     Operand,
+    WindowDim,
 )
 from spyre_mlir.division import Division
 from spyre_mlir.division.relayout import Relayout
@@ -31,6 +32,9 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: Labels of the dims of a matmul but its columns ``out``, its innermost row ``mb`` and ``in``, the innermost first.
 MATMUL_LABELS = ("x", "y", "kj", "ki")
+
+#: Labels of the dims that windows slide along, the innermost first; those of the windows have a k before.
+WINDOW_LABELS = ("j", "i")
 
 #: The constant that masked elements read as, by the name that the kernels of the device know.
 MASK_VALUE = "samv-maskvalue"
@@ -114,6 +118,8 @@ class DesignBuilder:
     # -- labels ---------------------------------------------------------------------------------------
 
     def _labels(self) -> tuple[str, ...]:
+        if self.op.kind.slides:
+            return self._window_labels()
         if self.op.kind is Kind.MATMUL:
             return self._matmul_labels()
         stick = self._main_stick()
@@ -125,6 +131,35 @@ class DesignBuilder:
                 raise CompileError(f"'{self.opcode}' iterates over more dims than a design has labels")
             labels.append(label)
         return tuple(labels)
+
+    def _window_labels(self) -> tuple[str, ...]:
+        """Return mb, i, j, out, in, ki, kj: the last window slides along j, and channels are in the sticks."""
+        labels: dict[int, str] = {}
+        for window, ending in zip(reversed(self.space.windows), WINDOW_LABELS, strict=False):
+            labels[window.output], labels[window.kernel] = ending, f"k{ending}"
+        stick, contracted = self._main_stick(), self.space.reduced - set(labels)
+        labels |= dict.fromkeys(contracted, "in")
+        if stick is not None:
+            labels[stick] = STICK
+        spare = iter(("mb", *WINDOW_LABELS, *LABELS))
+        for dim in reversed(range(len(self.space.sizes))):
+            if dim not in labels:
+                labels[dim] = next(label for label in spare if label not in labels.values())
+        return tuple(labels[dim] for dim in range(len(self.space.sizes)))
+
+    def _windows(self, operand: int) -> dict[str, WindowDim]:
+        """Return the windows that slide over an operand, by the label of the dim that they slide along."""
+        return {
+            self.labels[window.output]: WindowDim(
+                window.extent,
+                window.stride,
+                window.dilation,
+                window.before,
+                window.size,
+                self.labels[window.kernel],
+            )
+            for window in (self.space.windows if operand == 0 else ())
+        }
 
     def _main_stick(self) -> int | None:
         """Return the dim called ``out``: the stick of the output, or of the first input that has one."""
@@ -167,6 +202,7 @@ class DesignBuilder:
                 gap=geometry.gap,
                 held=self._held(operand),
                 beside=geometry.beside,
+                windows=self._windows(operand),
             )
             for operand, (view, geometry) in enumerate(zip(self.space.views, geometries, strict=True))
         )
@@ -193,17 +229,22 @@ class DesignBuilder:
             return self.parts[operand].offset * self.space.target.stick_bytes
         if operand in self.in_lx:
             return 0
-        view = self.space.views[operand]
-        elements = view.offset
+        view = self.space.footprint(operand)
+        elements, first = (
+            view.offset,
+            [index * share for index, share in zip(slices, self.shares, strict=True)],
+        )
+        for window in self.space.windows if operand == 0 else ():
+            first[window.output] = window.touched(first[window.output], 1)[0]
         for axis in view.axes:
-            elements += slices[axis.dim] * self.shares[axis.dim] // axis.divisor * axis.stride
+            elements += first[axis.dim] // axis.divisor * axis.stride
         return elements * ELEMENT_BYTES[view.dtype]
 
     # -- roles, masks, constants ----------------------------------------------------------------------
 
     def _roles(self, geometries: list[Geometry]) -> list[str]:
         """Return the shared layout entry that each operand uses; at most four differ."""
-        if self.op.kind is Kind.MATMUL:
+        if self.op.kind.on_array:
             return [INPUT, KERNEL, OUTPUT]
         if self.op.kind is Kind.GATHER:
             return [KERNEL_IDX, KERNEL, OUTPUT]
@@ -260,6 +301,7 @@ def identity_of(design: Design) -> tuple:
             operand.start,
             *_items(operand.scale, operand.gap),
             operand.held and _distribution_key(operand.held),
+            *_items(operand.windows),
         )
         for operand in design.operands
     ]

@@ -72,7 +72,9 @@ class GeometryBuilder:
 
     def _geometry(self, operand: int) -> Geometry:
         """Order the dims of an operand by stride; distances between them become gaps, in device memory."""
-        view, present = self.space.views[operand], self.space.present[operand]
+        view, present = self.space.footprint(operand), self.space.present[operand]
+        if operand == 0:
+            present -= {window.kernel for window in self.space.windows}
         order: list[str] = []
         gap: dict[str, int] = {}
         scale = {label: 1 if dim in present else -1 for dim, label in enumerate(self.labels)}
@@ -103,11 +105,14 @@ class GeometryBuilder:
     def _listed_absent(self, operand: int) -> frozenset[int]:
         """Return the dims that an operand lists though it does not vary along them, at a scale of -1.
 
-        A matmul tells its dims apart by which operands list them, so there absent dims are not listed. Batch dims that
+        A matmul, a convolution or a pooling tells its dims apart by which operands list them, so there absent dims are
+        not listed. Batch dims that
         the rows are repeated for are: what only columns and result list is the one dim that columns bring in.
         """
-        present = self.space.present[operand]
-        if DEVICE_OPS[self.opcode].kind is not Kind.MATMUL:
+        present, kind = self.space.present[operand], DEVICE_OPS[self.opcode].kind
+        if kind.slides:
+            return frozenset()
+        if kind is not Kind.MATMUL:
             return frozenset(range(len(self.labels))) - present
         if operand != 0:
             return frozenset()
@@ -119,7 +124,7 @@ class GeometryBuilder:
 
         A dim of which a core has one position has none of its own there: it is behind all others.
         """
-        view = self.space.views[operand]
+        view = self.space.footprint(operand)
         if operand not in self.parts:
             return {axis.dim: axis.stride for axis in view.axes}
         part, per_stick = self.parts[operand], view.elements_per_stick
@@ -132,9 +137,12 @@ class GeometryBuilder:
 
     def _steps(self, operand: int, dim: int) -> int:
         """Return the positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
-        view, extent = self.space.views[operand], self.space.padded[dim]
+        view, extent = self.space.views[operand], self.space.touched(operand, self.space.padded)[dim]
         if operand in self.parts:
-            extent = min(self.shares[dim], extent)
+            extent = min(self.space.touched(operand, self.shares)[dim], extent)
+        elif operand == 0:
+            # Of what windows slide over the design has all positions, also those that none touches.
+            extent = next((window.size for window in self.space.windows if window.output == dim), extent)
         return extent // view.stick_elements(dim)
 
     def _close_gap(

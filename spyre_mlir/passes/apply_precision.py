@@ -19,6 +19,7 @@ from spyre_mlir.dialects.structured import (
     device_op,
     element_of,
     maker_of,
+    rebuilt,
     shape_of,
     structured,
 )
@@ -89,6 +90,7 @@ class ApplyPrecision(Pass):
             _separate_results(list(block.operations)[-1].operation)
         for op in [op.operation for op in block.operations]:
             _replace_root(op)
+            _narrow_windows(op)
         # Last, because demotion decides which matmuls have 16-bit results.
         for op in amplified(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
@@ -140,6 +142,21 @@ def _replace_root(op: ir.Operation) -> None:
                 "reciprocal", [result], [tuple(range(len(shape)))], shape, "f32", location=op.location
             )
     op.results[0].replace_all_uses_with(result)
+    op.erase()
+
+
+def _narrow_windows(op: ir.Operation) -> None:
+    """Round an f32 result of a convolution or a pooling to fp16: the device adds up in more, but gives no more."""
+    generic = structured(op)
+    known = generic is not None and generic.opcode in DEVICE_OPS
+    if not known or not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
+        return
+    with ir.InsertionPoint(op), op.location:
+        result = rebuilt(generic, generic.inputs, element="f16")
+        maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        dims, shape = tuple(range(len(shape_of(result)))), shape_of(result)
+        widened = device_op("dl16tofp32", [result], [dims], shape, "f32", location=op.location)
+    op.results[0].replace_all_uses_with(widened)
     op.erase()
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op, element_of
+from spyre_mlir.dialects.structured import defining_op, element_of, rebuilt, structured
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
@@ -19,7 +19,7 @@ from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
 
-_MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
+_MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
 _KEPT = {"tensor.empty", "arith.constant"}
 _TOSA = "func.func(tosa-to-linalg-named,tosa-to-linalg,tosa-to-tensor,tosa-to-arith)"
 #: By dialect what of upstream's passes makes linalg of its ops, as a flag of ``spyre-opt``.
@@ -129,6 +129,8 @@ class _FunctionDecomposer:
             self.terms.bind(op.results[0], rows, is_private=True)
         elif (part := looked_up_part(self.terms, op)) is not None:
             self.terms.bind_term(op.results[0], part, is_private=False)
+        elif op.name == "linalg.generic" and sdsc.OP in op.attributes:
+            self._named(op)
         elif op.name == "linalg.generic":
             self.terms.bind_term(op.results[0], BodyDecomposer(self.terms, op).run())
         elif op.name in _MOVED:
@@ -160,6 +162,14 @@ class _FunctionDecomposer:
         if op.name == "arith.constant" and isinstance(value.type, ir.RankedTensorType):
             self.terms.bind_constant(op)
             self.replaced.append(op)
+
+    def _named(self, op: ir.Operation) -> None:
+        """Rebuild an operation that an earlier pass named, on the device's tensors."""
+        generic = structured(op)
+        assert generic is not None
+        inputs = [self.terms.materialize(value, op.location) for value in generic.inputs]
+        result = rebuilt(generic, inputs, element=device_element(element_of(generic.result), op.location))
+        self.terms.bind(op.results[0], result, is_private=True)
 
     def _view(self, op: ir.Operation) -> None:
         source = self.terms.materialize(op.operands[0], op.location)

@@ -15,6 +15,7 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
 from spyre_mlir.rewriting.im2col import im2col_of
 from spyre_mlir.rewriting.kernel_positions import ByPosition, is_by_position
+from spyre_mlir.rewriting.native_windows import native_windows
 from spyre_mlir.rewriting.separable_windows import Separable, is_separable
 from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling
 
@@ -59,6 +60,7 @@ class UnrollWindows(Pass):
     """
 
     name: ClassVar[str] = "unroll-windows"
+    native: bool = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
@@ -77,10 +79,13 @@ class UnrollWindows(Pass):
 
     def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
         """Return a builder of the ops without windows, and for the remark the form that it builds."""
+        native = native_windows(window) if self.native else None
         im2col = im2col_of(window, MOST_ROWS)
         if im2col is not None:
             how = "; they lie side by side, so all positions are one matmul"
             return lambda: Unrolling(window).as_matmul(im2col), how
+        if native is not None and not is_by_position(window):
+            return native.run, f"; '{native.opcode}' slides it"
         # A gradient of a weight: its kernel is an image, its result a small one.
         if is_by_position(window):
             how = "; the result has fewer positions: a matmul for each of them"

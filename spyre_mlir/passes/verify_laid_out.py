@@ -10,7 +10,7 @@ from spyre_mlir.analysis.view_ops import VIEWS, view_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import stick
 from spyre_mlir.layout import BufferView, ViewError
-from spyre_mlir.layout.rules import RULES, Iteration, stick_violation, violation
+from spyre_mlir.layout.rules import RULES, stick_violation, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -94,9 +94,7 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
         reason = view.why_not_addressable()
         if reason:
             raise error_at(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
-    iteration = Iteration(
-        space.target, space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
-    )
+    iteration = space.iteration
     sticks = tuple(tuple((axis.dim, axis.size) for axis in view.stick_axes) for view in space.views)
     problem = stick_violation(opcode, iteration, sticks)
     problem = problem or violation(opcode, iteration, [view.main_stick_dim for view in space.views])

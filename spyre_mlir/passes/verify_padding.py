@@ -13,7 +13,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout.padding import UNDEFINED, State, States, state_text
-from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Slide, Transpose, ViewTransform
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import NEUTRAL
@@ -153,6 +153,8 @@ def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int,
             return tuple(
                 start + (0 if dim in dropped else next(remaining)) * by for dim, (start, by) in moves
             )
+        case Slide():
+            return step.source_index(index)
         case Expand(groups, shape):
             return tuple(_joined([index[d] for d in group], [shape[d] for d in group]) for group in groups)
         case Collapse(groups):

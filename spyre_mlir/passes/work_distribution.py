@@ -21,7 +21,7 @@ from spyre_mlir.rewriting.divider import (
     committed_splits,
     pinned_division,
 )
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class WorkDistribution(Pass):
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         committed, blocked = committed_splits(op), blocked_dims(op)
-        if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL:
+        if self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost:
             return cheapest_split(opcode, space, cores, committed, blocked, self.uneven)
         splits = work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)
         # The larger slices of an uneven split can span more than those of an even one.

@@ -36,6 +36,8 @@ class PipelineOptions(Options):
     ``bundle_operations`` cuts the program into bundles of at most so many operations (0: it is one), which keep LX
     from one to the next by the hint that they are ``non_terminal``; without the hint nothing stays in LX over a cut.
 
+    ``native_windows`` lets the device slide the windows of convolutions and poolings itself (docs/convolutions.md).
+
     ``from_level`` is the level of the input, if it is one of ours already: the passes that make it are left out, and
     the verifiers of that level and of those above run first.
 
@@ -67,6 +69,7 @@ class PipelineOptions(Options):
     reorder: bool = True
     moves: bool = True
     double_buffer: bool = True
+    native_windows: bool = True
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False

@@ -85,7 +85,9 @@ class LevelPasses:
             "decompose-softmax",
             *_CLEAN,
             "narrow-matmuls",
-            "unroll-windows",
+            _text(
+                "unroll-windows", native=self.options.native_windows and self.options.precision == "device"
+            ),
             "func.func(linalg-fold-unit-extent-dims)",
             "func.func(linalg-generalize-named-ops)",
             *_CLEAN,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.core_slices import touched_positions
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
@@ -148,7 +149,10 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
     origin, extents, valid, read = [], [], [], []
     for label, size in design.sizes.items():
         start, extent, good = 0, 1, 1
-        if label in varying:
+        if label in operand.windows:
+            start, extent = touched_positions(operand, label, *slice_range(design, operand, label, core))
+            good = extent
+        elif label in varying:
             start, extent = slice_range(design, operand, label, core)
             good = min(max(size - design.padding.get(label, 0) - start, 0), extent)
         elif label == operand.stick_dim:
@@ -192,8 +196,12 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
         if operand.scale.get(label, 1) != 1:
             continue
         strides[label] = stride
-        size = design.sizes[label]
-        extent = min(share_of(design, operand, label), size) if operand.memory == "lx" else size
+        window = operand.windows.get(label)
+        size = design.sizes[label] if window is None else window.size
+        extent = size
+        if operand.memory == "lx":
+            share = share_of(design, operand, label)
+            extent = min(share, size) if window is None else window.most_touched(share)
         extent += operand.gap.get(label, 0)
         if extent % operand.per_stick(label):
             text = f"dim '{label}' has {extent} elements in memory, which is no whole number of sticks."

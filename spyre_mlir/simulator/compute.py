@@ -38,7 +38,7 @@ class Work:
 def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
     """The result of one operation on one core, in the numbers of its operands."""
     op = DEVICE_OPS[opcode]
-    if op.kind is Kind.MATMUL:
+    if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
         return _matmul(operands, work)
     if op.kind is Kind.GATHER:
         return _rows(operands, work)

@@ -23,6 +23,7 @@ from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ranges import RangeCheck, check_integers
 from spyre_mlir.simulator.ring_transfers import relayout
 from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.sliding import slid
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
@@ -139,7 +140,8 @@ class _Runner:
             for part in masked:
                 numbers[part] = fill
         _check_padding(plan, access, numbers)
-        return numbers
+        windows = plan.design.operands[access.operand].windows
+        return slid(plan, access, numbers) if windows else numbers
 
 
 def _check_sum(plan: Plan, total: NDArray, core: int) -> None:

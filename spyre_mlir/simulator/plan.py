@@ -40,6 +40,8 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
     _check_held(design, op)
     varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
     _check_formats(design, op)
+    _check_windows(design, op)
+    varying[0] |= {window.kernel for window in design.operands[0].windows.values()}
     result = varying[-1]
     reduced = frozenset().union(*varying[:-1]) - result
     _check_reduced(design, op, varying[:-1], reduced)
@@ -112,9 +114,19 @@ def _check_reduced(
         text = f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
         raise SimulationError("design", text, design=design)
     lone = [label for label in sorted(reduced) if any(label not in labels for labels in inputs)]
-    if op.kind is Kind.MATMUL and lone:
+    if op.kind in (Kind.MATMUL, Kind.CONVOLUTION) and lone:
         text = f"dim '{lone[0]}' is contracted but only one input has it."
         raise SimulationError("design", text, design=design)
+
+
+def _check_windows(design: Design, op: DeviceOp) -> None:
+    """Windows are of the first operand of operations that have some, and undivided."""
+    if design.operands[0].windows and not op.kind.slides:
+        raise SimulationError("design", f"no windows slide over what '{op.name}' reads.", design=design)
+    for label, window in design.operands[0].windows.items():
+        if not {label, window.kernel} <= design.sizes.keys() or design.slices.get(window.kernel, 1) > 1:
+            text = f"the window of dim '{label}' is no undivided dim of the design."
+            raise SimulationError("geometry", text, design=design)
 
 
 def _check_held(design: Design, op: DeviceOp) -> None:

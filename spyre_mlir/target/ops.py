@@ -47,7 +47,17 @@ class Kind(enum.Enum):
     @property
     def combines(self) -> bool:
         """Return whether elements are combined into one, from a neutral element on, as in reductions and matmuls."""
-        return self in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+        return self in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL, Kind.CONVOLUTION, Kind.POOLING)
+
+    @property
+    def slides(self) -> bool:
+        """Return whether the first input is read by windows that slide over it."""
+        return self in (Kind.CONVOLUTION, Kind.POOLING)
+
+    @property
+    def is_divided_by_cost(self) -> bool:
+        """Return whether the cheapest division is looked for: cores share operands, or windows overlap."""
+        return self is Kind.MATMUL or self.slides
 
     @property
     def reduces(self) -> bool:
@@ -148,10 +158,9 @@ DEVICE_OPS: dict[str, DeviceOp] = {}
 #: The kind of every operation of the interface that the stick rules know; these have no lowering.
 KINDS: dict[str, Kind] = {
     "batchmatmulint4": Kind.MATMUL,
-    **dict.fromkeys(("conv2d", "conv2dfp8", "conv2dint8", "conv2dint4"), Kind.CONVOLUTION),
+    **dict.fromkeys(("conv2dfp8", "conv2dint8", "conv2dint4"), Kind.CONVOLUTION),
     "exx2": Kind.REDUCE_STICK,
     "layernormnorm": Kind.NORMALISE,
-    **dict.fromkeys(("avgpoolfwd", "maxpoolfwd"), Kind.POOLING),
     **dict.fromkeys(("topkvalue", "topkindex"), Kind.TOP_K),
 }
 
@@ -427,6 +436,29 @@ define(
     # 8-bit operands have no partial sums (torch-spyre, work_division_constraints.py).
     _matmul("batchmatmulint8", (INT8,), result=DL16, whole_sums=True),
     _matmul("batchmatmulfp8", (FP8,), result=DL16, whole_sums=True),
+    # Windows slide over the first input, whose channels are contracted too (docs/convolutions.md).
+    DeviceOp(
+        "conv2d",
+        Kind.CONVOLUTION,
+        ("x", "w"),
+        ("mul", "x", "w"),
+        (DL16,),
+        combine="add",
+        neutral=0.0,
+        unit="pt",
+    ),
+    DeviceOp(
+        "depthwiseconv2dnative",
+        Kind.POOLING,
+        ("x", "w"),
+        ("mul", "x", "w"),
+        (DL16,),
+        combine="add",
+        neutral=0.0,
+        unit="pt",
+    ),
+    DeviceOp("avgpoolfwd", Kind.POOLING, ("x",), ("mul", "x", "nmap"), (DL16,), None, ("nmap",), "add", 0.0),
+    DeviceOp("maxpoolfwd", Kind.POOLING, ("x",), "x", (DL16,), combine="maximum", neutral=float("-inf")),
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=_ANY),
     # Rows of a table by their positions: a copy whose source is read indirectly.
     DeviceOp("gather", Kind.GATHER, ("positions", "table"), formats=_ANY, index=0, function="identity"),

@@ -11,12 +11,18 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.bundle.core_slices import memory_strides, positions, slice_sizes
+from spyre_mlir.bundle.core_slices import (
+    memory_strides,
+    positions,
+    slice_sizes,
+    touched_positions,
+    touched_sizes,
+)
 from spyre_mlir.bundle.model import Bundle, Design, Operand
 from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, work_of
 from spyre_mlir.division.relayout import Distribution, Relayout
-from spyre_mlir.division.traffic import shared_sticks, sticks_of_slices
+from spyre_mlir.division.traffic import shared_sticks, slice_ranges
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 Sizes = Mapping[str, int]
@@ -127,10 +133,7 @@ class DesignWork:
 
     @functools.cached_property
     def _dims(self) -> OperationDims[str]:
-        present = (
-            frozenset(label for label in operand.dim_order if operand.scale[label] == 1)
-            for operand in self._operands
-        )
+        present = (frozenset(operand.varying) for operand in self._operands)
         return OperationDims(KINDS[self.design.opcode], tuple(present))
 
     @property
@@ -155,7 +158,8 @@ class DesignWork:
         return OperandWork(
             writes=number == len(design.operands) - 1,
             bytes=_bytes_of_cores(design, operand),
-            core_bytes=math.prod(_counts(operand, design.shares)) * design.target.stick_bytes,
+            core_bytes=math.prod(_counts(operand, touched_sizes(operand, design.shares)))
+            * design.target.stick_bytes,
             fan_out=self._dims.fan_out(number, design.slices, design.cores),
             run_bytes=self._run_bytes(design.operands[number], self._tile),
             in_lx=operand.memory == "lx",
@@ -166,7 +170,8 @@ class DesignWork:
         """Contiguous bytes of a tile of an operand."""
         run = 1
         strides = memory_strides(self.design, operand)
-        for count, stride in zip(_counts(operand, tile), strides, strict=True):
+        counts = _counts(operand, touched_sizes(operand, tile))
+        for count, stride in zip(counts, strides, strict=True):
             if count > 1 and stride != run:
                 break
             run *= count
@@ -217,9 +222,10 @@ def _bytes_of_cores(design: Design, operand: Operand) -> int:
     """Bytes that all cores move: of those with the same slices one loads, or writes, for all."""
     labels = [label for label in operand.dim_order if operand.scale[label] == 1]
     sticks = [
-        sticks_of_slices(
-            design.sizes[label], design.shares[label], design.slices[label], operand.per_stick(label)
-        )
+        [
+            positions(operand, label, touched_positions(operand, label, first, count)[1]) if count else 0
+            for first, count in slice_ranges(design.sizes[label], design.shares[label], design.slices[label])
+        ]
         for label in labels
     ]
     owned = {tuple(slices[label] for label in labels) for slices in design.core_slices}

@@ -76,11 +76,12 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("native", (True, False))
 @pytest.mark.parametrize("name", CASES)
-def test_convolutions_are_exact(name):
+def test_convolutions_are_exact(name, native):
     """Strides, padding, dilation, groups, batches; one, two and three dims; poolings."""
     model, shape = CASES[name]
-    check_exact(*whole_numbers(model, *shape), sencores=4)
+    check_exact(*whole_numbers(model, *shape), sencores=4, native_windows=native)
 
 
 @pytest.mark.parametrize("cores", (1, 32))
@@ -91,8 +92,9 @@ def test_any_number_of_cores(name, cores):
     check_exact(*whole_numbers(model, *shape), sencores=cores)
 
 
+@pytest.mark.parametrize("native", (True, False))
 @pytest.mark.parametrize("seed", range(12))
-def test_random_convolutions_are_exact(seed):
+def test_random_convolutions_are_exact(seed, native):
     """Any kernel, stride, dilation, padding, groups and batch."""
     rng = random.Random(seed)
     groups = rng.choice((1, 1, 2, 4))
@@ -110,7 +112,8 @@ def test_random_convolutions_are_exact(seed):
     )
     least = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
     shape = (rng.randint(1, 3), model.in_channels, *(size + rng.randint(0, 7) for size in least))
-    check_exact(*whole_numbers(model, *shape, seed=seed), sencores=rng.choice((1, 3, 8, 32)))
+    cores = rng.choice((1, 3, 8, 32))
+    check_exact(*whole_numbers(model, *shape, seed=seed), sencores=cores, native_windows=native)
 
 
 class Residual(nn.Module):
@@ -191,7 +194,7 @@ def test_bit_true_numbers():
 def test_an_input_is_converted_once():
     """Nine taps are slices of one padded tensor with its channels in the stick."""
     model, x = whole_numbers(nn.Conv2d(64, 64, 3, padding=1), 1, 64, 14, 14)
-    program = check_exact(model, x, sencores=32)
+    program = check_exact(model, x, sencores=32, native_windows=False)
     operations = [each.opcode for each in program.bundle.designs.values()]
     assert operations.count("ReStickifyOpHBM") == 1
     conversions = [remark for remark in program.remarks if remark.kind in ("restickify", "copy")]
@@ -208,7 +211,7 @@ def test_patches_are_one_matmul():
 def test_patches_of_what_is_computed_are_slices():
     """The host has them no more."""
     model = nn.Sequential(nn.ReLU(), nn.Conv2d(64, 32, 2, stride=2, bias=False))
-    program = check_exact(*whole_numbers(model, 1, 64, 6, 4))
+    program = check_exact(*whole_numbers(model, 1, 64, 6, 4), native_windows=False)
     assert [opcode for opcode, *_ in program.traffic().by_op].count("batchmatmul") == 4
 
 
@@ -251,7 +254,7 @@ def test_the_gradient_of_a_weight_is_a_matmul_per_position_of_the_weight(shape: 
 def test_a_window_of_thousands_of_positions_is_for_the_host():
     """It would be as many operations; the remark says so."""
     model, x = whole_numbers(nn.Conv2d(2, 2, 24, groups=2, bias=False), 1, 2, 50, 50)
-    program = spyre_mlir.compile(model, (x,), sencores=2)
+    program = spyre_mlir.compile(model, (x,), sencores=2, native_windows=False)
     assert any("a window of 576 positions" in remark.reason for remark in program.remarks)
     assert (program(x).double() == model.double()(x.double())).all()
 
@@ -273,12 +276,12 @@ def test_poolings_that_overlap_are_reduced_dim_by_dim(name: str):
     """An operation less than positions for each dim, and not one per position of the kernel."""
     function, shape, opcode, count = POOLS[name]
     x = torch.randint(-8, 8, shape, generator=torch.Generator().manual_seed(1)).half()
-    program = check_exact(Apply(function).eval(), x, sencores=4)
+    program = check_exact(Apply(function).eval(), x, sencores=4, native_windows=False)
     assert [each.opcode for each in program.bundle.designs.values()].count(opcode) == count
 
 
 def test_poolings_side_by_side_are_reduced_tap_by_tap():
     """Dim by dim they would compute more."""
     x = torch.randint(-8, 8, (1, 8, 8, 8)).half()
-    program = check_exact(Apply(lambda x: F.max_pool2d(x, 2)).eval(), x, sencores=4)
+    program = check_exact(Apply(lambda x: F.max_pool2d(x, 2)).eval(), x, sencores=4, native_windows=False)
     assert [each.opcode for each in program.bundle.designs.values()].count("maximum") == 3

@@ -25,9 +25,9 @@ from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind, define
 
 CONSTANTS = {
     "clipMin": -0.5, "clipMax": 0.75, "alpha": 0.25, "softplusBeta": 2.0, "softplusThresh": 3.0, "eps": 0.125,
-    "scaling_factor": 0.25, "exx2scale": 0.125,
+    "scaling_factor": 0.25, "exx2scale": 0.125, "nmap": 0.25,
 }  # fmt: skip
-ROWS, COLUMNS, OUTPUTS = 7, 9, 5
+ROWS, COLUMNS, OUTPUTS, WINDOW = 7, 9, 5, 3
 
 TORCH = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "realdiv": torch.div, "maximum": torch.maximum,
@@ -46,6 +46,9 @@ TORCH = {
     "exx2_zeromean": lambda x: x.square().sum(1) * 0.125,
     "batchmatmul": lambda x, y: x.float() @ y.float(), "batchmatmulint8": lambda x, y: x.int() @ y.int(),
     "batchmatmulfp8": lambda x, y: x.float() @ y.float(), "gather": lambda positions, table: table[positions.long()],
+    "conv2d": lambda x, w: torch.einsum("okc,kcf->of", x.float(), w.float()),
+    "depthwiseconv2dnative": lambda x, w: (x.float() * w.float()).sum(1),
+    "avgpoolfwd": lambda x: x.float().sum(1) * 0.25, "maxpoolfwd": lambda x: x.amax(1),
 }  # fmt: skip
 TORCH |= {name + "nonstick": TORCH[name] for name in ("sum", "max", "min", "absmax", "mean")}
 #: Operations that only move data are no generic ops.
@@ -57,7 +60,8 @@ INTEGERS = {"addi32toi32", "muli32toi32"}
 ELEMENTS = {
     "dl16tofp32": ("f16", "f32"), "fp32todl16": ("f32", "f16"), "fp32toint32": ("f32", "i32"),
     "int32tofp32": ("i32", "f32"), "batchmatmul": ("f16", "f32"), "batchmatmulint8": ("i8", "i32"),
-    "batchmatmulfp8": ("f16", "f32"),
+    "batchmatmulfp8": ("f16", "f32"), "conv2d": ("f16", "f32"), "depthwiseconv2dnative": ("f16", "f32"),
+    "avgpoolfwd": ("f16", "f32"), "maxpoolfwd": ("f16", "f16"),
 }  # fmt: skip
 DTYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
 
@@ -78,6 +82,11 @@ def inputs_of(op: DeviceOp) -> list[np.ndarray]:
     if op.kind is Kind.MATMUL:
         factors = [rng.uniform(-4, 4, shape) for shape in ((ROWS, COLUMNS), (COLUMNS, OUTPUTS))]
         return [x.astype(DTYPES[elements_of(op.name)[0]]) for x in factors]
+    if op.kind.slides:
+        # A window of each row, as a view by windows has them, and the weight of all.
+        weight = (WINDOW, COLUMNS, OUTPUTS) if op.kind is Kind.CONVOLUTION else (WINDOW, COLUMNS)
+        shapes = ((ROWS, WINDOW, COLUMNS), weight)[: op.arity]
+        return [rng.uniform(-4, 4, shape).astype(np.float16) for shape in shapes]
     numbers = [rng.uniform(-4, 4, (ROWS, COLUMNS)) for _ in op.operands]
     if op.name in POSITIVE:
         numbers = [np.abs(x) + 0.5 for x in numbers]
@@ -93,6 +102,10 @@ def space_of(op: DeviceOp) -> tuple[list[tuple[int, ...]], tuple[int, ...], tupl
         return [(0,), (2, 1)], (OUTPUTS, COLUMNS, ROWS), (2,)
     if op.kind is Kind.MATMUL:
         return [(0, 1), (1, 2)], (ROWS, COLUMNS, OUTPUTS), (1,)
+    if op.kind is Kind.CONVOLUTION:
+        return [(0, 1, 2), (1, 2, 3)], (ROWS, WINDOW, COLUMNS, OUTPUTS), (1, 2)
+    if op.kind is Kind.POOLING:
+        return [(0, 1, 2), (1, 2)][: op.arity], (ROWS, WINDOW, COLUMNS), (1,)
     return [(0, 1)] * op.arity, (ROWS, COLUMNS), (1,) if op.kind.combines else ()
 
 

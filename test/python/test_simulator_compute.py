@@ -75,7 +75,8 @@ for _name in ("sum", "max", "min", "absmax", "mean"):
     REDUCTION[f"{_name}nonstick"] = REDUCTION[_name]
 INTEGER = ("addi32toi32", "muli32toi32", "fp32toint32", "int32tofp32")
 MATMULS = ("batchmatmul", "batchmatmulint8", "batchmatmulfp8")
-OTHER = ("where3", *MATMULS, "gather", *INTEGER)
+WINDOWS = ("conv2d", "depthwiseconv2dnative", "avgpoolfwd", "maxpoolfwd")
+OTHER = ("where3", *MATMULS, "gather", *INTEGER, *WINDOWS)
 COMPUTING = {name for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT}
 
 
@@ -118,6 +119,18 @@ def test_reduction(opcode):
     expected = np.array([[function(A[:, column]) for column in range(7)]])
     check(opcode, [A], expected, Work(reduced=(0,), constants=constants))
     check(opcode, [A], [[function(A)]], Work(reduced=(0, 1), constants=constants))
+
+
+def test_windows():
+    """Positions, a window, channels and features are axes."""
+    x, w = RNG.uniform(-3, 3, (5, 3, 7, 1)), RNG.uniform(-3, 3, (1, 3, 7, 2))
+    full = tuple((True,) * 4 for _ in "x")
+    varies = ((True, True, True, False), (False, True, True, True), (True, False, False, True))
+    check("conv2d", [x, w], np.einsum("okca,bkcf->of", x, w)[:, None, None, :], Work((1, 2), varies))
+    expected = np.einsum("okca,bkcf->ocf", x, w[..., :1])[:, None]
+    check("depthwiseconv2dnative", [x, w[..., :1]], expected, Work((1,), (*full, *full, *full)))
+    check("avgpoolfwd", [x], x.sum(1, keepdims=True) / 3, Work((1,), constants={"nmap": 1 / 3}))
+    check("maxpoolfwd", [x], x.max(1, keepdims=True), Work((1,)))
 
 
 def test_gather():
