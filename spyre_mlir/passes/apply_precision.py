@@ -90,6 +90,7 @@ class ApplyPrecision(Pass):
             _separate_results(list(block.operations)[-1].operation)
         for op in [op.operation for op in block.operations]:
             _replace_root(op)
+        for op in [op.operation for op in block.operations]:
             _narrow_windows(op)
         # Last, because demotion decides which matmuls have 16-bit results.
         for op in amplified(block):
