@@ -17,6 +17,7 @@ from spyre_mlir.rewriting.im2col import im2col_of
 from spyre_mlir.rewriting.kernel_positions import ByPosition, is_by_position
 from spyre_mlir.rewriting.native_windows import native_windows
 from spyre_mlir.rewriting.separable_windows import Separable, is_separable
+from spyre_mlir.rewriting.space_to_depth import SpaceToDepth
 from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling
 
 #: Positions of a kernel that become operations; with thousands a program takes minutes to compile.
@@ -85,6 +86,11 @@ class UnrollWindows(Pass):
             how = "; they lie side by side, so all positions are one matmul"
             return lambda: Unrolling(window).as_matmul(im2col), how
         if native is not None and not is_by_position(window):
+            folded = SpaceToDepth(native)
+            if folded.fits():
+                return lambda: _run_folded(
+                    folded
+                ), f"; '{native.opcode}' slides it over steps of pixels as channels"
             return native.run, f"; '{native.opcode}' slides it"
         # A gradient of a weight: its kernel is an image, its result a small one.
         if is_by_position(window):
@@ -100,6 +106,16 @@ class UnrollWindows(Pass):
         if by_dim:
             return lambda: Separable(window).run(), "; its dims are reduced one by one"
         return lambda: Unrolling(window).run(), ""
+
+
+def _run_folded(folded: SpaceToDepth) -> ir.Value:
+    """Build the convolution by single steps, as one operation of the device."""
+    window = folded.rewritten()
+    native = native_windows(window)
+    assert native is not None
+    result = native.run()
+    window.op.erase()
+    return result
 
 
 def _positions(window: Windowed) -> int:

@@ -52,6 +52,25 @@ def test_each_is_one_operation(name, tmp_path):
     assert count and findings == []
 
 
+STEMS = {
+    "7 by steps of 2": (nn.Conv2d(3, 64, 7, 2, 3), (1, 3, 32, 32)),
+    "3 by steps of 2, of a batch": (nn.Conv2d(3, 17, 3, 2, 1, bias=False), (2, 3, 16, 12)),
+    "5 by steps of 4": (nn.Conv2d(2, 64, 5, 4, 2), (1, 2, 20, 16)),
+    "other steps along columns": (nn.Conv2d(4, 32, (4, 3), (2, 1), (1, 1)), (1, 4, 12, 9)),
+    "without padding": (nn.Conv2d(3, 64, 6, 2), (1, 3, 20, 18)),
+    "in one dim": (nn.Conv1d(2, 64, 8, 4, 2), (1, 2, 64)),
+}
+
+
+@pytest.mark.parametrize("name", STEMS)
+def test_few_channels_take_the_pixels_of_a_step(name):
+    """The host writes pixels side by side as channels: no restickify of an image of 3 of 64 lanes."""
+    model, shape = STEMS[name]
+    program = check_exact(*whole_numbers(model, *shape), sencores=8)
+    assert opcodes(program).count("conv2d") == 1
+    assert "steps of pixels" in "".join(remark.reason for remark in program.remarks)
+
+
 def test_the_option_turns_them_off():
     model, shape = FORMS["conv2d"]
     program = check_exact(*whole_numbers(model, *shape), sencores=8, native_windows=False)
