@@ -92,6 +92,8 @@ NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
 PING_PONG, OVER = "sdsc.ping_pong", "sdsc.over"
+#: Of an argument that the frontend computed: the bytes of the model's data that it is made of.
+SOURCE_BYTES = "spyre.source_bytes"
 
 #: The attributes of ``sdsc.windows``, each with a number per dim that windows slide along.
 WINDOW_NUMBERS = ("dims", "strides", "dilations", "before")

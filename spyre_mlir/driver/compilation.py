@@ -136,9 +136,10 @@ def _compiled_model(
                 f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
             )
         program = Program(Built([], [], [], []), numerics)
+        program.set_source(None)
     else:
         lay_out(imported.module, pipeline, imported.input_layouts, chosen)
-        program = _compiled(imported.module, pipeline, numerics, plan, fallback)
+        program = _compiled(imported.module, pipeline, numerics, plan, fallback, imported.signature.updated())
     program.import_seconds = import_seconds
     weights = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.signature import to_numpy
@@ -190,6 +191,7 @@ def _compiled(
     numerics: str | None,
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
+    updates: Mapping[int, str] | None = None,
 ) -> Program:
     if plan is not None:
         pipeline = replace(pipeline, use_plan=_given_plan(module, plan))
@@ -197,6 +199,7 @@ def _compiled(
     source = module.operation.clone()
     program = Program(build(module, pipeline, fallback), numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
+    program.set_source(source.operation, updates)
     return program
 
 

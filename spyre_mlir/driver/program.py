@@ -15,8 +15,11 @@ from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import Bundle, KernelArgument, Transfer
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.bundle.transfer import same_moves
+from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.driver.build import Built, Value
+from spyre_mlir.driver.program_bound import program_bound
 from spyre_mlir.driver.program_folder import read_program, write_program
+from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
 from spyre_mlir.driver.steps import BundleStep, HostStep, run_steps, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
@@ -79,6 +82,8 @@ class Program:
         self.arrays = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
+        self._source: tuple[ir.Operation, Mapping[int, str]] | None = None
+        self._bound: ProgramBound | None = None
 
     @property
     def bundles(self) -> list[BundleStep]:
@@ -205,6 +210,29 @@ class Program:
     def transfers(self) -> list[Transfers]:
         """Return what each step brings to the device and takes from it at each call; weights are there already."""
         return self._built.transfers()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the figures of the plan as plain numbers by stable names, which docs/cost.md lists; no run is needed.
+
+        The bound and the seconds of a program that was read from a folder are ``UNKNOWN``, -1.
+        """
+        bound = self.bound()
+        seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
+        return program_metrics(self.steps, bound, seconds)
+
+    def bound(self) -> ProgramBound | None:
+        """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
+        if self._bound is None and self._source is not None:
+            source, updates = self._source
+            self._bound = program_bound(source, self.arrays, updates)
+        return self._bound
+
+    def set_source(self, source: ir.Operation | None, updates: Mapping[int, str] | None = None) -> None:
+        """Set the linalg that ``bound`` is computed from, None if nothing is; ``updates`` are as it takes them."""
+        if source is None:
+            self._bound = ProgramBound(0, 0, {})
+        else:
+            self._source = source, updates or {}
 
     def summary(self) -> str:
         """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.

@@ -317,7 +317,8 @@ def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> Constant
     }
     folder = ConstantFolder(program.graph, known)
     folder.run()
-    arguments.update({node: Argument(node.name, CONSTANT, data) for node, data in folder.arguments.items()})
+    for node, data in folder.arguments.items():
+        arguments[node] = Argument(node.name, CONSTANT, data, source_bytes=folder.source_bytes[node])
     return folder
 
 

@@ -104,7 +104,8 @@ def _is_computed(node: Node, values: dict[Node, Any]) -> bool:
 class ConstantFolder:
     """Folds one graph; ``arguments`` lists the new placeholders with their data, ``values`` what is known.
 
-    What the graph returns stays as it is.
+    ``source_bytes`` are those of the model's data that each new placeholder is computed from: of a mask of positions
+    none. What the graph returns stays as it is.
     """
 
     def __init__(self, graph: Graph, known: dict[Node, torch.Tensor]) -> None:
@@ -114,6 +115,7 @@ class ConstantFolder:
             if value.device.type != "meta" and not isinstance(value, FakeTensor)
         }  # fmt: skip
         self.arguments: dict[Node, torch.Tensor] = {}
+        self.source_bytes: dict[Node, int] = {}
         self._by_content: dict[tuple, Node] = {}
 
     def run(self) -> None:
@@ -191,4 +193,16 @@ class ConstantFolder:
         value = node.meta["val"].fake_mode.from_tensor(data, static_shapes=True)
         placeholder.meta = metadata_for(node, value)
         self.arguments[placeholder] = data
+        self.source_bytes[placeholder] = self._bytes_behind(node)
         return placeholder
+
+    def _bytes_behind(self, node: Node) -> int:
+        """Bytes of the known placeholders that a folded node is computed from."""
+        reached, pending = {node}, [node]
+        while pending:
+            new = [source for source in pending.pop().all_input_nodes if source not in reached]
+            reached.update(new)
+            pending += new
+        return sum(
+            self.values[each].nbytes for each in reached if each.op == "placeholder" and each in self.values
+        )

@@ -30,7 +30,8 @@ class Argument(NamedTuple):
     ``tensor`` is the parameter, the buffer or the constant; an argument of the call has none. ``leaf`` is its
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
-    numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``.
+    numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``. A constant that the
+    import computed has the ``source_bytes`` of the data of the model that it is made of.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Argument(NamedTuple):
     dims: tuple[str, ...] = ()
     draw: Callable[[], torch.Tensor] | None = None
     index_bounds: IndexBounds | None = None
+    source_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +123,15 @@ class Signature:
     random: list[Argument]
     input_tree: pytree.TreeSpec = field(repr=False)
     output_tree: pytree.TreeSpec = field(repr=False)
+
+    def updated(self) -> dict[int, str]:
+        """The results that are new values of arguments, by index, with the names of these."""
+        values = ((update.value, update.argument.name) for update in self.updates)
+        return {
+            value.base: name
+            for value, name in values
+            if isinstance(value, View) and isinstance(value.base, int) and not value.steps
+        }
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """Bind the inputs of one call of the model; inputs that do not fit are a ``CompileError``."""

@@ -21,6 +21,7 @@ a result is off; the bundle stays, to be looked at.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = _common.parse_module(options.input, dialects.context())
     original = module.operation.clone()  # compiling changes the module in place
     program = _compile(module, options)
+    program.set_source(original.operation)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
     status = _check(program, original, options) if options.check else _save(program, options)
@@ -56,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _common.write_text(options.save_plan, _plan_text(module))
     if options.report:
         program.report(options.report)
+    if options.metrics:
+        _common.write_text(options.metrics, json.dumps(program.metrics(), indent=1) + "\n")
     if options.remarks:
         from spyre_mlir.remarks import Remarks
 
@@ -176,6 +180,9 @@ def _parser() -> _common.ArgumentParser:
                         help="write what was decided, to be edited and given back")  # fmt: skip
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
     parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
+    parser.add_argument(
+        "--metrics", metavar="FILE.json", help="write the figures of the plan, as Program.metrics"
+    )
     parser.add_argument(
         "--report", metavar="FILE.html", help="write the page of spyre-report, with compile times"
     )

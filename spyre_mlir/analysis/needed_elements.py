@@ -1,0 +1,428 @@
+"""What a function of linalg needs of its arguments, and the multiply-adds that its results need.
+
+Backward from the results, each op says which elements of its operands the needed ones of its results take: of a slice
+its part, of a lookup as many rows as there are indices, of what a mask drops nothing. Where that has no exact form the
+set is smaller, so that no count is above what is needed. All structured ops are ``linalg.generic`` here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.analysis.masked_elements import (
+    ZERO,
+    Masked,
+    known_result,
+    lifted,
+    lowered,
+    reshaped,
+)
+from spyre_mlir.cost.element_boxes import Box, disjoint, elements, joined, split, union, whole, without
+from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.mlir import indexing_maps, ir
+
+Mask = NDArray[np.bool_]
+_SUMS = ("arith.addf", "arith.addi")
+_PRODUCTS = ("arith.mulf", "arith.muli")
+#: Masks of fewer elements are dropped if they drop nothing.
+_SMALL = 1 << 20
+
+
+@dataclass(frozen=True)
+class Need:
+    """Elements of a value that are needed: those in the boxes that a mask, if there is one, leaves."""
+
+    boxes: tuple[Box, ...]
+    mask: Mask | None = None
+
+    def with_other(self, other: Need) -> Need:
+        """The need of two readers."""
+        mask = self.mask
+        if mask is not other.mask:
+            mask = None if mask is None or other.mask is None else mask | other.mask
+        return Need(union((*self.boxes, *other.boxes)), mask)
+
+    def masked(self, mask: Mask | None) -> Need:
+        """The need without what a mask drops."""
+        # Large masks are read as seldom as possible.
+        if mask is None or mask is self.mask or (mask.size < _SMALL and mask.all()):
+            return self
+        return Need(self.boxes, mask if self.mask is None else mask & self.mask)
+
+    def count(self) -> int:
+        """Number of elements."""
+        return round(math.fsum(elements(box) * share(self.mask, box) for box in disjoint(self.boxes)))
+
+
+def share(mask: Mask | None, box: Box) -> float:
+    """The part of a box that a mask leaves, 0 to 1."""
+    if mask is None:
+        return 1.0
+    slices = tuple(
+        slice(None) if size == 1 else slice(dim.start, dim.stop, dim.step)
+        for size, dim in zip(mask.shape, box, strict=True)
+    )
+    return float(mask[slices].mean())
+
+
+@dataclass
+class Needs:
+    """The needs of all values of a function, and its multiply-adds by the element type of their factors."""
+
+    constants: dict[ir.Value, NDArray[Any]]
+    needs: dict[ir.Value, Need] = field(default_factory=dict)
+    masked: dict[ir.Value, Masked] = field(default_factory=dict)
+    multiply_adds: Counter[str] = field(default_factory=Counter)
+
+    def of_block(self, block: ir.Block, results: Mapping[ir.Value, Need]) -> None:
+        """Fill in the needs of a function whose results are needed so."""
+        ops = [view.operation for view in block.operations]
+        for op in ops:
+            result = known_result(op, self.constants, self.masked) if op.results else None
+            if isinstance(result, Masked):
+                self.masked[op.results[0]] = result
+            elif result is not None:
+                self.constants[op.results[0]] = result
+        for value, need in results.items():
+            self.add(value, need)
+        for op in reversed(ops):
+            if any(result in self.needs for result in op.results):
+                self._of_op(op)
+
+    def add(self, value: ir.Value, need: Need) -> None:
+        """Count one more reader of a value."""
+        if need.boxes and isinstance(value.type, ir.RankedTensorType):
+            self.needs[value] = self.needs[value].with_other(need) if value in self.needs else need
+
+    def _of_op(self, op: ir.Operation) -> None:
+        rule = _RULES.get(op.name)
+        if rule is not None:
+            rule(self, op)
+            return
+        # An op without a rule may need all of its operands; what its regions compute is not counted.
+        for value in op.operands:
+            self.add(value, Need((whole(shape_of(value)),)))
+
+    def own(self, op: ir.Operation) -> Need:
+        """The need of the first result, without what is known to be masked whatever the operands are."""
+        need, masked = self.needs[op.results[0]], self.masked.get(op.results[0])
+        return need if masked is None else need.masked(masked.needed)
+
+
+def _generic(needs: Needs, op: ir.Operation) -> None:
+    maps, extents = indexing_maps(op), _extents(op)
+    inputs = len(op.operands) - len(op.results)
+    sizes = [extents.get(dim, 1) for dim in range(maps[0].n_dims)]
+    boxes = [
+        _iteration_box(box, maps[inputs + index], sizes)
+        for index, result in enumerate(op.results)
+        if result in needs.needs
+        for box in needs.needs[result].boxes
+    ]
+    masks = _iteration_masks(needs, op, maps, inputs)
+    if _multiplies(op):
+        needs.multiply_adds[_factor_type(op)] += _iterations(op, needs, boxes, masks)
+    drops = [mask for mask in masks if mask is not None]
+    for index, (value, map_) in enumerate(zip(op.operands, maps, strict=True)):
+        is_read = index < inputs or any(True for _ in op.regions[0].blocks[0].arguments[index].uses)
+        if not is_read or not isinstance(value.type, ir.RankedTensorType):
+            continue
+        parts = union(_operand_box(box, map_, shape_of(value)) for box in boxes)
+        need = Need(parts)
+        for mask in drops:
+            need = need.masked(lowered(mask, map_))
+        needs.add(value, need)
+    _captured(needs, op, boxes)
+
+
+def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
+    """Lookups in the body: of a dim that data indexes as many indices as there are lookups, wherever they are."""
+    for inner in (view.operation for view in op.regions[0].blocks[0].operations):
+        if inner.name != "tensor.extract":
+            continue
+        value = inner.operands[0]
+        for box in boxes:
+            dims = [_index_dim(index) for index in inner.operands[1:]]
+            lookups = math.prod(len(indices) for dim, indices in enumerate(box) if dim not in dims)
+            part = tuple(
+                range(min(size, lookups)) if dim is None else box[dim]
+                for dim, size in zip(dims, shape_of(value), strict=True)
+            )
+            needs.add(value, Need((part,)))
+
+
+def _index_dim(index: ir.Value) -> int | None:
+    """The iteration dim that an index is; None for one that is computed."""
+    op = defining_op(index)
+    is_position = op is not None and op.name == "linalg.index"
+    return int(ir.IntegerAttr(op.attributes["dim"]).value) if op is not None and is_position else None
+
+
+def _iteration_masks(
+    needs: Needs, op: ir.Operation, maps: Sequence[ir.AffineMap], inputs: int
+) -> list[Mask | None]:
+    """What is left of the iterations by the mask of the result, and in a product by the zeros of factors."""
+    masks: list[Mask | None] = []
+    if len(op.results) == 1 and (need := needs.own(op)).mask is not None:
+        masks.append(lifted(need.mask, maps[inputs]))
+    if _multiplies(op):
+        for value, map_ in zip(list(op.operands)[:inputs], maps[:inputs], strict=True):
+            masked = needs.masked.get(value)
+            if masked is not None and masked.kind == ZERO:
+                masks.append(lifted(masked.needed, map_))
+    return masks
+
+
+def _iterations(op: ir.Operation, needs: Needs, boxes: Sequence[Box], masks: Sequence[Mask | None]) -> int:
+    """The multiply-adds of the needed results."""
+    total = 0.0
+    for box in disjoint(union(boxes)):
+        total += elements(box) * _joint_share([mask for mask in masks if mask is not None], box)
+    return round(total)
+
+
+def _joint_share(masks: Sequence[Mask], box: Box) -> float:
+    """The part of a box that all masks leave; of more than two at least so much."""
+    if len(masks) != 2:
+        return max(0.0, 1 - math.fsum(1 - share(mask, box) for mask in masks))
+    parts = [
+        mask[tuple(slice(None) if size == 1 else slice(dim.start, dim.stop, dim.step)
+                   for size, dim in zip(mask.shape, box, strict=True))]
+        for mask in masks
+    ]  # fmt: skip
+    alone = [tuple(dim for dim in range(len(box)) if other.shape[dim] == 1) for other in reversed(parts)]
+    # Along dims that only one of them has, its mean is exact.
+    one, other = (part.mean(axis=dims, keepdims=True) for part, dims in zip(parts, alone, strict=True))
+    return float((one * other).mean())
+
+
+def _multiplies(op: ir.Operation) -> bool:
+    """Return whether the body adds up products of two operands."""
+    body = [view.operation for view in op.regions[0].blocks[0].operations]
+    names = [inner.name for inner in body]
+    reduces = any("reduction" in str(kind) for kind in op.attributes["iterator_types"])
+    products = [inner for inner in body if inner.name in _PRODUCTS]
+    return reduces and any(name in names for name in _SUMS) and any(
+        all(not _is_constant(value) for value in inner.operands) for inner in products
+    )  # fmt: skip
+
+
+def _is_constant(value: ir.Value) -> bool:
+    op = defining_op(value)
+    return op is not None and op.name == "arith.constant"
+
+
+def _factor_type(op: ir.Operation) -> str:
+    """The wider element type of the two factors."""
+    types = [ir.RankedTensorType(value.type).element_type for value in list(op.operands)[:2]]
+    return str(max(types, key=bits_of))
+
+
+def bits_of(type_: ir.Type) -> int:
+    """Logical bits of an element: whole bytes, 64 of an index."""
+    if isinstance(type_, ir.IndexType):
+        return 64
+    width = type_.width if isinstance(type_, ir.IntegerType | ir.FloatType) else 64
+    return max(8, width)
+
+
+def _extents(op: ir.Operation) -> dict[int, int]:
+    """The sizes of iteration dims by the operands that they index alone."""
+    return {
+        expr.position: size
+        for value, map_ in zip(op.operands, indexing_maps(op), strict=True)
+        if isinstance(value.type, ir.RankedTensorType)
+        for expr, size in zip(map_.results, shape_of(value), strict=True)
+        if isinstance(expr, ir.AffineDimExpr)
+    }
+
+
+def _iteration_box(box: Box, map_: ir.AffineMap, sizes: Sequence[int]) -> Box:
+    """The iterations that write a part of a result: all of the dims that do not index it."""
+    dims = {
+        expr.position: indices
+        for expr, indices in zip(map_.results, box, strict=True)
+        if isinstance(expr, ir.AffineDimExpr)
+    }
+    return tuple(dims.get(dim, range(size)) for dim, size in enumerate(sizes))
+
+
+def _operand_box(box: Box, map_: ir.AffineMap, shape: Sequence[int]) -> Box:
+    """The part of an operand that some iterations read."""
+    parts = []
+    for expr, size in zip(map_.results, shape, strict=True):
+        indices = _indices(expr, box)
+        parts.append(range(max(indices.start, 0), min(indices.stop, size), indices.step))
+    return tuple(parts)
+
+
+def _indices(expr: ir.AffineExpr, box: Box) -> range:
+    """The values of an index expression: sums and multiples of iteration dims."""
+    if isinstance(expr, ir.AffineDimExpr):
+        return box[expr.position]
+    if isinstance(expr, ir.AffineConstantExpr):
+        return range(expr.value, expr.value + 1)
+    if isinstance(expr, ir.AffineMulExpr):
+        left, right = _indices(expr.lhs, box), _indices(expr.rhs, box)
+        (factor,) = right if len(right) == 1 else left
+        values = left if len(right) == 1 else right
+        return range(values.start * factor, values[-1] * factor + 1, max(1, values.step * factor))
+    if isinstance(expr, ir.AffineAddExpr):
+        left, right = _indices(expr.lhs, box), _indices(expr.rhs, box)
+        step = 1
+        # A window of one position keeps the steps of the other.
+        for one, other in ((left, right), (right, left)):
+            step = one.step if len(other) == 1 else step
+        return range(left.start + right.start, left[-1] + right[-1] + 1, step)
+    return range(0)
+
+
+def _reshape(needs: Needs, op: ir.Operation) -> None:
+    """Positions of each group of dims: of the finer shape from the coarse one, or back."""
+    need = needs.own(op)
+    source, result = shape_of(op.operands[0]), shape_of(op.results[0])
+    groups = [[int(dim) for dim in group] for group in op.attributes["reassociation"]]
+    boxes: list[Box] = []
+    for box in need.boxes:
+        parts: list[Box] = [()]
+        for index, group in enumerate(groups):
+            if op.name == "tensor.expand_shape":
+                sizes = [result[dim] for dim in group]
+                here: list[Box] = [(each,) for each in joined(tuple(box[dim] for dim in group), sizes)]
+            else:
+                here = split(box[index], [source[dim] for dim in group])
+            parts = [(*before, *each) for before in parts for each in here]
+        # A scalar has no groups: all dims are of size 1.
+        boxes += parts if groups else [whole(source)]
+    mask = None if need.mask is None else reshaped(need.mask, op, backward=True)
+    needs.add(op.operands[0], Need(union(boxes), mask))
+
+
+def _extract_slice(needs: Needs, op: ir.Operation) -> None:
+    offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
+    source = shape_of(op.operands[0])
+    if None in (offsets, sizes, strides):
+        # Somewhere in the source: so many elements of it.
+        sizes = list(ir.RankedTensorType(op.results[0].type).shape)
+        part = tuple(range(min(a, b)) for a, b in zip(sizes, source, strict=False))
+        needs.add(op.operands[0], Need((part,) if len(part) == len(source) else ()))
+        return
+    assert offsets is not None and strides is not None and sizes is not None
+    dims = _kept_dims(sizes, shape_of(op.results[0]))
+    for box in needs.needs[op.results[0]].boxes:
+        by_dim = dict(zip(dims, box, strict=True))
+        part = tuple(
+            range(at + d.start * step, at + d[-1] * step + 1, d.step * step)
+            for dim, (at, step) in enumerate(zip(offsets, strides, strict=True))
+            for d in (by_dim.get(dim, range(1)),)
+        )
+        needs.add(op.operands[0], Need((part,)))
+
+
+def _insert_slice(needs: Needs, op: ir.Operation) -> None:
+    """The inserted tensor, and what it does not cover of the other one."""
+    inserted = inserted_box(op)
+    source, target = op.operands[0], op.operands[1]
+    if inserted is None:
+        needs.add(source, Need((whole(shape_of(source)),)))
+        return
+    boxes = needs.needs[op.results[0]].boxes
+    needs.add(target, Need(union(piece for box in boxes for piece in without(box, inserted))))
+    # The common part of both, as what is not in the rest; moved to the source, whose dims of size 1 may be missing.
+    dims = _kept_dims([len(dim) for dim in inserted], shape_of(source))
+    for box in boxes:
+        common = [
+            range(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(box, inserted, strict=True)
+        ]
+        is_plain = all(a.step == b.step == 1 for a, b in zip(box, inserted, strict=True))
+        part = tuple(
+            range(common[dim].start - inserted[dim].start, common[dim].stop - inserted[dim].start)
+            for dim in dims
+        )
+        needs.add(source, Need((part if is_plain else whole(shape_of(source)),) if all(common) else ()))
+
+
+def inserted_box(op: ir.Operation) -> Box | None:
+    """The part of its result that an insert_slice writes; None where that is known at run time only."""
+    offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
+    if offsets is None or sizes is None or strides is None:
+        return None
+    return tuple(
+        range(at, at + (size - 1) * step + 1, step)
+        for at, size, step in zip(offsets, sizes, strides, strict=True)
+    )
+
+
+def _static(op: ir.Operation, name: str) -> list[int] | None:
+    values = [int(value) for value in op.attributes[f"static_{name}"]]
+    return None if any(value < -(1 << 62) for value in values) else values
+
+
+def _kept_dims(sizes: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """The dims of a slice that its tensor has; the others are of size 1, which of these does not matter."""
+    dims: list[int] = []
+    for dim in reversed(range(len(sizes))):
+        if len(dims) < len(shape) and sizes[dim] == shape[len(shape) - 1 - len(dims)]:
+            dims.append(dim)
+    return dims[::-1]
+
+
+def _concat(needs: Needs, op: ir.Operation) -> None:
+    dim, start = int(ir.IntegerAttr(op.attributes["dim"]).value), 0
+    for value in op.operands:
+        size = shape_of(value)[dim]
+        for box in needs.needs[op.results[0]].boxes:
+            needs.add(value, Need(union(_shifted(box, dim, start, size))))
+        start += size
+
+
+def _pad(needs: Needs, op: ir.Operation) -> None:
+    low = [int(value) for value in op.attributes["static_low"]]
+    shape = shape_of(op.operands[0])
+    if any(value < -(1 << 62) for value in low):
+        needs.add(op.operands[0], Need((whole(shape),)))
+        return
+    for box in needs.needs[op.results[0]].boxes:
+        boxes: list[Box] = [box]
+        for dim, (start, size) in enumerate(zip(low, shape, strict=True)):
+            boxes = [each for one in boxes for each in _shifted(one, dim, start, size)]
+        needs.add(op.operands[0], Need(union(boxes)))
+
+
+def _shifted(box: Box, dim: int, start: int, size: int) -> list[Box]:
+    """The part of a box in one of several tensors that follow each other along a dim, as a box of that one."""
+    indices = box[dim]
+    # Positions, in the range, of its first index from ``start`` on and of the first one behind the tensor.
+    first, last = (max(0, -((indices.start - at) // indices.step)) for at in (start, start + size))
+    inside = indices[first:last]
+    moved = range(inside.start - start, inside.stop - start, inside.step)
+    return [(*box[:dim], moved, *box[dim + 1 :])] if moved else []
+
+
+def _same(needs: Needs, op: ir.Operation) -> None:
+    needs.add(op.operands[0], needs.own(op))
+
+
+def _nothing(needs: Needs, op: ir.Operation) -> None:
+    """Constants, and tensors without numbers."""
+
+
+_RULES = {
+    "linalg.generic": _generic,
+    "tensor.expand_shape": _reshape,
+    "tensor.collapse_shape": _reshape,
+    "tensor.extract_slice": _extract_slice,
+    "tensor.insert_slice": _insert_slice,
+    "tensor.concat": _concat,
+    "tensor.pad": _pad,
+    "tensor.cast": _same,
+    "tensor.empty": _nothing,
+    "arith.constant": _nothing,
+}

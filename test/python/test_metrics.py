@@ -1,0 +1,105 @@
+"""The figures of programs as plain numbers: of one bundle, of several steps, of folders, and written by a tool."""
+
+import json
+
+import pytest
+import torch
+
+import spyre_mlir
+from spyre_mlir.driver.program_metrics import UNKNOWN
+from spyre_mlir.tools import spyre_compile
+
+NAMES = [
+    "predicted_us", "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores",
+    "device_operations", "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
+]  # fmt: skip
+LOST = ("bound_us", "bound_bytes", "compile_s", "import_s")
+
+
+@pytest.fixture(scope="module")
+def linear():
+    module = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU()).half()
+    return spyre_mlir.compile(module, (torch.zeros(64, 256).half(),))
+
+
+def test_the_figures_of_a_bundle(linear):
+    """Those of its timeline and of its summary, all of them numbers."""
+    metrics = linear.metrics()
+    assert list(metrics) == NAMES
+    assert all(type(value) in (int, float) for value in metrics.values())
+    timeline = linear.timeline()
+    assert metrics["predicted_us"] == timeline.total_ns / 1000
+    assert (metrics["hbm_read_bytes"], metrics["hbm_written_bytes"]) == (
+        timeline.read_bytes, timeline.written_bytes,
+    )  # fmt: skip
+    assert metrics["bound_bytes"] == 2 * (64 * 256 + 256 * 512 + 512 + 64 * 512)
+    assert 0 < metrics["bound_us"] < metrics["predicted_us"]
+    assert metrics["bundles"] == 1 and metrics["device_operations"] == len(linear.facts().operations)
+    assert 1 <= metrics["mean_cores"] <= 32 and metrics["lx_peak_bytes"] == linear.facts().map.peak
+    assert metrics["host_operations"] == metrics["host_flop_share"] == 0
+    assert metrics["compile_s"] > 0 and metrics["import_s"] > 0
+    assert linear.last_run is None
+
+
+def test_what_a_folder_does_not_say_is_unknown(linear, tmp_path):
+    """The source of the program and the time of its compilation; all else is the same."""
+    linear.save(tmp_path / "linear")
+    metrics, known = spyre_mlir.Program.load(tmp_path / "linear").metrics(), linear.metrics()
+    assert [name for name in NAMES if metrics[name] == UNKNOWN] == [
+        "bound_us",
+        "bound_bytes",
+        "compile_s",
+        "import_s",
+    ]
+    assert {**metrics, **{name: known[name] for name in LOST}} == known
+
+
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
+def test_steps_of_the_host_are_counted(tmp_path):
+    """Their operations and their part of the work; time and traffic are those of the bundles."""
+    program = spyre_mlir.compile(lambda x: torch.sin(x + x) * 2, (torch.zeros(64, 64).half(),))
+    metrics = program.metrics()
+    assert metrics["bundles"] == len(program.bundles) and metrics["host_operations"] > 0
+    assert 0 < metrics["host_flop_share"] < 1 and metrics["bound_bytes"] == 2 * 2 * 64 * 64
+    parts = [step.facts().timeline for step in program.bundles]
+    assert metrics["predicted_us"] == pytest.approx(sum(part.total_ns for part in parts) / 1000)
+    program.save(tmp_path / "steps")
+    loaded = spyre_mlir.Program.load(tmp_path / "steps").metrics()
+    assert {**loaded, **{name: metrics[name] for name in LOST}} == metrics
+
+
+def test_several_bundles_are_one_sequence():
+    """Without starts between them: as long as the timeline of all, the highest peak of any."""
+    module = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(3))).half()
+    program = spyre_mlir.compile(module, (torch.zeros(64, 128).half(),), bundle_operations=2)
+    metrics = program.metrics()
+    assert metrics["bundles"] == len(program.bundles) > 1
+    assert metrics["predicted_us"] == program.timeline().total_ns / 1000
+    assert metrics["lx_peak_bytes"] == max(step.facts().map.peak for step in program.bundles)
+    assert metrics["bound_bytes"] == 2 * (3 * (128 * 128 + 128) + 2 * 64 * 128)
+
+
+def test_a_program_that_computes_nothing():
+    metrics = spyre_mlir.compile(lambda x: x, (torch.zeros(4, 4).half(),)).metrics()
+    assert list(metrics) == NAMES
+    assert all(value == 0 for name, value in metrics.items() if name != "import_s")
+
+
+def test_the_tool_writes_them(tmp_path):
+    """As JSON, those of the program in the folder; nothing was imported."""
+    text = """
+    func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
+      %empty = tensor.empty() : tensor<64x128xf16>
+      %y = linalg.add ins(%x, %x : tensor<64x128xf16>, tensor<64x128xf16>)
+                      outs(%empty : tensor<64x128xf16>) -> tensor<64x128xf16>
+      return %y : tensor<64x128xf16>
+    }"""
+    (tmp_path / "add.mlir").write_text(text)
+    file = tmp_path / "metrics.json"
+    arguments = [str(tmp_path / "add.mlir"), "-o", str(tmp_path / "add"), "--metrics", str(file)]
+    assert spyre_compile.main(arguments) == 0
+    metrics = json.loads(file.read_text())
+    assert list(metrics) == NAMES and metrics["import_s"] == 0 and metrics["compile_s"] > 0
+    assert metrics["bound_bytes"] == 2 * 2 * 64 * 128
+    loaded = spyre_mlir.Program.load(tmp_path / "add").metrics()
+    assert {**loaded, **{name: metrics[name] for name in LOST}} == metrics
