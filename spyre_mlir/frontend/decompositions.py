@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_mlir import fx
 
 from spyre_mlir.frontend import (
+    convolutions,
     embedding_bags,
     moving,
     pointwise,
@@ -390,6 +391,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable] = {
     aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
     aten.norm.ScalarOpt_dim_dtype: norm,
     aten.dist.default: distance,
+    **convolutions.FORMS,
     **poolings.FORMS,
     **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
     aten.var.correction: variance,

@@ -172,7 +172,6 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
             # Before the checks, so that they see the operations of the branches too.
             inline_control_flow(program.graph_module)
             _check_nodes(program)
-            _check_convolutions(program)
             _check_random(program)
             widen_narrow_integers(program.graph)
             count_dims_from_the_front(program.graph)
@@ -205,13 +204,6 @@ def _check_nodes(program: ExportedProgram) -> None:
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
             raise CompileError(f"Control flow by torch's '{node.target}' is not supported.", source_of(node))
-
-
-def _check_convolutions(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for a transposed convolution."""
-    for node in program.graph.nodes:
-        if node.target is torch.ops.aten.convolution.default and node.args[6]:
-            raise CompileError("A transposed convolution is not supported.", source_of(node))
 
 
 def _check_random(program: ExportedProgram) -> None:

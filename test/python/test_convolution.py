@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
-from spyre_mlir.errors import CompileError
 
 
 def whole_numbers(model: nn.Module, *shape: int, seed: int = 0) -> tuple[nn.Module, Tensor]:
@@ -215,12 +214,24 @@ def test_patches_of_what_is_computed_are_slices():
     assert [opcode for opcode, *_ in program.traffic().by_op].count("batchmatmul") == 4
 
 
-def test_a_transposed_convolution_is_one_diagnostic():
-    """What is no window over a tensor is refused at the line of the model."""
-    model = Apply(nn.ConvTranspose2d(64, 32, 3, stride=2).half().eval())
-    with pytest.raises(CompileError, match="A transposed convolution is not supported") as raised:
-        spyre_mlir.compile(model, (torch.randn(1, 64, 8, 8).half(),))
-    assert "programs.py" in raised.value.location
+TRANSPOSED = {
+    "parts side by side": (nn.ConvTranspose2d(64, 32, 2, 2), (1, 64, 6, 5)),
+    "parts of sticks": (nn.ConvTranspose2d(32, 64, (2, 3), (2, 3), bias=False), (2, 32, 4, 5)),
+    "overlapping": (nn.ConvTranspose2d(17, 64, 4, 2, 1), (2, 17, 5, 6)),
+    "rows behind": (nn.ConvTranspose2d(64, 32, 3, 2, 1, output_padding=1), (1, 64, 5, 6)),
+    "groups": (nn.ConvTranspose2d(64, 32, 3, 2, 1, groups=2), (1, 64, 5, 6)),
+    "one dim": (nn.ConvTranspose1d(64, 32, 4, 4), (2, 64, 9)),
+    "dilated": (nn.ConvTranspose2d(64, 32, 3, 1, 0, dilation=2), (1, 64, 5, 6)),
+    "more padding than kernel": (nn.ConvTranspose2d(64, 32, 2, 1, 2), (1, 64, 7, 6)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolutions_are_exact(name):
+    """As a matmul and pixels side by side, or over an image with zeros between its pixels."""
+    model, shape = TRANSPOSED[name]
+    program = check_exact(*whole_numbers(model, *shape), sencores=4)
+    assert program.is_one_bundle
 
 
 def test_a_convolution_over_mirrored_borders_runs_on_the_device():
