@@ -247,6 +247,16 @@ def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
     return [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in entries]
 
 
+def updated_arguments(func: ir.Operation, result: int | None = None) -> list[ir.Value]:
+    """The arguments in whose memory the program writes their new values; those of one result if it is given."""
+    arguments = func.regions[0].blocks[0].arguments
+    return [
+        value
+        for value, attributes in zip(arguments, argument_attributes(func), strict=True)
+        if sdsc.UPDATED in attributes and result in (None, ir.IntegerAttr(attributes[sdsc.UPDATED]).value)
+    ]
+
+
 def all_ops(func: ir.Operation) -> list[ir.Operation]:
     """The ops of a function and of the loops in it, in program order."""
     return nested_ops(func.regions[0].blocks[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyre_mlir.analysis.loops import LOOP, CarriedValue, ancestor_in, block_of, body_block, initial_of
-from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.dialects.structured import DESTINATION, defining_op, structured
 from spyre_mlir.mlir import ir
 
@@ -99,3 +99,23 @@ def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Oper
 def names_place(user: ir.Operation, operand: int) -> bool:
     """Return whether an operand is the destination of a result, of which no element is read."""
     return user.name in DESTINATION and operand == len(user.operands) - 1
+
+
+def updated_slices(producer: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
+    """Return the slices of the region of an insertion that ``producer`` alone reads, element by element.
+
+    They are updated in place: reading them does not keep the buffer alive.
+    """
+    generic = structured(producer)
+    if generic is None or generic.reduced:
+        return []
+    return [
+        op
+        for value, dims in zip(generic.inputs, generic.maps, strict=False)
+        if (op := defining_op(value)) is not None
+        and dims == generic.maps[-1]
+        and all(use.owner.operation == producer for use in value.uses)
+        and op.name == "tensor.extract_slice"
+        and step_of(op) == place_of(insertion)
+        and list(op.operands)[1:] == list(insertion.operands)[2:]
+    ]

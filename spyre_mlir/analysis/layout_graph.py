@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from spyre_mlir.analysis.aliasing import argument_attributes
-from spyre_mlir.analysis.carried_buffers import is_read_from, names_place
+from spyre_mlir.analysis.carried_buffers import is_read_from, names_place, updated_slices
 from spyre_mlir.analysis.loops import (
     LOOP,
     CarriedValue,
@@ -76,7 +76,7 @@ class LayoutGraph:
                 raise error_at(
                     func, f"argument {number} has no {sdsc.HOST}; run decompose-to-device-ops first"
                 )
-            self._argument(argument, attributes[sdsc.HOST])
+            self._argument(argument, attributes[sdsc.HOST], sdsc.UPDATED in attributes)
         self._visit_all(self.block)
 
     @property
@@ -115,7 +115,7 @@ class LayoutGraph:
         for op in block.operations:
             self._visit(op.operation)
 
-    def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
+    def _argument(self, argument: ir.Value, host: ir.Attribute, updated: bool) -> None:
         pinned = stick.layout_of(argument.type, self.graph.target)
         # The host writes indices and 8-bit tensors as their readers need them: no operation converts those.
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
@@ -124,8 +124,10 @@ class LayoutGraph:
         node = ArgumentNode(
             shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
         )
+        node.updated = updated and not free
         if self._by_price and kind == "input" and not free and pinned is None:
-            node.by_price = StickLayout.for_tensor(self.graph.target, node.shape, node.dtype).bytes >= _LARGE
+            size = StickLayout.for_tensor(self.graph.target, node.shape, node.dtype).bytes
+            node.by_price = node.updated or size >= _LARGE
         self._add(argument, node)
 
     def _visit(self, op: ir.Operation) -> None:
@@ -215,7 +217,9 @@ class LayoutGraph:
         # An argument, or a value from outside of the loop, has its buffer already.
         if copied or producer is None or producer.block != op.block:
             return InsertedSlice(tensor, place, out_of_place=True)
-        read = not _is_fresh(buffer) and is_read_from(buffer, producer, [*chain, *_updated(producer, op)])
+        read = not _is_fresh(buffer) and is_read_from(
+            buffer, producer, [*chain, *updated_slices(producer, op)]
+        )
         earlier = chain[: chain.index(op)]
         return InsertedSlice(
             tensor, place, read or any(_is_overwritten(op, producer, before) for before in earlier)
@@ -331,7 +335,9 @@ def _is_carried(graph: Graph, tensor: int) -> bool:
 
 def _is_copied(graph: Graph, part: InsertedSlice) -> bool:
     """Return whether a destination has to be copied before insertions write to it."""
-    return part.out_of_place or isinstance(graph.nodes[part.source], ArgumentNode | ViewNode)
+    source = graph.nodes[part.source]
+    is_constant = isinstance(source, ArgumentNode) and not source.updated
+    return part.out_of_place or is_constant or isinstance(source, ViewNode)
 
 
 def _is_partial(graph: Graph, tensor: int) -> bool:
@@ -374,26 +380,6 @@ def _is_fresh(value: ir.Value) -> bool:
     """Return whether a tensor is empty or filled with one number: it takes any layout."""
     op = defining_op(value)
     return op is not None and op.name in ("tensor.empty", "linalg.fill")
-
-
-def _updated(producer: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
-    """The slices of the region of an insertion that ``producer`` alone reads, element by element.
-
-    They are updated in place: reading them does not keep the buffer alive.
-    """
-    generic = structured(producer)
-    if generic is None or generic.reduced:
-        return []
-    return [
-        op
-        for value, dims in zip(generic.inputs, generic.maps, strict=False)
-        if (op := defining_op(value)) is not None
-        and dims == generic.maps[-1]
-        and all(use.owner.operation == producer for use in value.uses)
-        and op.name == "tensor.extract_slice"
-        and step_of(op) == place_of(insertion)
-        and list(op.operands)[1:] == list(insertion.operands)[2:]
-    ]
 
 
 def _is_overwritten(insertion: ir.Operation, producer: ir.Operation, before: ir.Operation) -> bool:

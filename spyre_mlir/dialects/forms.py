@@ -264,4 +264,5 @@ _FORMS: dict[str, tuple[str, Check]] = {
     **dict.fromkeys((sdsc.COMBINE, sdsc.SOURCE, sdsc.NAME, sdsc.PLAN), ("a text", _text)),
     "spyre.name": ("a text", _text),
     "spyre.kind": ("the kind of an argument", _kind),
+    sdsc.UPDATED: ("the number of a result", _count(0)),
 }  # fmt: skip

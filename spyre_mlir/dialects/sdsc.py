@@ -84,6 +84,8 @@ from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.mlir import ext, ir, location_of
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
+#: Of an argument that the program changes: the number of the result that is its new value, in its memory.
+UPDATED = "spyre.updated"
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"

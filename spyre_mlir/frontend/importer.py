@@ -29,7 +29,7 @@ from torch_mlir.extras.fx_importer import (
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
-from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, SOURCE_BYTES
+from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, export_graph, quiet
@@ -37,7 +37,7 @@ from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
-from spyre_mlir.frontend.signature import INPUT, Argument, Call, Signature, to_tensor
+from spyre_mlir.frontend.signature import INPUT, Argument, Call, Signature, View, to_tensor
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
@@ -175,9 +175,15 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     except (NotImplementedError, TypeError, ValueError, KeyError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CompileError(f"torch-mlir cannot import the model: {reason}", source_of_error(error)) from error
+    updated = {
+        update.argument.name: {UPDATED: update.value.base}
+        for update in exported.signature.updates
+        if isinstance(update.value, View) and isinstance(update.value.base, int) and not update.value.steps
+    }
     with context:
         function.arg_attrs = [
-            to_attribute(_attributes(argument)) for argument in exported.signature.arguments
+            to_attribute(_attributes(argument) | updated.get(argument.name, {}))
+            for argument in exported.signature.arguments
         ]
         if exported.dim_sizes:
             function.attributes[DIM_SIZES] = to_attribute(exported.dim_sizes)

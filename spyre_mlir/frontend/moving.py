@@ -134,7 +134,14 @@ def as_strided_scatter(
     return flat.reshape(x.shape)
 
 
+def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    """``select_scatter``: one position of a dim replaced, a slice; PyTorch's form computes all of the tensor."""
+    begin = index % x.shape[dim]
+    return aten.slice_scatter(x, source.unsqueeze(dim), dim, begin, begin + 1)
+
+
 FORMS = {
+    aten.select_scatter.default: select_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten.as_strided_scatter.default: as_strided_scatter,
     aten.roll.default: roll,

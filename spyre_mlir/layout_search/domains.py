@@ -78,7 +78,9 @@ class Domains:
         # More readers add no state, so a larger count would only keep equal domains apart.
         readers = min(self._readers[index], MAX_RELAYOUTS + 1)
         targets = self.reader_candidates[index] if is_convertible(node.dtype) else ()
-        constants = (node.free, node.by_price, node.layouts) if isinstance(node, ArgumentNode) else ()
+        constants = (
+            (node.free, node.by_price, node.updated, node.layouts) if isinstance(node, ArgumentNode) else ()
+        )
         key = (type(node), produced, targets, readers, node.times, node.pin, node.from_host, constants)
         if key not in self._known:
             self._known[key] = _domain(node, produced, targets, readers)
@@ -114,7 +116,8 @@ class Domains:
             if node.carried and None not in stick_dims:
                 stick_dims = (None, *stick_dims)
             candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
-            return tuple(map(produced_layout, candidates))
+            candidates += self._of_updated(node, stick_dims)
+            return tuple(map(produced_layout, distinct(candidates)))
         source = node.inputs[0]
         if isinstance(node, IterArg | LoopResult):
             return self.domains[source].produced
@@ -130,6 +133,19 @@ class Domains:
         if node.pin is not None:
             return (candidate_of(node.pin),)
         return distinct((default[0], *self.reader_candidates[index])) if node.by_price else default[:1]
+
+    def _of_updated(
+        self, node: InsertSliceBuffer, stick_dims: tuple[int | None, ...]
+    ) -> list[LayoutCandidate]:
+        """The layouts of an argument that the insertions update."""
+        arguments = ((part.source, self.nodes[part.source]) for part in node.parts[:1])
+        return [
+            candidate
+            for index, source in arguments
+            if isinstance(source, ArgumentNode) and source.updated
+            for candidate in self.domains[index].candidates
+            if candidate.stick_dim in stick_dims
+        ]
 
     def _images(self, index: int, node: ViewNode) -> tuple[ProducedLayout, ...]:
         sources = self.domains[node.source].candidates
@@ -225,7 +241,7 @@ def _domain(
         # The default comes first (``_of_argument``).
         usual = produced[0].candidate
         costs = [
-            cost + host_cost(state.produced.candidate, usual)
+            cost + host_cost(state.produced.candidate, usual, node.updated)
             for cost, state in zip(costs, states, strict=True)
         ]
     return Domain(produced, states, costs)

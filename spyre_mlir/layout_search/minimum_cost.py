@@ -34,6 +34,7 @@ from spyre_mlir.layout_search.requested_layouts import requested_layouts
 from spyre_mlir.layout_search.sparsity import op_layouts_of
 from spyre_mlir.layout_search.states import State
 from spyre_mlir.layout_search.tensor_graph import (
+    ArgumentNode,
     Compute,
     Copy,
     Graph,
@@ -51,6 +52,11 @@ from spyre_mlir.optimization.elimination import Minimum, Sum
 
 #: Nodes whose tensor is a buffer that no single operation writes.
 _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
+
+
+def _is_buffer(node: TensorNode) -> bool:
+    """Return whether insertions may go on with the memory of a tensor."""
+    return isinstance(node, _BUFFERS) or (isinstance(node, ArgumentNode) and node.updated)
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class Problem:
         if isinstance(node, InsertSliceBuffer):
             part = node.parts[position]
             source = self.nodes[part.source]
-            exact = source.pin is not None or isinstance(source, _BUFFERS)
+            exact = source.pin is not None or _is_buffer(source)
             return InsertInto(part.place, self._may_be_in_place(node, part), exact, part.partial)
         if isinstance(node, IterArg | LoopResult):
             return SameBuffer(may_convert=isinstance(node, IterArg) and position == 1)
@@ -162,7 +168,7 @@ class Problem:
         source = self.nodes[part.source]
         if part.out_of_place:
             return False
-        if isinstance(source, _BUFFERS):
+        if _is_buffer(source):
             return part.place == whole(node.shape)
         return len(self.readers[part.source]) == 1 and isinstance(source, Compute | Copy)
 

@@ -111,12 +111,15 @@ def memory_cost(state: State) -> int:
     return round(_MEMORY_PRICE * sum(transfers))
 
 
-def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate) -> int:
-    """Return what it costs that the host lays an input out otherwise than by default (``usual``)."""
+def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate, stays: bool) -> int:
+    """Return what it costs that the host lays an input out otherwise than by default (``usual``).
+
+    One that ``stays``, for the program changes it, comes once.
+    """
     if candidate is usual:
         return 0
     target = candidate.view.target
-    price = _ORDER_PRICE if candidate.stick_dim == usual.stick_dim else _STICK_PRICE
+    price = _ORDER_PRICE if stays or candidate.stick_dim == usual.stick_dim else _STICK_PRICE
     return round(price * pass_cost(target, candidate.bytes, target.burst_bytes))
 
 

@@ -88,11 +88,12 @@ class ArgumentNode(TensorNode):
     """An argument or constant; one that is ``free`` is laid out ahead of time, in several layouts if need be.
 
     ``layouts`` are all of those layouts, where a plan file says so. One ``by_price`` has one layout, the default or
-    another for which the host charges.
+    another for which the host charges. Slices are inserted into one that is ``updated`` in its own buffer.
     """
 
     free: bool = False
     by_price: bool = False
+    updated: bool = False
     layouts: tuple[StickLayout, ...] = ()
 
 

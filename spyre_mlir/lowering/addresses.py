@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.dialects import sdscbundle
 from spyre_mlir.mlir import ir
 
@@ -29,12 +28,10 @@ class AddressTable:
         self.values: dict[DeviceAddress, ir.Value] = {}
         self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
-    def declare_bases(
-        self, arguments: Sequence[KernelArgument], parameters: Sequence[ir.Value], pool_bytes: int
-    ) -> None:
-        """Build the base of each kernel argument, and of a pool of that size unless it is empty."""
-        for argument, parameter in zip(arguments, parameters, strict=True):
-            self.bases[argument.parameter] = sdscbundle.input_arg_extract(parameter)
+    def declare_bases(self, names: Sequence[str], parameters: Sequence[ir.Value], pool_bytes: int) -> None:
+        """Build the base of each parameter, and of a pool of that size unless it is empty."""
+        for name, parameter in zip(names, parameters, strict=True):
+            self.bases[name] = sdscbundle.input_arg_extract(parameter)
         if pool_bytes:
             self.bases["pool"] = sdscbundle.device_mem_allocate(pool_bytes)
 

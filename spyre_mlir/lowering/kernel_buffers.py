@@ -41,6 +41,11 @@ class KernelBuffers:
         self._declare_constants()
         self._declare_results()
 
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the run-time parameters in order."""
+        return list(dict.fromkeys(argument.parameter for argument in self.arguments))
+
     def _declare_arguments(self) -> None:
         values = self.func.regions[0].blocks[0].arguments
         for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
@@ -112,7 +117,10 @@ class KernelBuffers:
                 self.func,
                 f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
             )
-        parameter, size = f"arg_{len(self.arguments)}_base_addr", self.memory.layout(place.buffer).bytes
+        known = self.buffers.get(place.buffer)
+        # A result in the memory of an argument, whose new value it is, has the parameter of that.
+        parameter = known.base if known else f"arg_{len(self.parameters)}_base_addr"
+        size = self.memory.layout(place.buffer).bytes
         self.arguments.append(
             KernelArgument(
                 name=label,
@@ -129,7 +137,7 @@ class KernelBuffers:
                 index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
             )
         )
-        self.buffers[place.buffer] = Buffer(label, parameter, 0, size)
+        self.buffers.setdefault(place.buffer, Buffer(label, parameter, 0, size))
 
     def _result_layout(self, value: ir.Value) -> StickLayout:
         """Return the layout through which the host reads a result, which may be a view of its buffer."""

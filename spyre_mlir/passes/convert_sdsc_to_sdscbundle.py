@@ -89,9 +89,9 @@ class _Lowering:
 
     def run(self) -> ir.Operation:
         """Lower the function and return the new one."""
-        arguments = self.buffers.arguments
+        parameters = self.buffers.parameters
         with self.func.location, ir.InsertionPoint(self.func):
-            types = [sdscbundle.input_arg_type() for _ in arguments]
+            types = [sdscbundle.input_arg_type() for _ in parameters]
             entry = ir.Operation.create(
                 "func.func",
                 regions=1,
@@ -102,7 +102,7 @@ class _Lowering:
             )
             block = ir.Block.create_at_start(entry.regions[0], types)
             with ir.InsertionPoint(block):
-                self.addresses.declare_bases(arguments, list(block.arguments), sdsc.pool_bytes_of(self.func))
+                self.addresses.declare_bases(parameters, list(block.arguments), sdsc.pool_bytes_of(self.func))
                 self._lower_bundles()
                 ir.Operation.create("func.return")
         self.func.erase()

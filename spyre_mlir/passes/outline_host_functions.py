@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.quantized_matmuls import is_integer_product
-from spyre_mlir.dialects import stick
+from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.dialects.targets import empty_module
@@ -181,6 +181,8 @@ class _Partition:
         for number, value in enumerate(self.block.arguments):
             attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[number])} if declared else {}
             attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
+            # The number of a result of the whole program.
+            attrs.pop(sdsc.UPDATED, None)
             attributes[value] = ir.DictAttr.get(attrs)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
         return attributes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx, updated_arguments
 from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
@@ -44,6 +44,8 @@ class PlaceInHbm(Pass):
         }
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
+            if root in updated_arguments(func, index):
+                continue  # in the memory of the argument, whose new value it is
             owner = defining_op(root)
             if owner is None or root not in live_ranges:
                 raise CompileError(f"result {index} has no buffer of its own", location_of(ops[-1].location))

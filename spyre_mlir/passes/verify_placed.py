@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
-from spyre_mlir.analysis.carried_buffers import is_read_from, why_not_in_place, why_not_over
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute, updated_arguments
+from spyre_mlir.analysis.carried_buffers import is_read_from, updated_slices, why_not_in_place, why_not_over
 from spyre_mlir.analysis.live_scopes import ScopedLiveRanges
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import place_of
@@ -40,6 +40,7 @@ class _PlacementCheck:
         self.func = func
         self.memory = AliasAnalysis(func)
         self.ops = all_ops(func)
+        self.updated = updated_arguments(func)
         self.position = {op: index for index, op in enumerate(self.ops)}
 
     def run(self) -> None:
@@ -57,7 +58,8 @@ class _PlacementCheck:
         for value in values:
             root = self.memory.place(value).buffer
             owner = defining_op(root)
-            if value == values[-1] and (owner is None or owner.name == "arith.constant"):
+            is_constant = owner.name == "arith.constant" if owner else root not in self.updated
+            if value == values[-1] and is_constant:
                 raise error_at(op, "this operation writes an argument or a constant")
             if owner is not None and owner.name != "arith.constant":
                 if sdsc.PLACEMENT not in owner.attributes:
@@ -74,6 +76,8 @@ class _PlacementCheck:
         roots = set()
         for index, value in enumerate(self.ops[-1].operands):
             root = self.memory.place(value).buffer
+            if root in updated_arguments(self.func, index):
+                continue
             owner = defining_op(root)
             placement = (
                 owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
@@ -89,7 +93,9 @@ class _PlacementCheck:
         for op in self.ops:
             if op.name != "tensor.insert_slice":
                 continue
-            readers = [use.owner.operation for use in op.operands[1].uses if use.owner.operation != op]
+            producer = defining_op(op.operands[0])
+            ours = [op, *(updated_slices(producer, op) if producer is not None else [])]
+            readers = [user for use in op.operands[1].uses if (user := use.owner.operation) not in ours]
             if readers:
                 raise error_at(op, "the buffer that is filled here has another reader; a clone is missing")
             self._check_order(op)

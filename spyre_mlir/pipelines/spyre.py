@@ -100,6 +100,7 @@ class LevelPasses:
             # Once more: casts that apply-precision removed stood between operations of a pattern.
             "fuse-device-ops",
             "hoist-weight-views",
+            "update-in-place",
             # Always: only here a program of the user can lack a device operation.
             "verify-device-ops",
         )

@@ -1,0 +1,118 @@
+"""Lets insertions into an argument that the program changes write its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.analysis.view_ops import VIEWS, place_of
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op, device_op, element_of, shape_of
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.tensor_builders import extracted, inserted
+
+
+@dataclass(frozen=True)
+class UpdateInPlace(Pass):
+    """Write the new values of changed arguments, such as caches of keys, to the memory of the arguments.
+
+    The frontend says which result is the new value of an argument (``spyre.updated``). Where that is the argument with
+    insertions, and nothing else reads the old one, the copy of it goes, and the attribute stays: result and argument
+    are one parameter of the bundle. Else the attribute goes. A position is inserted as the whole stick around it,
+    the rest of which stays as it is: then any dim may be in the sticks of the argument.
+
+    Before:
+        %c = "sdsc.clone"(%cache); %r = tensor.insert_slice %new into %c[0, 70, 0] [8, 1, 64] [1, 1, 1]
+    After:
+        %b = tensor.extract_slice %cache[0, 64, 0] [8, 64, 64] [1, 1, 1]; %w = where3(%position, %new, %b)
+        %r = tensor.insert_slice %w into %cache[0, 64, 0] [8, 64, 64] [1, 1, 1]
+    """
+
+    name: ClassVar[str] = "update-in-place"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            entries = argument_attributes(func)
+            if not any(sdsc.UPDATED in entry for entry in entries):
+                continue
+            block = func.regions[0].blocks[0]
+            end = list(block.operations)[-1].operation
+            for argument, entry in zip(list(block.arguments), entries, strict=True):
+                if sdsc.UPDATED not in entry:
+                    continue
+                result = end.operands[ir.IntegerAttr(entry[sdsc.UPDATED]).value]
+                if not self._update(argument, result):
+                    del entry[sdsc.UPDATED]
+            func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+
+    def _update(self, argument: ir.Value, result: ir.Value) -> bool:
+        """Insert into an argument in place of its copy; return whether that is possible."""
+        chain, copy = _insertions(result)
+        if copy is None or copy.operands[0] != argument or not chain:
+            return False
+        if len(list(argument.uses)) > 1 or len(list(copy.results[0].uses)) > 1:
+            return False  # another operation reads the old value
+        copy.results[0].replace_all_uses_with(argument)
+        copy.erase()
+        text = f"the insertions into argument {argument.arg_number} write its memory"
+        self.remark(chain[0], "in place", text)
+        for insertion in chain:
+            _widen(insertion)
+        return True
+
+
+def _insertions(result: ir.Value) -> tuple[list[ir.Operation], ir.Operation | None]:
+    """Return the insertions behind a value, the first of them first, and the copy that they fill; None without."""
+    chain: list[ir.Operation] = []
+    op = defining_op(result)
+    # A result may be a reshape of the argument with its insertions.
+    while op is not None and op.name in VIEWS and op.name != "tensor.extract_slice":
+        op = defining_op(op.operands[0])
+    while op is not None and op.name == "tensor.insert_slice":
+        chain.insert(0, op)
+        op = defining_op(op.operands[1])
+    return chain, op if op is not None and op.name == "sdsc.clone" else None
+
+
+def _widen(op: ir.Operation) -> None:
+    """Insert the whole stick around a single position in place of that position."""
+    place, whole = place_of(op), op.operands[1]
+    shape, dtype = shape_of(whole), element_of(whole)
+    cut = [dim for dim, size in enumerate(place.sizes) if size < shape[dim]]
+    stick = elements_per_stick(target_of(op), dtype)
+    if len(cut) != 1 or place.sizes[cut[0]] != 1 or shape[cut[0]] <= stick or dtype != "f16":
+        return
+    (dim,) = cut
+    first = place.offsets[dim] // stick * stick
+    offsets = [first if other == dim else 0 for other in range(len(shape))]
+    sizes = [min(stick, size - first) if other == dim else size for other, size in enumerate(shape)]
+    part, clone = op.operands[0], defining_op(op.operands[0])
+    if clone is not None and clone.name == "sdsc.clone":
+        part = clone.operands[0]
+    dims = tuple(range(len(shape)))
+    # The part may lack dims of size 1.
+    names = (
+        list(dims)
+        if len(shape_of(part)) == len(dims)
+        else [other for other in dims if place.sizes[other] > 1]
+    )
+    if [place.sizes[other] for other in names] != list(shape_of(part)):
+        return
+    with ir.InsertionPoint(op), op.location:
+        block = extracted(whole, offsets, sizes, [1] * len(dims))
+        position = np.zeros(sizes[dim], np.float16)
+        position[place.offsets[dim] - first] = 1
+        value = ir.DenseElementsAttr.get(position)
+        mask = ir.Operation.create("arith.constant", results=[value.type], attributes={"value": value})
+        maps = [(dim,), tuple(None if other == dim else other for other in names), dims]
+        wide = device_op("where3", [mask.result, part, block], maps, sizes, dtype, location=op.location)
+        op.results[0].replace_all_uses_with(inserted(wide, whole, offsets, sizes))
+    op.erase()
+    if clone is not None and clone.name == "sdsc.clone":
+        clone.erase()
