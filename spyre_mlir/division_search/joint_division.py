@@ -70,7 +70,39 @@ def divide_jointly(
     relayouts: bool = True,
 ) -> JointDivision:
     """Return the best choice; each operation has at most ``limit`` candidates, ``capacity`` is that of LX in bytes."""
-    return _JointProblem(ops, buffers, capacity, limit, relayouts).solve()
+    return DivisionProblem.of(ops, buffers, limit).divide(capacity, relayouts)
+
+
+@dataclass(frozen=True)
+class DivisionProblem:
+    """Operations with their division candidates, and buffers with their accesses; to be divided under any limits."""
+
+    ops: Sequence[DividedOp]
+    buffers: Sequence[SharedBuffer]
+    candidates: Sequence[tuple[DivisionCandidate, ...]]
+    accesses: Sequence[tuple[BufferAccess, ...]]
+
+    @classmethod
+    def of(cls, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> DivisionProblem:
+        """Return the problem in which each operation has at most ``limit`` candidates."""
+        # Equal tuples become one object, which makes keys of caches cheap to compare.
+        unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
+        candidates = [
+            unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
+        ]
+
+        def access(buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
+            writes = not buffer.from_host and operand == len(ops[index].space.views) - 1
+            return BufferAccess(ops[index], operand, writes, candidates[index])
+
+        accesses = [
+            tuple(access(buffer, index, operand) for index, operand in buffer.accesses) for buffer in buffers
+        ]
+        return cls(ops, buffers, candidates, accesses)
+
+    def divide(self, capacity: int, relayouts: bool) -> JointDivision:
+        """Return the best choice with buffers of at most ``capacity`` bytes per core, over the ring or not."""
+        return _JointSearch(self, capacity, relayouts).solve()
 
 
 @dataclass(frozen=True)
@@ -81,27 +113,12 @@ class _Choice:
     nanoseconds: float
 
 
-class _JointProblem:
+class _JointSearch:
     """Operations with candidates and buffers with placements; the first state of a buffer is device memory."""
 
-    def __init__(
-        self,
-        ops: Sequence[DividedOp],
-        buffers: Sequence[SharedBuffer],
-        capacity: int,
-        limit: int,
-        relayouts: bool,
-    ) -> None:
-        self.ops, self.buffers = ops, buffers
-        # Equal tuples become one object, which makes keys of caches cheap to compare.
-        unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
-        self.candidates = [
-            unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
-        ]
-        self.accesses = [
-            tuple(self._access(buffer, index, operand) for index, operand in buffer.accesses)
-            for buffer in buffers
-        ]
+    def __init__(self, problem: DivisionProblem, capacity: int, relayouts: bool) -> None:
+        self.ops, self.buffers = problem.ops, problem.buffers
+        self.candidates, self.accesses = problem.candidates, problem.accesses
         self.placements = [
             placements_of(
                 accesses,
@@ -109,7 +126,7 @@ class _JointProblem:
                 capacity,
                 relayouts,
             )
-            for buffer, accesses in zip(buffers, self.accesses, strict=True)
+            for buffer, accesses in zip(self.buffers, self.accesses, strict=True)
         ]
         self.tables = list(self._tables())
 
@@ -164,10 +181,6 @@ class _JointProblem:
         if not buffer.from_host:
             return reads > 0
         return reads >= 2 * buffer.copies or saved > buffer.copies * placement.copy_ns
-
-    def _access(self, buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
-        writes = not buffer.from_host and operand == len(self.ops[index].space.views) - 1
-        return BufferAccess(self.ops[index], operand, writes, self.candidates[index])
 
     # -- the sum ---------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.aliasing import all_ops, functions, is_compute
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
 from spyre_mlir.analysis.loads import module_of
@@ -17,7 +17,7 @@ from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division_search.division_candidates import DividedOp, DivisionCandidate, SharedBuffer
-from spyre_mlir.division_search.joint_division import JointDivision, divide_jointly
+from spyre_mlir.division_search.joint_division import DivisionProblem, JointDivision
 from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
@@ -38,6 +38,20 @@ from spyre_mlir.timing import scope
 
 #: A plan, and the cost of the function with it; None where that is not known, or the rest of the pipeline refuses it.
 _Attempt = tuple[JointDivision, ProgramCost | None]
+
+
+@dataclass(frozen=True)
+class _PlannedFunction:
+    """A function and its problem; of each shared buffer the number among the ``buffers`` of the usage."""
+
+    usage: Usage
+    problem: DivisionProblem
+    buffers: tuple[int, ...]
+
+    @scope("joint division")
+    def divide(self, relayouts: bool, parts: int = 1) -> JointDivision:
+        """Return the joint division with buffers that each take at most one of the ``parts`` of LX."""
+        return self.problem.divide(self.usage.memory.target.usable_lx_bytes // parts, relayouts)
 
 
 @dataclass(frozen=True)
@@ -76,20 +90,22 @@ class JointPlanning(EvaluatingPass):
 
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Apply the best joint division if it is better than none; a function that uses the ring already stays."""
+        usage = Usage(func)
         # Shuffles are those of an earlier run or of a plan file.
-        if any(user.opcode == SHUFFLE for user in Usage(func).ops):
+        if any(user.opcode == SHUFFLE for user in usage.ops):
             return
+        plan = self._planned_function(usage)
         attempts: list[_Attempt] = []
         unplanned: ProgramCost | None = None
         # The search is not exact, and the timeline overlaps what the cost model adds up: without the ring it can find
         # a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
-            joint, planned = self._joint_division(func, relayouts), None
-            if not _changes(joint, Usage(func)) or not _may_win(joint, attempts, unplanned):
+            joint, planned = plan.divide(relayouts), None
+            if not _changes(joint, usage) or not _may_win(joint, attempts, unplanned):
                 break
-            unplanned = unplanned or self._unplanned_cost(func, evaluator)
+            unplanned = unplanned or self._unplanned_cost(plan, evaluator)
             if unplanned is not None:
-                joint, planned = self._fitted(func, joint, relayouts, evaluator)
+                joint, planned = self._fitted(plan, joint, relayouts, evaluator)
             attempts.append((joint, planned))
             if not _uses_ring(joint):
                 break
@@ -97,7 +113,7 @@ class JointPlanning(EvaluatingPass):
             return
         joint, planned = functools.reduce(_better, attempts)
         if self._is_better(joint, unplanned, planned):
-            self._apply(func, joint)
+            self._apply(func, plan, joint)
             self._report(func, joint)
             return
         prices = "; ".join(f"together {price or 'not possible'}" for _, price in attempts)
@@ -105,26 +121,29 @@ class JointPlanning(EvaluatingPass):
         self.remark(func, "divisions", f"{text}: {unplanned or 'as they are'}; {prices}")
 
     @scope("joint division")
-    def _joint_division(self, func: ir.Operation, relayouts: bool, parts: int = 1) -> JointDivision:
-        """Return the joint division of a function whose buffers each take at most one of the ``parts`` of LX."""
-        usage = Usage(func)
+    def _planned_function(self, usage: Usage) -> _PlannedFunction:
+        """Return a function with the candidates of its operations, which all attempts share."""
+        shared = [
+            (number, shared)
+            for number, buffer in enumerate(usage.buffers.values())
+            for shared in _shared(buffer, usage)
+        ]
         ops = [self._work(user) for user in usage.ops]
-        buffers = [shared for shared, _ in _all_shared(usage)]
-        capacity = usage.memory.target.usable_lx_bytes // parts
-        return divide_jointly(ops, buffers, capacity, self.variants, relayouts)
+        problem = DivisionProblem.of(ops, [buffer for _, buffer in shared], self.variants)
+        return _PlannedFunction(usage, problem, tuple(number for number, _ in shared))
 
     def _fitted(
-        self, func: ir.Operation, joint: JointDivision, relayouts: bool, evaluator: Evaluator
+        self, plan: _PlannedFunction, joint: JointDivision, relayouts: bool, evaluator: Evaluator
     ) -> tuple[JointDivision, ProgramCost | None]:
         """Return a joint division and its cost, or one with smaller buffers that is better."""
-        planned = self._evaluated(func, joint, evaluator)
+        planned = self._evaluated(plan, joint, evaluator)
         if planned is None or planned.nanoseconds <= joint.after:
             return joint, planned
         # It takes longer than its placements say: they are chosen each for itself, and LX had no room for all.
-        smaller = replace(self._joint_division(func, relayouts, parts=2), bound=joint.bound)
+        smaller = replace(plan.divide(relayouts, parts=2), bound=joint.bound)
         if (smaller.candidates, smaller.placements) == (joint.candidates, joint.placements):
             return joint, planned
-        return _better((joint, planned), (smaller, self._evaluated(func, smaller, evaluator)))
+        return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))
 
     def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)
@@ -132,13 +151,13 @@ class JointPlanning(EvaluatingPass):
             return replace(work, blocked=frozenset(range(len(work.space.units))))
         return work
 
-    def _unplanned_cost(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
+    def _unplanned_cost(self, plan: _PlannedFunction, evaluator: Evaluator) -> ProgramCost | None:
         """Return the cost of a function without a plan; None if there is nothing to compare with.
 
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
-        pinned = any(pins_of(user.op).relayout for user in Usage(func).ops)
-        return self._evaluated(func, None, evaluator) if self.compare and not pinned else None
+        pinned = any(pins_of(user.op).relayout for user in plan.usage.ops)
+        return self._evaluated(plan, None, evaluator) if self.compare and not pinned else None
 
     def _is_better(
         self, joint: JointDivision, unplanned: ProgramCost | None, planned: ProgramCost | None
@@ -149,29 +168,31 @@ class JointPlanning(EvaluatingPass):
         return planned is not None and planned.is_better_than(unplanned)
 
     def _evaluated(
-        self, func: ir.Operation, joint: JointDivision | None, evaluator: Evaluator
+        self, plan: _PlannedFunction, joint: JointDivision | None, evaluator: Evaluator
     ) -> ProgramCost | None:
         """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
-        module = module_of(func)
+        module = module_of(plan.usage.func)
         if joint is not None:
             with Remarks().collecting():
-                self._apply(functions(module.operation)[0], joint)
+                self._apply(functions(module.operation)[0], plan, joint)
         return evaluator.time(module)
 
-    def _apply(self, func: ir.Operation, joint: JointDivision) -> None:
-        """Write divisions and shuffles into a function."""
-        usage, divider = Usage(func), Divider()
-        for user, candidate in zip(usage.ops, joint.candidates, strict=True):
-            if candidate.division.owners == user.division.owners:
-                continue
-            _record(divider, user, candidate)
-            self.remark(user.op, "division", f"{_change(user, candidate)} to agree with others")
-        # Roots before the usage is rebuilt: placements are in the order of the old one.
-        roots = [buffer.root for _, buffer in _all_shared(usage)]
+    def _apply(self, func: ir.Operation, plan: _PlannedFunction, joint: JointDivision) -> None:
+        """Write divisions and shuffles into the function that was planned, or a clone of it."""
+        ops = [op for op in all_ops(func) if is_compute(op)]
+        divider = Divider()
+        for op, user, candidate in zip(ops, plan.usage.ops, joint.candidates, strict=True):
+            if candidate.division.owners != user.division.owners:
+                splits, order = candidate.mapping or (candidate.division.splits, None)
+                divider.divide(op, user.opcode, user.space, splits, order)
+                self.remark(op, "division", f"{_change(user, candidate)} to agree with others")
+        if not _uses_ring(joint):
+            return
         usage = Usage(func)
-        for root, placement in zip(roots, joint.placements, strict=True):
+        buffers = list(usage.buffers.values())
+        for number, placement in zip(plan.buffers, joint.placements, strict=True):
             if placement is not None and placement.relayout_view is not None:
-                self._insert_relayouts(usage, usage.buffers[root], placement)
+                self._insert_relayouts(usage, buffers[number], placement)
 
     def _insert_relayouts(self, usage: Usage, buffer: BufferAccesses, placement: BufferPlacement) -> None:
         """Shuffle each value of a buffer before the first reader whose cores need other parts than they have."""
@@ -239,21 +260,12 @@ def _better(one: _Attempt, other: _Attempt) -> _Attempt:
     return other if wins else one
 
 
-def _all_shared(usage: Usage) -> list[tuple[SharedBuffer, BufferAccesses]]:
-    return [shared for buffer in usage.buffers.values() for shared in _shared(buffer, usage)]
-
-
 def _change(user: Divided, candidate: DivisionCandidate) -> str:
     before, after = list(user.division.splits), list(candidate.division.splits)
     return f"slices {before} become {after}" if before != after else f"slices {before} go to other cores"
 
 
-def _record(divider: Divider, user: Divided, candidate: DivisionCandidate) -> None:
-    splits, order = candidate.mapping or (candidate.division.splits, None)
-    divider.divide(user.op, user.opcode, user.space, splits, order)
-
-
-def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer, BufferAccesses]]:
+def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
     """Yield a buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
     if buffer.from_host:
         read: dict[ir.Value, list[BufferUse]] = {}
@@ -267,7 +279,7 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer
             times = sum(access.user.executions for access in accesses)
             if times >= 2 * copies or clone_saves_time(usage.memory, whole, accesses, copies):
                 space = _space(usage, whole)
-                yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), buffer
+                yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space)
     elif buffer.reads and not any(access.moving for access in buffer.accesses):
         pieces = buffer.partial_accesses
         # No access covers the buffer, so none says how many bytes a core needs.
@@ -278,10 +290,7 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer
         values = _values(usage, buffer)
         result, holder = buffer.root in usage.results, _holder(buffer, pieces)
         in_parts = pieces is not None
-        yield (
-            SharedBuffer(_numbers(buffer.accesses), False, result, copies, space, values, holder, in_parts),
-            buffer,
-        )
+        yield SharedBuffer(_numbers(buffer.accesses), False, result, copies, space, values, holder, in_parts)
 
 
 def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:

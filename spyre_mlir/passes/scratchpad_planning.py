@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,7 +20,14 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, PlanError, solver
+from spyre_mlir.scratchpad import (
+    LifetimeBoundBuffer,
+    MemoryPlan,
+    MemoryPlanSolver,
+    MemorySpace,
+    PlanError,
+    solver,
+)
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
@@ -125,7 +133,7 @@ class ScratchpadPlanning(Pass):
         try:
             chosen = solver(name)
             with scope(name):
-                return chosen.plan([candidate.buffer for candidate in eligible], space)
+                return _plan_of(type(chosen), tuple(candidate.buffer for candidate in eligible), space)
         except PlanError as error:
             raise error_at(func, f"the scratchpads cannot be planned: {error}") from error
 
@@ -183,6 +191,15 @@ class ScratchpadPlanning(Pass):
             if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
                 clone.replace_all_uses_with(source)
                 user.op.erase()
+
+
+# Trials and the passes behind them plan the same buffers: a trial without a change, and the program that one became.
+@functools.lru_cache(maxsize=64)
+def _plan_of(
+    chosen: type[MemoryPlanSolver], buffers: tuple[LifetimeBoundBuffer, ...], space: MemorySpace
+) -> MemoryPlan:
+    """Return the plan of a solver with its default options."""
+    return chosen().plan(buffers, space)
 
 
 def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[LifetimeBoundBuffer]:

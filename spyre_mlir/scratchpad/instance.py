@@ -92,29 +92,64 @@ class Instance:
     def load_of(self, selected: NDArray[np.bool_]) -> Array:
         """``loads`` of some of the buffers; a pair is shared only if both are kept."""
         sizes = np.where(selected, self.sizes, 0)
-        begin = np.searchsorted(self.times, self.starts)
-        end = np.searchsorted(self.times, self.ends, side="right")
+        begin, end = self._live_times
         change = np.zeros(len(self.times) + 1, np.int64)
         np.add.at(change, begin, sizes)
         np.subtract.at(change, end, sizes)
         # Sizes come and go: the running sum of the changes is the load.
         load = np.cumsum(change)[:-1]
-        for time, children in itertools.groupby(
-            self._children(selected), key=lambda child: begin[child.item]
-        ):
-            load[time] -= most_shared(list(children))
+        lone, rows, parents = self._lone_children
+        if len(lone):
+            # No other buffer asks for its parents at that time, so any of them will do.
+            shares = np.logical_or.reduceat(selected[parents], rows) & selected[lone]
+            load[begin[lone]] -= np.where(shares, self.sizes[lone], 0)
+        for time, children in self._rival_children:
+            load[time] -= most_shared(list(_kept(children, selected)))
         return load
 
-    def _children(self, selected: NDArray[np.bool_]) -> Iterator[Child]:
-        """The kept children, in order of time, with their kept parents."""
-        for index in np.flatnonzero(selected & (self.shareable > 0)).tolist():
-            parents = tuple(parent for parent in self.parents[index] if selected[parent])
-            yield Child(index, int(self.sizes[index]), parents)
+    @functools.cached_property
+    def _live_times(self) -> tuple[Array, Array]:
+        """Per buffer the entries of ``times`` at which it is live, the last one excluded."""
+        begin = np.searchsorted(self.times, self.starts)
+        return begin, np.searchsorted(self.times, self.ends, side="right")
+
+    @functools.cached_property
+    def _children(self) -> list[tuple[int, list[Child]]]:
+        """The children that begin at each entry of ``times``, if any do."""
+        begin = self._live_times[0].tolist()
+        indices = np.flatnonzero(self.shareable > 0).tolist()
+        children = (Child(index, int(self.sizes[index]), self.parents[index]) for index in indices)
+        groups = itertools.groupby(children, key=lambda child: begin[child.item])
+        return [(time, list(group)) for time, group in groups]
+
+    @functools.cached_property
+    def _lone_children(self) -> tuple[Array, Array, Array]:
+        """The children that begin alone, the row at which the parents of each begin, and those parents."""
+        alone = [children[0] for _, children in self._children if len(children) == 1]
+        counts = itertools.accumulate((len(child.parents) for child in alone), initial=0)
+        rows = _array(counts)[:-1]
+        return (
+            _array(child.item for child in alone),
+            rows,
+            _array(p for child in alone for p in child.parents),
+        )
+
+    @functools.cached_property
+    def _rival_children(self) -> list[tuple[int, list[Child]]]:
+        """The times at which several children begin, with these."""
+        return [(time, children) for time, children in self._children if len(children) > 1]
 
     @property
     def load(self) -> int:
         """The largest load, LOAD of the literature: no plan of all buffers has a lower peak."""
         return int(self.loads.max(initial=0))
+
+
+def _kept(children: Sequence[Child], selected: NDArray[np.bool_]) -> Iterator[Child]:
+    """Yield the selected children, with their selected parents."""
+    for child in children:
+        if selected[child.item]:
+            yield child._replace(parents=tuple(parent for parent in child.parents if selected[parent]))
 
 
 def _array(values) -> Array:
