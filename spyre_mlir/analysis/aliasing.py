@@ -12,14 +12,15 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
-from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, view_of, windows_of
+from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, step_of, windows_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
 from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, gathered, refined
-from spyre_mlir.layout.view_transforms import applied
+from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.layout.windows import Windows
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
@@ -48,6 +49,9 @@ class AliasAnalysis:
         self.target = target_of(func)
         self.block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
+        # A function has few types and divisions, and each takes a while to read.
+        self._layouts: dict[ir.Type, StickLayout | None] = {}
+        self._divisions: dict[ir.Attribute, Division] = {}
         self._known: Known = {}
 
     def place(self, value: ir.Value) -> Place:
@@ -59,9 +63,9 @@ class AliasAnalysis:
     def _resolve(self, value: ir.Value) -> Place:
         op = defining_op(value)
         if op is not None and op.name in VIEWS:
-            source = self.place(op.operands[0])
-            moves = moves_of(op, source.view) if op.name == "tensor.extract_slice" else {}
-            return Place(source.buffer, view_of(op, source.view), _together(source.moves, moves))
+            source, step = self.place(op.operands[0]), step_of(op)
+            moves = moves_of(op, step, source.view) if isinstance(step, Slice) else {}
+            return Place(source.buffer, applied(step, source.view), _together(source.moves, moves))
         if op is not None and op.name == "tensor.insert_slice":
             return self.place(op.operands[1])
         # A pass has decided that the result overwrites this operand: one buffer for both.
@@ -71,9 +75,9 @@ class AliasAnalysis:
         # The op that computes a slice writes straight into the region of its insertion, which saves a copy.
         insertion = _insertion_of(value)
         if insertion is not None:
-            whole = self.place(insertion.operands[1])
-            moves = _together(whole.moves, moves_of(insertion, whole.view))
-            return Place(whole.buffer, applied(place_of(insertion), whole.view), moves)
+            whole, part = self.place(insertion.operands[1]), place_of(insertion)
+            moves = _together(whole.moves, moves_of(insertion, part, whole.view))
+            return Place(whole.buffer, applied(part, whole.view), moves)
         # An iter_arg keeps the buffer of its initial value, so that iterations need no copy.
         before = initial_of(value)
         if before is None:
@@ -89,15 +93,24 @@ class AliasAnalysis:
         """The tensors that a compute op reads and writes, the output last."""
         if op.name in COPIES:
             return op.operands[0], op.results[0]
-        generic = self._generic(op)
-        # The destination is missing on purpose: no element of it is read, and the result stands for its buffer.
-        return (*generic.inputs, generic.result)
+        return _operands(self._generic(op)[0])
 
-    def _generic(self, op: ir.Operation) -> Structured:
+    def _generic(self, op: ir.Operation) -> tuple[Structured, str]:
+        """The view of a device operation, and its opcode."""
         generic = structured(op, self._known)
-        if generic is None or generic.opcode not in DEVICE_OPS:
+        opcode = "" if generic is None else generic.opcode
+        if generic is None or opcode not in DEVICE_OPS:
             raise error_at(op, "this is no device operation; verify-device-ops says why")
-        return generic
+        return generic, opcode
+
+    def division(self, op: ir.Operation) -> Division:
+        """The division that an op records."""
+        if sdsc.DIVISION not in op.attributes:
+            raise error_at(op, "this operation has no division; run work-distribution first")
+        attribute = op.attributes[sdsc.DIVISION]
+        if attribute not in self._divisions:
+            self._divisions[attribute] = sdsc.division_from(attribute)
+        return self._divisions[attribute]
 
     @functools.cached_property
     def live_ranges(self) -> dict[Hashable, LiveRange]:
@@ -120,7 +133,10 @@ class AliasAnalysis:
 
     def layout(self, value: ir.Value) -> StickLayout:
         """The layout of a value's type."""
-        layout = stick.layout_of(value.type, self.target)
+        type_ = value.type
+        if type_ not in self._layouts:
+            self._layouts[type_] = stick.layout_of(type_, self.target)
+        layout = self._layouts[type_]
         if layout is None:
             op = defining_op(value)
             owner = op or value.owner.owner.operation
@@ -129,26 +145,30 @@ class AliasAnalysis:
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:
         """The device operation of an op, its iteration space and its operands, the output last."""
-        values = self.operands(op)
         if op.name in COPIES:
+            values = self.operands(op)
             views = [self.place(value).view for value in values]
             return _copy_opcode(op, *views), _copy_space(*views, sdsc.copies_of(op)), values
-        generic = self._generic(op)
-        space, table = self._space(generic, values), DEVICE_OPS[generic.opcode].table
-        return generic.opcode, space if table is None else gathered(space, table), values
+        generic, opcode = self._generic(op)
+        values = _operands(generic)
+        space, table = self._space(generic, opcode, values), DEVICE_OPS[opcode].table
+        return opcode, space if table is None else gathered(space, table), values
 
     def addressed_space(self, op: ir.Operation) -> Space:
         """The iteration space with operands as they lie: a gather has all rows of its table, not those it moves."""
-        generic = structured(op, self._known)
-        if generic is None:
+        if op.name in COPIES:
             return self.space(op)[1]
-        return self._space(generic, self.operands(op))
+        generic, opcode = self._generic(op)
+        return self._space(generic, opcode, _operands(generic))
 
-    def _space(self, generic: Structured, values: tuple[ir.Value, ...]) -> Space:
+    def _space(self, generic: Structured, opcode: str, values: tuple[ir.Value, ...]) -> Space:
         views = tuple(self.place(value).view for value in values)
-        return _space(
-            generic.opcode, views, generic.maps, generic.extents, generic.reduced, windows_of(generic)
-        )
+        return _space(opcode, views, generic.maps, generic.extents, generic.reduced, windows_of(generic))
+
+
+def _operands(generic: Structured) -> tuple[ir.Value, ...]:
+    # The destination is missing on purpose: no element of it is read, and the result stands for its buffer.
+    return (*generic.inputs, generic.result)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -241,10 +261,16 @@ def functions(module: ir.Operation) -> list[ir.Operation]:
 
 def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
     """The attributes of each argument of a function by name."""
+    return [attributes_of(argument) for argument in func.regions[0].blocks[0].arguments]
+
+
+def attributes_of(argument: ir.BlockArgument) -> dict[str, ir.Attribute]:
+    """The attributes of one argument of a function by name."""
+    func = argument.owner.owner.operation
     if "arg_attrs" not in func.attributes:
-        return [{} for _ in func.regions[0].blocks[0].arguments]
-    entries = ir.ArrayAttr(func.attributes["arg_attrs"])
-    return [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in entries]
+        return {}
+    entry = ir.ArrayAttr(func.attributes["arg_attrs"])[argument.arg_number]
+    return {named.name: named.attr for named in ir.DictAttr(entry)}
 
 
 def updated_arguments(func: ir.Operation, result: int | None = None) -> list[ir.Value]:

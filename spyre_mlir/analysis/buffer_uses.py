@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -78,9 +79,9 @@ class BufferAccesses:
     def writes(self) -> list[BufferUse]:
         return [access for access in self.accesses if access.writes]
 
-    @property
+    @functools.cached_property
     def partial_accesses(self) -> PartialAccesses | None:
-        """The accesses to parts of the buffer; None if each operation accesses all of it."""
+        """The accesses to parts of the buffer, once all are known; None if each operation accesses all of it."""
         return partial_accesses_of(self.root, [(access.user, access.operand) for access in self.accesses])
 
     @property

@@ -128,20 +128,23 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
             raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
         if is_compute(op):
             opcode, space, values = memory.space(op)
-            _check_divided(op, space)
+            division = _checked_division(memory, op, space)
             moving = frozenset(operand for operand, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
-            divided.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving, fills))
+            divided.append(Divided(op, opcode, space, values, division, executions(op), moving, fills))
     return divided
 
 
-def _check_divided(op: ir.Operation, space: Space) -> None:
-    """Raise ``CompileError`` for an op without a division, or with one for another number of dims."""
+def _checked_division(memory: AliasAnalysis, op: ir.Operation, space: Space) -> Division:
+    """Return the division of an op; ``CompileError`` without one, or with one for another number of dims."""
     if sdsc.DIVISION not in op.attributes:
         raise error_at(op, "this operation has no sdsc.division")
-    splits = division_of(op).splits
-    if len(splits) != len(space.sizes):
-        raise error_at(op, f"the division names {len(splits)} dims, the operation has {len(space.sizes)}")
+    division = memory.division(op)
+    if len(division.splits) != len(space.sizes):
+        raise error_at(
+            op, f"the division names {len(division.splits)} dims, the operation has {len(space.sizes)}"
+        )
+    return division
 
 
 def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses | None:
@@ -251,13 +254,6 @@ def _as_they_run(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Divi
         return
     known = {user.op: user for user in ops}
     yield from (known[op] for op in repeated_ops(memory.block) if op in known)
-
-
-def division_of(op: ir.Operation) -> Division:
-    """The division that an op records."""
-    if sdsc.DIVISION not in op.attributes:
-        raise error_at(op, "this operation has no division; run work-distribution first")
-    return sdsc.division_of(op)
 
 
 def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: int) -> str | None:

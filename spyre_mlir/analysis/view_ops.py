@@ -81,13 +81,13 @@ def place_of(op: ir.Operation) -> Slice:
     return _slice(op, op.operands[1], op.operands[0])
 
 
-def moves_of(op: ir.Operation, whole: BufferView) -> dict[ir.Value, int]:
+def moves_of(op: ir.Operation, slice_: Slice, whole: BufferView) -> dict[ir.Value, int]:
     """Elements by which the slice that a slice op names moves per iteration, for the variable of each loop.
 
     ``whole`` is the view of what is sliced. ``CompileError`` where the slice does not move in equal steps.
     """
-    slice_ = place_of(op) if op.name == "tensor.insert_slice" else step_of(op)
-    assert isinstance(slice_, Slice)
+    if not slice_.moves:
+        return {}
     moves: dict[ir.Value, int] = {}
     operands = list(op.operands)[len(op.operands) - len(slice_.moves) :]
     for operand, advance in zip(operands, slice_.advances(whole).values(), strict=True):

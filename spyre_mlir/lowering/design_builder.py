@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -288,8 +289,29 @@ def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
     return Space(space.sizes[:rank], views, space.present), Division(relayout.target.splits, owners)
 
 
-def identity_of(design: Design) -> tuple:
-    """Return a key that designs share if one file serves both: all but index and debug handle."""
+@functools.lru_cache(maxsize=1 << 10)
+def design_template(
+    opcode: str,
+    space: Space,
+    division: Division,
+    constants: tuple[tuple[str, float], ...],
+    masks: tuple[tuple[int, float], ...],
+    in_lx: tuple[int, ...],
+    relayout: Relayout | None,
+    parts: tuple[tuple[int, Subview], ...],
+) -> tuple[Design, tuple]:
+    """Return a design that starts at byte offsets in buffers, and the key of it: layers of a model share templates.
+
+    Designs with equal keys and starts say the same but for index and debug handle.
+    """
+    builder = DesignBuilder(
+        opcode, space, division, dict(constants), dict(masks), in_lx, relayout, dict(parts)
+    )
+    design = builder.build(0, lambda operand, core, offset: offset, None)
+    return design, _key(design)
+
+
+def _key(design: Design) -> tuple:
     operands = [
         (
             operand.role,
@@ -298,7 +320,6 @@ def identity_of(design: Design) -> tuple:
             operand.dim_order,
             operand.stick_dim,
             *_items(operand.beside),
-            operand.start,
             *_items(operand.scale, operand.gap),
             operand.held and _distribution_key(operand.held),
             *_items(operand.windows),

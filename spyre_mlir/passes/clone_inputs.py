@@ -56,7 +56,7 @@ class CloneInputs(Pass):
                     continue
                 if not is_convertible(element_of(buffer.root)):
                     continue  # no operation copies it
-                if has_known_padding(buffer, func):
+                if has_known_padding(buffer):
                     reason = "its readers rely on what the host writes into its padding"
                     self.remark(buffer.reads[0].user.op, "no clone", reason)
                     continue

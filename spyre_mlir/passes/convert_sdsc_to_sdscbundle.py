@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import (
@@ -27,7 +27,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.addresses import AddressTable, DeviceAddress, index_constant
 from spyre_mlir.lowering.debug_handles import debug_handle
-from spyre_mlir.lowering.design_builder import DesignBuilder, identity_of
+from spyre_mlir.lowering.design_builder import design_template
 from spyre_mlir.lowering.export import assembled
 from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
 from spyre_mlir.lowering.lx_contents import LxContents
@@ -153,9 +153,7 @@ class _Lowering:
 
     def _execute(self, op: ir.Operation) -> None:
         opcode, space, values = self.memory.space(op)
-        if sdsc.DIVISION not in op.attributes:
-            raise error_at(op, "this operation has no division; run work-distribution first")
-        division = sdsc.division_of(op)
+        division = self.memory.division(op)
         places = [self.memory.place(value) for value in values]
         buffers = [
             self.buffers.buffer(
@@ -165,12 +163,19 @@ class _Lowering:
             )
             for operand, place in enumerate(places)
         ]
-        in_lx = [operand for operand, buffer in enumerate(buffers) if buffer.base == LX]
+        in_lx = tuple(operand for operand, buffer in enumerate(buffers) if buffer.base == LX)
         parts = {} if opcode == SHUFFLE else self.lx.subviews(places, space, division)
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
+        relayout = self.lx.relayout(op, space, division) if opcode == SHUFFLE else None
+        # A gather addresses all rows of its table, where the divided space has those that it moves.
+        addressed = self.memory.addressed_space(op)
+        numbers = tuple(constants.items()), tuple(sdsc.masks_of(op).items())
+        design, key = design_template(
+            opcode, addressed, division, *numbers, in_lx, relayout, tuple(parts.items())
+        )
         bound: dict[int, ir.Value] = {}
 
-        def start(operand: int, core: int, offset: int) -> int:
+        def start(operand: int, offset: int) -> int:
             buffer = buffers[operand]
             if buffer.base == LX:
                 return buffer.offset + offset
@@ -179,24 +184,28 @@ class _Lowering:
             bound[symbol] = value
             return symbol
 
-        relayout = self.lx.relayout(op, space, division) if opcode == SHUFFLE else None
-        # A gather addresses all rows of its table, where the divided space has those that it moves.
-        addressed = self.memory.addressed_space(op)
-        builder = DesignBuilder(
-            opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, relayout, parts
-        )
-        design = builder.build(len(self.designs), start, debug_handle(op, opcode))
-        sdscbundle.sdsc_execute(self._file(design), list(bound.values()), list(bound), op.location)
+        starts = []
+        for operand, described in enumerate(design.operands):
+            # Many cores start at the same place.
+            start_of = {offset: start(operand, offset) for offset in dict.fromkeys(described.start)}
+            starts.append(tuple(start_of[offset] for offset in described.start))
+        filename = self._file(design, (key, *starts), op)
+        sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         for mark, executions in ((sdsc.DEMOTED, self.demoted), (sdsc.AMPLIFIED, self.amplified)):
             if mark in op.attributes:
                 executions.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
 
-    def _file(self, design: Design) -> str:
-        """Return the file of a design: an earlier one that says the same, debug handle aside."""
+    def _file(self, template: Design, key: tuple, op: ir.Operation) -> str:
+        """Return the file of a design with its starts, the last of its ``key``: an earlier one that says the same."""
         # Loops unrolled at compile time repeat one design at other addresses, which the symbols carry.
-        key = identity_of(design)
         if key not in self.files:
+            operands = [
+                replace(operand, start=start)
+                for operand, start in zip(template.operands, key[1:], strict=True)
+            ]
+            debug = debug_handle(op, template.opcode)
+            design = replace(template, index=len(self.designs), operands=tuple(operands), debug=debug)
             self.files[key] = design.filename
             self.designs[design.filename] = design
         return self.files[key]

@@ -36,17 +36,19 @@ class VerifyDivided(Pass):
             memory = AliasAnalysis(func)
             for op in all_ops(func):
                 if is_compute(op):
-                    _check(op, *memory.space(op))
+                    if sdsc.DIVISION not in op.attributes:
+                        raise error_at(op, "this operation has no sdsc.division")
+                    _check(op, memory.division(op), *memory.space(op))
 
 
-def _check(op: ir.Operation, opcode: str, space: Space, values: tuple[ir.Value, ...]) -> None:
-    if sdsc.DIVISION not in op.attributes:
-        raise error_at(op, "this operation has no sdsc.division")
+def _check(
+    op: ir.Operation, division: Division, opcode: str, space: Space, values: tuple[ir.Value, ...]
+) -> None:
     combine = ir.StringAttr(op.attributes[sdsc.COMBINE]).value if sdsc.COMBINE in op.attributes else None
-    problem = _problem(opcode, space, sdsc.division_of(op), combine, frozenset(sdsc.masks_of(op)))
+    problem = _problem(opcode, space, division, combine, frozenset(sdsc.masks_of(op)))
     if problem is not None:
         raise error_at(op, problem)
-    operand = out_of_reach(space, splits := sdsc.division_of(op).splits, DEVICE_OPS[opcode].indirect)
+    operand = out_of_reach(space, splits := division.splits, DEVICE_OPS[opcode].indirect)
     if operand is not None:
         span, shape = span_bytes(space, operand, splits), list(shape_of(values[operand]))
         text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
+from spyre_mlir.analysis.aliasing import AliasAnalysis, attributes_of
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse
 from spyre_mlir.analysis.core_ownership import SHUFFLE
 from spyre_mlir.analysis.view_ops import VIEWS
@@ -104,13 +104,10 @@ def clone_saves_time(memory: AliasAnalysis, whole: ir.Value, readers: Sequence[B
     return saved > runs * operation_cost(clone).total_ns
 
 
-def has_known_padding(buffer: BufferAccesses, func: ir.Operation) -> bool:
+def has_known_padding(buffer: BufferAccesses) -> bool:
     """Return whether the host writes numbers into the padding of a buffer, on which its readers rely."""
     owner = defining_op(buffer.root)
-    if owner is not None:
-        states = stick.padding_of(owner.attributes)
-    else:
-        states = stick.padding_of(argument_attributes(func)[buffer.root.arg_number])
+    states = stick.padding_of(attributes_of(buffer.root) if owner is None else owner.attributes)
     return any(state is not UNDEFINED for state in states.values())
 
 

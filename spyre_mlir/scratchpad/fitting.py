@@ -78,7 +78,7 @@ class Fitting:
             memory.put(index, address)
         for index in order:
             # In place takes no bytes, whatever the policy would pick.
-            address = self._in_place(index, addresses, memory)
+            address = self._in_place(index, addresses, memory) if self.partners[index] else None
             if address is None:
                 gaps = memory.gaps(index)
                 address = policy(gaps, capacity) if len(gaps[0]) else None
