@@ -177,7 +177,7 @@ def _movable(usage: Usage, candidate: Candidate, eligible: Collection[ir.Value])
     buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
     writer, *others = buffer.writes
     is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
-    if others or is_elsewhere or has_known_padding(buffer, usage.func) or not _reads_are_whole(usage, buffer):
+    if others or is_elsewhere or has_known_padding(buffer) or not _reads_are_whole(usage, buffer):
         return None
     copies = [access.user for access in buffer.accesses if access.optional]
     if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):

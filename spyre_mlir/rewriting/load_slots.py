@@ -102,7 +102,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operat
     for buffer in list(usage.buffers.values()):
         if not buffer.from_host or buffer.writes or not is_convertible(element_of(buffer.root)):
             continue
-        if has_known_padding(buffer, usage.func):
+        if has_known_padding(buffer):
             continue
         for access in buffer.reads:
             if access.user.op.block == body_block(loop) and _streams(usage, loop, access):
