@@ -1,4 +1,4 @@
-"""Decompositions of transposed convolutions, which upstream's lowering to linalg does not have for the device.
+"""Decompositions of convolutions: transposed ones, and those of groups that fill little of a stick.
 
 ``FORMS`` is their part of the decomposition table.
 """
@@ -13,6 +13,9 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
+#: Channels of 16 bits in a stick; more in one group would be multiplied by zeros for nothing.
+LANES = 64
+
 
 def convolution(
     x: Tensor,
@@ -25,13 +28,20 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ):
-    """Return a transposed convolution as one that is not; ``NotImplemented`` for other convolutions.
+    """Return a convolution as one of larger groups that is not transposed; ``NotImplemented`` for one that is so.
 
-    Where the parts of its result do not overlap it is a matmul whose columns are the pixels of a part; else it slides
-    over ``x`` with zeros between its elements, by the mirrored kernel.
+    Where the groups are small, several are one, whose weight has zeros where an input is that of another group.
+
+    A transposed one whose parts of the result do not overlap is a matmul whose columns are the pixels of a part; others
+    slide over ``x`` with zeros between its elements, by the mirrored kernel.
     """
     if not transposed:
-        return NotImplemented
+        count = _groups_together(x, weight, groups)
+        if count == 1:
+            return NotImplemented
+        dense = _block_diagonal(weight, groups, count)
+        options = (list(stride), list(padding), list(dilation), False, list(output_padding), groups // count)
+        return aten.convolution(x, dense, bias, *options)
     dims = weight.ndim - 2
     stride, padding, dilation, output_padding = (
         list(numbers) * (dims if len(numbers) == 1 else 1)
@@ -50,6 +60,28 @@ def convolution(
         source = _padded(_spread(x, stride), ends)
         result = _plain(source, _mirrored(weight, groups), dilation, groups)
     return result if bias is None else result + bias.reshape(-1, *[1] * dims)
+
+
+def _groups_together(x: Tensor, weight: Tensor, groups: int) -> int:
+    """Return how many groups fill a stick of channels together; 1 if they stay as they are."""
+    features, channels = weight.shape[0] // groups, weight.shape[1]
+    # The device has depthwise convolutions, and those of other formats run on the host as they are.
+    if x.dtype not in (torch.float16, torch.bfloat16) or features == channels == 1:
+        return 1
+    return max(
+        count
+        for count in range(1, groups + 1)
+        if groups % count == 0 and (count == 1 or count * channels <= LANES)
+    )
+
+
+def _block_diagonal(weight: Tensor, groups: int, count: int) -> Tensor:
+    """The weight of groups of ``count`` groups each: every group's for its inputs, zeros for those of the others."""
+    features, channels, *kernel = weight.shape
+    group = torch.arange(features) // (features // groups) % count
+    is_own = (group[:, None] == torch.arange(count)).to(weight.dtype)
+    blocks = weight.unsqueeze(1) * is_own.reshape(features, count, 1, *[1] * len(kernel))
+    return blocks.reshape(features, count * channels, *kernel)
 
 
 def _tiled(x: Tensor, weight: Tensor) -> Tensor:

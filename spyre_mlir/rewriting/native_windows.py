@@ -182,7 +182,10 @@ def native_windows(windowed: Windowed) -> NativeWindows | None:
         steps = (window.stride, window.dilation, pad.before[dim], shape_of(pad.value)[dim])
         sliding = Sliding(windowed.extents[window.kernel], *steps)
         # A slice by steps has no padding; a single window, and one of padding alone, are for the other forms.
-        if (window not in windows and sliding.is_padded(count)) or count == 1 or sliding.has_empty(count):
+        if window not in windows:
+            if sliding.is_padded(count):
+                return None
+        elif count == 1 or sliding.has_empty(count):
             return None
     return NativeWindows(windowed, opcode, pad)
 

@@ -71,6 +71,22 @@ def test_few_channels_take_the_pixels_of_a_step(name):
     assert "steps of pixels" in "".join(remark.reason for remark in program.remarks)
 
 
+GROUPS = {
+    "32 of 8": (nn.Conv2d(256, 256, 3, padding=1, groups=32), (1, 256, 6, 7)),
+    "3 of 4, more features": (nn.Conv2d(12, 48, 3, 2, 1, groups=3), (2, 12, 9, 8)),
+    "one channel each, two features": (nn.Conv2d(130, 260, 3, padding=1, groups=130), (1, 130, 5, 6)),
+    "in one dim": (nn.Conv1d(96, 32, 5, groups=8, dilation=2), (1, 96, 20)),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_small_groups_are_large_ones_with_zeros(name):
+    """A stick of channels holds several groups."""
+    model, shape = GROUPS[name]
+    program = check_exact(*whole_numbers(model, *shape), sencores=8)
+    assert opcodes(program).count("conv2d") == 1 and "mul" in opcodes(program)
+
+
 def test_the_option_turns_them_off():
     model, shape = FORMS["conv2d"]
     program = check_exact(*whole_numbers(model, *shape), sencores=8, native_windows=False)
