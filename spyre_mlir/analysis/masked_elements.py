@@ -6,6 +6,7 @@ the mask makes it, its exponential is 0, and products with 0 need not be compute
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,7 @@ _NUMBERS: Mapping[str, Callable[..., Any]] = {
     "arith.addf": operator.add, "arith.subf": operator.sub, "arith.mulf": operator.mul,
 }  # fmt: skip
 #: Values of more elements are not computed; what they mask counts as not needed.
-LARGEST = 1 << 28
+LARGEST = 1 << 27
 #: Predicates of arith.cmpi by number; the unsigned ones are not needed here.
 _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 #: Those of arith.cmpf, 1 to 6 ordered, 8 to 13 unordered.
@@ -63,6 +64,10 @@ def known_result(
     """The numbers of the first result of an elementwise op or a view, or what a mask decides of it."""
     if op.name == "linalg.generic":
         return _of_generic(op, constants, masked)
+    if op.name == "arith.constant":
+        numbers = constants.get(op.results[0])
+        is_zero = numbers is not None and numbers.size == 1 and not numbers.any()
+        return Masked(ZERO, np.zeros(numbers.shape, bool)) if numbers is not None and is_zero else None
     if op.name == "tensor.concat":
         return _concatenated(op, masked)
     source = masked.get(op.operands[0]) if len(op.operands) else None
@@ -125,7 +130,10 @@ def lowered(array: NDArray[Any], map_: ir.AffineMap) -> NDArray[Any] | None:
         return None
     dims = [expr.position for expr in map_.results if isinstance(expr, ir.AffineDimExpr)]
     others = tuple(dim for dim in range(map_.n_dims) if dim not in dims)
-    squeezed: NDArray[Any] = np.any(array, axis=others) if array.dtype == bool else array.squeeze(others)
+    # Only where there is something to join: masks are large.
+    along = tuple(dim for dim in others if array.shape[dim] > 1)
+    joined = array.any(axis=along, keepdims=True) if along else array
+    squeezed = np.squeeze(joined, axis=others)
     order = sorted(dims)
     transposed = np.transpose(squeezed, [order.index(dim) for dim in dims])
     shape = iter(transposed.shape)
@@ -234,8 +242,8 @@ def _computed(op: ir.Operation, operands: Sequence[Any]) -> _Known:
             return _FLOAT_COMPARISONS[predicate](*operands) if 0 <= predicate < 6 else None
         return _COMPARISONS[predicate](*operands) if predicate < len(_COMPARISONS) else None
     if op.name == "arith.select":
-        # Two numbers, as those of a mask, take little memory in 16 bits.
-        scalars = [each.astype(np.float16) if each.size == 1 else each for each in operands[1:]]
+        # Half the memory of numbers in Python's format; numpy is slow with 16 bits.
+        scalars = [each.astype(np.float32) if each.dtype == np.float64 else each for each in operands[1:]]
         return np.where(operands[0].astype(bool), *scalars)
     return _NUMBERS[op.name](*operands) if op.name in _NUMBERS else None
 
@@ -266,7 +274,7 @@ def _sum(operands: Sequence[_Known]) -> _Known:
     needed = [each.needed for each in operands if isinstance(each, Masked) and each.kind == LOW]
     constants = [each > LOWEST for each in operands if isinstance(each, np.ndarray)]
     needed += [each for each in constants if each.any() and not each.all()]
-    return Masked(LOW, np.logical_and.reduce(np.broadcast_arrays(*needed))) if needed else None
+    return Masked(LOW, functools.reduce(operator.and_, needed)) if needed else None
 
 
 def _product(name: str, operands: Sequence[_Known]) -> _Known:
@@ -277,7 +285,7 @@ def _product(name: str, operands: Sequence[_Known]) -> _Known:
         # Of weights some may be zero by chance; a mask is made of zeros and ones.
         if isinstance(each, np.ndarray) and each.size > 1 and each.any() and np.isin(each, (0, 1)).all():
             needed.append(each != 0)
-    return Masked(ZERO, np.logical_and.reduce(np.broadcast_arrays(*needed))) if needed else None
+    return Masked(ZERO, functools.reduce(operator.and_, needed)) if needed else None
 
 
 def _number(value: ir.Value) -> _Known:

@@ -45,20 +45,27 @@ class Need:
     def with_other(self, other: Need) -> Need:
         """The need of two readers."""
         mask = self.mask
-        if mask is not other.mask:
+        if not _is_same(mask, other.mask):
             mask = None if mask is None or other.mask is None else mask | other.mask
         return Need(union((*self.boxes, *other.boxes)), mask)
 
     def masked(self, mask: Mask | None) -> Need:
         """The need without what a mask drops."""
         # Large masks are read as seldom as possible.
-        if mask is None or mask is self.mask or (mask.size < _SMALL and mask.all()):
+        if mask is None or _is_same(mask, self.mask) or (mask.size < _SMALL and mask.all()):
             return self
         return Need(self.boxes, mask if self.mask is None else mask & self.mask)
 
     def count(self) -> int:
         """Number of elements."""
         return round(math.fsum(elements(box) * share(self.mask, box) for box in disjoint(self.boxes)))
+
+
+def _is_same(one: Mask | None, other: Mask | None) -> bool:
+    """Return whether two masks are one array, or views of it that are alike."""
+    if one is None or other is None:
+        return one is other
+    return (one.ctypes.data, one.shape, one.strides) == (other.ctypes.data, other.shape, other.strides)
 
 
 def share(mask: Mask | None, box: Box) -> float:
@@ -69,7 +76,8 @@ def share(mask: Mask | None, box: Box) -> float:
         slice(None) if size == 1 else slice(dim.start, dim.stop, dim.step)
         for size, dim in zip(mask.shape, box, strict=True)
     )
-    return float(mask[slices].mean())
+    part = mask[slices]
+    return np.count_nonzero(part) / max(part.size, 1)
 
 
 @dataclass

@@ -11,6 +11,18 @@ _RESIDENT = "Columns of the weights over cores, where they stay in LX from step 
 _STREAM = "Columns of the weights over cores, each read once; the state over cores, read and written once"
 
 
+class Lstm(nn.Module):
+    """Steps from a state that is given."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(hidden, hidden)
+
+    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y, (h, c) = self.lstm(x, (h, c))
+        return y, h, c
+
+
 class MambaStep(nn.Module):
     """One token through a Mamba layer, from the states of its convolution and of its recurrence to the next ones."""
 
@@ -92,10 +104,10 @@ def ssd(x: Tensor, log_decay: Tensor, write: Tensor, read: Tensor) -> Tensor:
 def _lstm(steps: int, batch: int, hidden: int) -> Family:
     weights = 8 * hidden * hidden
     return Family(
-        lambda: (nn.LSTM(hidden, hidden), ((steps, batch, hidden),)),
+        lambda: (Lstm(hidden), ((steps, batch, hidden), (1, batch, hidden), (1, batch, hidden))),
         f"{_RESIDENT}.",
-        # Weights and two biases; inputs, outputs, the last two states.
-        2 * (weights + 8 * hidden + 2 * steps * batch * hidden + 2 * batch * hidden),
+        # Weights and two biases; inputs, outputs, the first two states and the last two.
+        2 * (weights + 8 * hidden + 2 * steps * batch * hidden + 4 * batch * hidden),
         steps * batch * weights,
     )
 
