@@ -32,7 +32,7 @@ from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
-from spyre_mlir.frontend.lookups import fold_uniform_lookups
+from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
     count_dims_from_the_front,
@@ -358,6 +358,7 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     drop_empty_operands(program.graph, folder.values)
     # After folding, which makes a uniform index an ``aten.full``.
     fold_uniform_lookups(program.graph)
+    look_up_before_pointwise(program.graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
