@@ -114,5 +114,6 @@ def _widen(op: ir.Operation) -> None:
         wide = device_op("where3", [mask.result, part, block], maps, sizes, dtype, location=op.location)
         op.results[0].replace_all_uses_with(inserted(wide, whole, offsets, sizes))
     op.erase()
-    if clone is not None and clone.name == "sdsc.clone":
+    # The copy into a private buffer, for the result of the selection is one.
+    if clone is not None and clone.name == "sdsc.clone" and not any(True for _ in clone.results[0].uses):
         clone.erase()

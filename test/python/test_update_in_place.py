@@ -155,6 +155,28 @@ def test_rows_of_whole_sticks_and_of_parts_of_them():
     assert shared(check(model, [torch.randn(256, 192).half() / 8, torch.randn(64, 192).half()])) == ["cache"]
 
 
+def test_positions_of_one_stick():
+    """The second position is written into the stick with the first one."""
+
+    def model(cache, a, b):
+        cache[:, 70] = a
+        cache[:, 71] = b
+        cache[:, 70] = a + b
+        return torch.softmax(cache, 1)
+
+    inputs = [torch.randn(8, 256, 64).half(), torch.randn(8, 64).half(), torch.randn(8, 64).half()]
+    check(model, inputs, sencores=4)
+
+
+def test_a_part_that_is_read_elsewhere():
+    def model(cache, row):
+        new = torch.exp(row)
+        cache[3] = new
+        return cache.sum(0) + new
+
+    check(model, [torch.randn(256, 64).half() / 8, torch.randn(64).half() / 8], sencores=4)
+
+
 def test_a_saved_program_changes_its_argument(tmp_path):
     inputs = tensors(*CASES["small"][:5])
     program = spyre_mlir.compile(Decode(), inputs, sencores=4)
