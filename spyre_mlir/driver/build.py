@@ -129,7 +129,8 @@ class _Compiled:
         for step in self.steps:
             arguments = step.bundle.manifest.arguments
             array_names = {argument.array_name for argument in arguments if argument.kind != "result"}
-            step.inputs = tuple(name for name in inputs if len(self.steps) == 1 or name in array_names)
+            # Passes drop masks that are no longer read.
+            step.inputs = tuple(name for name in inputs if name in array_names)
             step.outputs = tuple(names[argument.name] for argument in arguments if argument.kind == "result")
         return self.steps
 

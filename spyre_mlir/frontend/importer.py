@@ -29,7 +29,8 @@ from torch_mlir.extras.fx_importer import (
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
-from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, SOURCE_BYTES, UPDATED
+from spyre_mlir.dialects.constant_runs import runs_attr
+from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, export_graph, quiet
@@ -37,11 +38,25 @@ from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
-from spyre_mlir.frontend.signature import INPUT, Argument, Call, Signature, View, to_tensor
+from spyre_mlir.frontend.signature import (
+    CONSTANT,
+    INPUT,
+    Argument,
+    Call,
+    Signature,
+    View,
+    to_numpy,
+    to_tensor,
+)
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.tensors.device_tensor import DeviceTensor
+from spyre_mlir.tiling.mask_tiles import RunLengths
+
+#: Elements of a constant that is looked at as a mask, and the runs of equal ones that a row of it may have: a window or
+#: a prefix has three at most, and more make the attribute as large as the mask.
+_LEAST_MASK, _MOST_RUNS = 1 << 12, 8
 
 
 @dataclass(frozen=True)
@@ -182,7 +197,7 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     }
     with context:
         function.arg_attrs = [
-            to_attribute(_attributes(argument) | updated.get(argument.name, {}))
+            _with_runs(to_attribute(_attributes(argument) | updated.get(argument.name, {})), argument)
             for argument in exported.signature.arguments
         ]
         if exported.dim_sizes:
@@ -197,3 +212,23 @@ def _attributes(argument: Argument) -> dict[str, Any]:
     if argument.source_bytes is not None:
         attributes[SOURCE_BYTES] = argument.source_bytes
     return attributes | bounds | ({DIMS: argument.dims} if argument.dims else {})
+
+
+def _with_runs(attributes: ir.DictAttr, argument: Argument) -> ir.DictAttr:
+    """Add the runs of a constant that may be a mask. Needs a current context."""
+    runs = _runs(argument)
+    if runs is None:
+        return attributes
+    return ir.DictAttr.get({**{entry.name: entry.attr for entry in attributes}, RUNS: runs_attr(runs)})
+
+
+def _runs(argument: Argument) -> RunLengths | None:
+    """Runs of equal elements of a constant that may be a mask; None for another argument."""
+    tensor = argument.tensor
+    if argument.kind != CONSTANT or tensor is None or tensor.ndim < 2 or tensor.numel() < _LEAST_MASK:
+        return None
+    # Numpy has no bfloat16: its bits would be taken for numbers.
+    if tensor.dtype not in (torch.bool, torch.float16, torch.float32):
+        return None
+    rows = tensor.numel() // tensor.shape[-1]
+    return RunLengths.of(to_numpy(tensor.contiguous()), _MOST_RUNS * rows)

@@ -54,6 +54,7 @@ class CoarseTiling(Pass):
                 if isinstance(item, Nest):
                     self._report(item)
             LoopWriter(block, nests).run()
+            _drop_masks(func)
 
     def _report(self, nest: Nest) -> None:
         ops = [item for item in nest.items if not isinstance(item, Nest)]
@@ -65,6 +66,19 @@ class CoarseTiling(Pass):
             self.remark(tiled_op.op, "tiling", text)
         for inner_nest in inner:
             self._report(inner_nest)
+
+
+def _drop_masks(func: ir.Operation) -> None:
+    """Drop masks that nothing reads any more: constants of parts of them are smaller by far."""
+    block, attributes = func.regions[0].blocks[0], list(func.attributes["arg_attrs"])
+    for number, value in reversed(list(enumerate(block.arguments))):
+        if sdsc.RUNS in attributes[number] and not any(True for _ in value.uses):
+            block.erase_argument(number)
+            del attributes[number]
+    func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+    results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
+    types = [argument.type for argument in block.arguments]
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))
 
 
 def _record_tiling(tiled_op: Tiled) -> None:

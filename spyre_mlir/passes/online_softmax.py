@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.attention_masks import hiding_masks
 from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
@@ -31,12 +32,16 @@ from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
+from spyre_mlir.tiling.mask_tiles import MaskTiles
 
 #: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
 _SAME_TIME, _SAME_BYTES = 1.05, 1.01
 
 #: After so many numbers of heads that are no better, those with more heads at once are not tried.
 _PATIENCE = 2
+
+#: Tiles of rows at most that are written out, each with the keys that a mask leaves it.
+_MOST_BANDS = 32
 
 #: Tiles of the outer dims, of rows and of keys.
 Tiles = tuple[DimTiles, ...]
@@ -105,8 +110,8 @@ class OnlineSoftmax(EvaluatingPass):
             price = evaluator.cost(group_module(ops, {})) or "not possible"
             self.remark(attention.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
-        columns = attention.columns
-        self._tile(self._rewrite(attention, name), name, columns, evaluator)
+        columns, masks = attention.columns, [mask.tiles for _, mask in hiding_masks(attention) if mask.hides]
+        self._tile(self._rewrite(attention, name), name, columns, masks, evaluator)
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
@@ -115,7 +120,7 @@ class OnlineSoftmax(EvaluatingPass):
             check_running(Nests(ops[0].block))
         except CompileError as error:
             for op in ops:
-                for name in (RUNNING, RESCALED):
+                for name in (RUNNING, RESCALED, sdsc.HIDES):
                     if name in op.attributes:
                         del op.attributes[name]
             self.remark(ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}")
@@ -123,6 +128,7 @@ class OnlineSoftmax(EvaluatingPass):
     def _rewrite(self, attention: Attention, name: str) -> list[ir.Operation]:
         """Put the division last, and return the ops of the attention in order."""
         op, mark = attention.matmul.op, ir.StringAttr.get(name, attention.matmul.op.context)
+        masks = {generic.result for generic, _ in hiding_masks(attention)}
         with ir.InsertionPoint(op), op.location:
             weights, before, after = attention.exp.result, attention.div.result, []
             for generic in attention.weights:
@@ -141,6 +147,10 @@ class OnlineSoftmax(EvaluatingPass):
             if loops:
                 moved.attributes[TILING] = tiling_attr(loops)
         op.results[0].replace_all_uses_with(result)
+        marked = zip(attention.weights, after, strict=True)
+        for generic, current in (*((generic, generic.op) for generic in attention.scores), *marked):
+            if generic.result in masks:
+                current.attributes[sdsc.HIDES] = ir.UnitAttr.get(op.context)
         attention.maximum.op.attributes[RUNNING] = mark
         for rescaled in (attention.sum.op, maker_of(product)):
             rescaled.attributes[RESCALED] = mark
@@ -156,7 +166,14 @@ class OnlineSoftmax(EvaluatingPass):
         ]
         return [*(generic.op for generic in first), *after, maker_of(product), *cast, maker_of(result)]
 
-    def _tile(self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator) -> None:
+    def _tile(
+        self,
+        ops: list[ir.Operation],
+        name: str,
+        columns: int,
+        masks: Sequence[MaskTiles],
+        evaluator: Evaluator,
+    ) -> None:
         """Give the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _device_op(structured(op))) for op in ops]
         space = _AttentionSpace.of(group, columns, target_of(ops[0]))
@@ -165,8 +182,11 @@ class OnlineSoftmax(EvaluatingPass):
 
         def is_better(tiles: Tiles) -> bool:
             least = _least(attempts)
+            share = space.share(tiles, masks)
             tiling = space.tiling(tiles, name)
-            attempts.append(_Attempt(tiles, tiling, evaluator.cost(group_module(ops, tiling))))
+            price = evaluator.cost(group_module(ops, tiling))
+            bands = space.tiling(tiles, name, unrolled=("rows",)) if share < 1 else tiling
+            attempts.append(_Attempt(tiles, bands, price, share))
             return _least(attempts) < least
 
         worse = 0
@@ -182,6 +202,9 @@ class OnlineSoftmax(EvaluatingPass):
             for tiles in space.finer(start.tiles):
                 if not is_better(tiles):
                     break
+        # Smaller bands of rows see fewer keys that masks hide.
+        while masks and (finer := space.narrower(_fastest(attempts).tiles)) is not None and is_better(finer):
+            continue
         best = _best(attempts)
         for op in ops:
             if best.get(op.results[0]):
@@ -198,33 +221,40 @@ class _Attempt:
     tiles: Tiles
     tiling: Tiling
     price: ProgramCost | None
+    share: float = 1.0  # of the scores that are in tiles of which masks do not hide all
 
     @property
     def nanoseconds(self) -> float:
-        return math.inf if self.price is None else self.price.nanoseconds
+        return math.inf if self.price is None else self.price.nanoseconds * self.share
+
+    @property
+    def bytes(self) -> float:
+        return math.inf if self.price is None else self.price.bytes * self.share
 
     def __str__(self) -> str:
         counts = (str(cut).replace(" tiles", "").replace(", the last", " with a") for cut in self.tiles)
         what = " x ".join(counts) or "untiled"
-        return f"{what}: {self.price or 'not possible'}"
+        share = "" if self.share == 1 else f", of which masks leave {self.share:.0%}"
+        return f"{what}: {self.price or 'not possible'}{share}"
 
 
 def _least(attempts: Sequence[_Attempt]) -> float:
     return min(attempt.nanoseconds for attempt in attempts)
 
 
+def _fastest(attempts: Sequence[_Attempt]) -> _Attempt:
+    return min(attempts, key=lambda attempt: attempt.nanoseconds)
+
+
 def _best(attempts: Sequence[_Attempt]) -> Tiling:
     """Return the tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
-    possible = [(attempt.price, attempt.tiling) for attempt in attempts if attempt.price is not None]
+    possible = [attempt for attempt in attempts if attempt.price is not None]
     if not possible:
         return {}
     least = _least(attempts)
-    near = [pair for pair in possible if pair[0].nanoseconds <= _SAME_TIME * least]
-    fewest = min(price.bytes for price, _ in near)
-    _, tiling = min(
-        (pair for pair in near if pair[0].bytes <= _SAME_BYTES * fewest), key=lambda pair: pair[0].nanoseconds
-    )
-    return tiling
+    near = [attempt for attempt in possible if attempt.nanoseconds <= _SAME_TIME * least]
+    fewest = min(attempt.bytes for attempt in near)
+    return _fastest([attempt for attempt in near if attempt.bytes <= _SAME_BYTES * fewest]).tiling
 
 
 @dataclass(frozen=True)
@@ -341,11 +371,33 @@ class _AttentionSpace:
             dim_class.cuts(needed // (lx_bytes + 1) + 1, self.target.loop_iterations, self.target.cores), None
         )
 
-    def tiling(self, tiles: Tiles, name: str) -> Tiling:
-        """Return the loops of each operation, those over keys inside."""
+    def narrower(self, tiles: Tiles) -> Tiles | None:
+        """Return twice as many tiles of rows as ``tiles`` has; None where these are too many to be written out."""
+        if not tiles:
+            return None
+        *outer, rows, keys = tiles
+        more = next(self.loops[-2].cuts(2 * rows.tiles, _MOST_BANDS, self.target.cores), None)
+        return None if more is None else (*outer, more, keys)
+
+    def share(self, tiles: Tiles, masks: Sequence[MaskTiles]) -> float:
+        """Return the share of the scores that are in tiles of which no mask hides all."""
+        rows, keys = (
+            [
+                (int(size * cut.part) * tile, min(int(size * cut.part) * (tile + 1), size))
+                for tile in range(cut.tiles)
+            ]
+            for size, cut in zip(self.sizes[-2:], tiles[-2:], strict=True)
+        )
+        return min((mask.share(rows, keys) for mask in masks if len(rows) <= _MOST_BANDS), default=1.0)
+
+    def tiling(self, tiles: Tiles, name: str, unrolled: Sequence[str] = ()) -> Tiling:
+        """Return the loops of each operation, those over keys inside; some may be unrolled."""
         return {
             tiled_op.result: [
-                cut.loop(f"attention{name}.{label}", dims[0], tiled_op.generic.extents[dims[0]])
+                replace(
+                    cut.loop(f"attention{name}.{label}", dims[0], tiled_op.generic.extents[dims[0]]),
+                    unrolled=label in unrolled or None,
+                )
                 for dim_class, cut, label in zip(self.loops, tiles, self.labels, strict=True)
                 if cut.tiles > 1 and (dims := dim_class.dims.get(tiled_op))
             ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spyre_mlir.analysis.attention_masks import FINITE_LOW, known_mask
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, producers
 from spyre_mlir.dialects import sdsc
@@ -18,7 +19,8 @@ from spyre_mlir.dialects.structured import (
     shape_of,
 )
 from spyre_mlir.mlir import ir
-from spyre_mlir.rewriting.tile_slices import AvailablePart, LoopLevel, TileSlices, slice_op
+from spyre_mlir.rewriting.masked_tiles import MaskConstants, Segment, segments
+from spyre_mlir.rewriting.tile_slices import AvailablePart, LoopLevel, TileSlices, part_slice, slice_op
 from spyre_mlir.target.ops import COMBINE
 
 
@@ -50,6 +52,7 @@ class LoopWriter:
         self.results: dict[Tiled, AvailablePart] = {}  # the iter_args of loops around, for full results
         self.maxima: dict[str, _Maximum] = {}
         self.constants: dict[int, ir.Value] = {}
+        self.masks = MaskConstants(block)
         self.inside: dict[Nest, set[ir.Value]] = {}
 
     def run(self) -> None:
@@ -97,7 +100,7 @@ class LoopWriter:
     def _nest(self, nest: Nest) -> None:
         """Write the loop of a nest. Peeled are the first iteration if partial sums begin with it, and a smaller last.
 
-        All iterations are peeled if it is unrolled.
+        All iterations are peeled if it is unrolled. Those that masks hide are left out.
         """
         outside = tuple(level.nest for level in self.levels)
         carried = [tiled for tiled in nest.operations() if self._escapes(tiled, nest)]
@@ -106,13 +109,15 @@ class LoopWriter:
         results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
         values = [results[tiled].value if tiled in results else self.sums.get(tiled) for tiled in carried]
         before, self.results = self.results, {**self.results, **results}
-        peeled = nest.full_tiles if nest.unrolled else int(begins)
-        for number in range(peeled):
-            values = self._iteration(LoopLevel(nest, number), carried, values)
-        if nest.full_tiles > peeled:
-            values = self._loop(nest, peeled, carried, values)
-        if nest.tiles > nest.full_tiles:
-            values = self._iteration(LoopLevel(nest, nest.full_tiles), carried, values)
+        for segment in segments(nest, self.levels):
+            is_peeled = nest.unrolled or segment.is_peeled
+            peeled = segment.end if is_peeled else segment.first + int(begins)
+            for number in range(segment.first, peeled):
+                level = LoopLevel(nest, number, masks=segment.masks)
+                values = self._iteration(level, carried, values)
+            if segment.end > peeled:
+                values = self._loop(nest, replace(segment, first=peeled), carried, values)
+            begins = False
         self.results = before
         for tiled, value in zip(carried, values, strict=True):
             if tiled.reduces(nest):
@@ -133,15 +138,15 @@ class LoopWriter:
         return AvailablePart(self._empty(tiled), outside)
 
     def _loop(
-        self, nest: Nest, begin: int, carried: Sequence[Tiled], initial: Sequence[ir.Value]
+        self, nest: Nest, segment: Segment, carried: Sequence[Tiled], initial: Sequence[ir.Value]
     ) -> list[ir.Value]:
         types = [value.type for value in initial]
-        bounds = [self._index(bound) for bound in (begin, nest.full_tiles, 1)]
+        bounds = [self._index(bound) for bound in (segment.first, segment.end, 1)]
         loop = ir.Operation.create(LOOP, results=types, operands=[*bounds, *initial], regions=1)
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get(), *types])
         variable, *arguments = block.arguments
         with ir.InsertionPoint(block):
-            values = self._iteration(LoopLevel(nest, variable, loop), carried, arguments)
+            values = self._iteration(LoopLevel(nest, variable, loop, segment.masks), carried, arguments)
             ir.Operation.create("scf.yield", operands=values)
         return list(loop.results)
 
@@ -215,9 +220,11 @@ class LoopWriter:
     def _operation(self, tiled: Tiled) -> None:
         """Write an operation on one tile, and its combination with the tiles before."""
         generic = tiled.generic
-        inputs = [
-            self.tiles.tile(value, tiled.tiled_dims(operand)) for operand, value in enumerate(generic.inputs)
-        ]
+        level = next((level for level in self.levels if tiled in level.masks), None)
+        inputs = self._inputs(tiled) if level is None else self._masked_inputs(tiled, level)
+        if len(inputs) == 1 < len(generic.inputs):
+            self.parts[tiled.result] = AvailablePart(inputs[0], tuple(tiled.nests))
+            return
         extents = list(generic.extents)
         for level in self.levels:
             dim = tiled.nests[level.nest]
@@ -233,6 +240,27 @@ class LoopWriter:
                 self.maxima[tiled.running] = _Maximum(tiled, self.sums[tiled], value)
             self.sums[tiled] = value
         self.parts[tiled.result] = AvailablePart(value, tuple(tiled.nests))
+
+    def _inputs(self, tiled: Tiled, replaced: Sequence[int] = ()) -> list[ir.Value]:
+        """The tiles of operands; those of replaced ones are the operands themselves."""
+        return [
+            value if operand in replaced else self.tiles.tile(value, tiled.tiled_dims(operand))
+            for operand, value in enumerate(tiled.generic.inputs)
+        ]
+
+    def _masked_inputs(self, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
+        """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if it changes nothing."""
+        generic, mask, part = tiled.generic, known_mask(tiled.generic), level.masks[tiled]
+        assert mask is not None, "segments are those of known masks"
+        if part is None:
+            return [self.tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
+        inputs = self._inputs(tiled, [mask.mask])
+        constant = self.masks.value(generic.inputs[mask.mask], part.numbers)
+        dim = generic.maps[mask.mask].index(mask.keys)
+        inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
+        if mask.infinite is not None:
+            inputs[mask.infinite] = self.masks.number(generic.inputs[mask.infinite], FINITE_LOW)
+        return inputs
 
     def _index(self, value: int) -> ir.Value:
         """A constant, at the top of the block."""

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from spyre_mlir.analysis.tile_nests import VIEWS, Nest, source_dims, trace
+from numpy.typing import NDArray
+
+from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Tiled, source_dims, trace
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import ir
 
 #: MLIR's ``ShapedType::kDynamic``: an offset that is an operand.
 _DYNAMIC = -(1 << 63)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskPart:
+    """Numbers of a mask for the current rows, and keys from those of tile ``first`` on."""
+
+    first: int
+    numbers: NDArray
+
+
+#: What masks operations in some iterations: a part of the mask, or nothing (None); else it is their operand.
+Masks = Mapping[Tiled, MaskPart | None]
 
 
 @dataclass
@@ -23,7 +38,8 @@ class LoopLevel:
     nest: Nest
     variable: ir.Value | int
     loop: ir.Operation | None = None
-    offsets: dict[int, ir.Value] = field(default_factory=dict)
+    masks: Masks = field(default_factory=dict)
+    offsets: dict[tuple[int, int], ir.Value] = field(default_factory=dict)
     slices: dict[tuple, ir.Value] = field(default_factory=dict)
 
     def extent(self, size: int) -> int:
@@ -127,14 +143,26 @@ def slice_op(
     """The extraction, or insertion, of the tile that some levels move, from the last of the operands."""
     whole = shape_of(operands[-1])
     sizes = [moving[dim].extent(size) if dim in moving else size for dim, size in enumerate(whole)]
-    offsets = [0] * len(sizes)
-    dynamic = []
+    offsets: dict[int, int | ir.Value] = {}
     for dim, level in sorted(moving.items()):
         if isinstance(level.variable, int):
             offsets[dim] = level.variable * level.nest.tile(whole[dim])
         else:
-            offsets[dim] = _DYNAMIC
-            dynamic.append(_offset(level, level.variable, sizes[dim]))
+            offsets[dim] = _offset(level, level.variable, sizes[dim])
+    return _slice(name, operands, offsets, sizes, type_)
+
+
+def _slice(
+    name: str,
+    operands: Sequence[ir.Value],
+    at: Mapping[int, int | ir.Value],
+    sizes: Sequence[int],
+    type_: ir.Type,
+) -> ir.Value:
+    """A slice at some offsets, numbers or values, and at 0 of the other dims."""
+    numbers = [at.get(dim, 0) for dim in range(len(sizes))]
+    offsets = [number if isinstance(number, int) else _DYNAMIC for number in numbers]
+    dynamic = [number for number in numbers if not isinstance(number, int)]
     segments = [*(1 for _ in operands), len(dynamic), 0, 0]
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
@@ -146,18 +174,32 @@ def slice_op(
     return slice_.result
 
 
-def _offset(level: LoopLevel, variable: ir.Value, tile: int) -> ir.Value:
-    """The offset of the tile of an iteration, at the top of its loop."""
-    if tile not in level.offsets:
-        map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile])
+def part_slice(value: ir.Value, dim: int, level: LoopLevel, first: int, size: int) -> ir.Value:
+    """The tile of an iteration, from a value whose dim, of ``size`` elements, is there from tile ``first`` on."""
+    shape = list(shape_of(value))
+    tile = min(level.nest.tile(size), shape[dim])
+    if tile == shape[dim]:
+        return value
+    variable = level.variable
+    is_known = isinstance(variable, int)
+    offset = (variable - first) * tile if is_known else _offset(level, variable, tile, first)
+    shape[dim] = tile
+    type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+    return _slice("tensor.extract_slice", [value], {dim: offset}, shape, type_)
+
+
+def _offset(level: LoopLevel, variable: ir.Value, tile: int, first: int = 0) -> ir.Value:
+    """The offset of the tile of an iteration from tile ``first``, at the top of its loop."""
+    if (tile, first) not in level.offsets:
+        map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile - first * tile])
         with ir.InsertionPoint.at_block_begin(variable.owner):
-            level.offsets[tile] = ir.Operation.create(
+            level.offsets[tile, first] = ir.Operation.create(
                 "affine.apply",
                 results=[ir.IndexType.get()],
                 operands=[variable],
                 attributes={"map": ir.AffineMapAttr.get(map_)},
             ).result
-    return level.offsets[tile]
+    return level.offsets[tile, first]
 
 
 def _known(dim: int | None) -> int:
