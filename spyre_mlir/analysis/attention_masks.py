@@ -88,7 +88,9 @@ def known_mask(generic: Structured) -> KnownMask | None:
     rows, keys = whole[-2:]
     flat = RunLengths((generic.extents[rows], generic.extents[keys]), runs.ends, runs.values)
     tiles = MaskTiles(flat, is_hidden, is_neutral)
-    infinite = next((operand for operand, value in enumerate(generic.inputs) if splat_of(value) == -math.inf), None)
+    infinite = next(
+        (operand for operand, value in enumerate(generic.inputs) if splat_of(value) == -math.inf), None
+    )
     if infinite is not None and tiles.hides_row.any():
         return None  # one number cannot be finite for some rows, and infinite for those that the program makes NaN
     return KnownMask(tiles, mask, scores, hides, rows, keys, infinite)
@@ -96,7 +98,10 @@ def known_mask(generic: Structured) -> KnownMask | None:
 
 def known_runs(value: ir.Value) -> RunLengths | None:
     """Return a constant as runs of equal elements; None for another value, or one of many runs."""
-    while (op := defining_op(value)) is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+    while (op := defining_op(value)) is not None and op.name in (
+        "tensor.expand_shape",
+        "tensor.collapse_shape",
+    ):
         value = op.operands[0]
     shape = shape_of(value)
     if op is not None:
@@ -166,7 +171,9 @@ def _keeps_hidden(generic: Structured) -> bool:
     if generic.opcode in ("add", "sub", "where3", "identity") or DEVICE_OPS[generic.opcode].kind is Kind.CAST:
         return True
     if generic.opcode == "maximum":
-        return any((number := splat_of(value)) is not None and number <= _HIDDEN_SCORE for value in generic.inputs)
+        return any(
+            (number := splat_of(value)) is not None and number <= _HIDDEN_SCORE for value in generic.inputs
+        )
     return False
 
 
@@ -178,7 +185,11 @@ def splat_of(value: ir.Value) -> float | None:
     if op is None or op.name != "arith.constant" or element_of(value) not in ("f16", "f32", "bf16"):
         return None
     attr = op.attributes["value"]
-    return float(attr.get_splat_value().value) if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat else None
+    return (
+        float(attr.get_splat_value().value)
+        if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat
+        else None
+    )
 
 
 def _is_low(values: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -25,8 +25,8 @@ array, whose shape is ``array``. A dim may lie in several pieces there, each wit
 the pieces, outermost first, dim by dim.
 ``sdsc.index_bounds = {lower = -8, upper = 8, operation = "aten.index_put"}`` on an argument: its numbers are indices
 from -8 to 7 of that operation, which the host checks, for the device only compares them.
-``sdsc.runs = {ends = dense<[3, 16]> : tensor<2xi32>, values = dense<[0.0, 1.0]> : tensor<2xf32>}`` on an argument: it is
-a constant of two runs of equal elements, the first one of 3. A mask of attention says so which of its tiles hide all
+``sdsc.runs = {ends = dense<[3, 16]> : tensor<2xi32>, values = dense<[0.0, 1.0]> : tensor<2xf32>}`` on an argument: it
+is a constant of two runs of equal elements, the first one of 3. A mask of attention says so which of its tiles hide all
 keys, so that passes leave these out. On an operation ``sdsc.hides`` marks that it masks scores, or weights, by such an
 operand, and nothing is lost if a tile that hides all is never computed.
 

@@ -21,7 +21,8 @@ from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 
-#: Larger results are left to the program: computing them again is cheaper than keeping them. A mask of 8192 tokens fits.
+#: Larger results are left to the program: computing them again is cheaper than keeping them.
+#: A mask of 8192 tokens is kept.
 LARGEST_ELEMENTS = 1 << 26
 
 #: Larger views of a buffer stay views of it: a copy of a weight is not worth the memory.

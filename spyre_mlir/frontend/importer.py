@@ -28,7 +28,6 @@ from torch_mlir.extras.fx_importer import (
 
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.constant_runs import runs_attr
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError

@@ -249,7 +249,7 @@ class LoopWriter:
         ]
 
     def _masked_inputs(self, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
-        """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if it changes nothing."""
+        """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if neutral."""
         generic, mask, part = tiled.generic, known_mask(tiled.generic), level.masks[tiled]
         assert mask is not None, "segments are those of known masks"
         if part is None:

@@ -62,7 +62,9 @@ class _MaskedNest:
         moved = {tiled: self._row_level(tiled, levels) for tiled in masks}
         self.rows = {tiled: _rows(masks[tiled], level) for tiled, level in moved.items()}
         # A loop over rows moves them: then a tile has no constant.
-        self.are_rows_known = all(level is None or isinstance(level.variable, int) for level in moved.values())
+        self.are_rows_known = all(
+            level is None or isinstance(level.variable, int) for level in moved.values()
+        )
 
     def segments(self) -> Iterator[Segment]:
         """Yield the tile that sums begin with, and the others that masks do not hide."""
@@ -104,7 +106,9 @@ class _MaskedNest:
 
     def _row_level(self, tiled: Tiled, levels: Sequence[LoopLevel]) -> LoopLevel | None:
         """Return the level that tiles the rows of a mask; None where all rows are there."""
-        return next((level for level in levels if tiled.nests.get(level.nest) == self.masks[tiled].rows), None)
+        return next(
+            (level for level in levels if tiled.nests.get(level.nest) == self.masks[tiled].rows), None
+        )
 
 
 def _rows(mask: KnownMask, level: LoopLevel | None) -> Range:
@@ -140,6 +144,8 @@ class MaskConstants:
     def _constant(self, attr: ir.DenseElementsAttr, key: bytes) -> ir.Value:
         if (attr.type, key) not in self._values:
             with ir.InsertionPoint.at_block_begin(self._block):
-                constant = ir.Operation.create("arith.constant", results=[attr.type], attributes={"value": attr})
+                constant = ir.Operation.create(
+                    "arith.constant", results=[attr.type], attributes={"value": attr}
+                )
             self._values[attr.type, key] = constant.result
         return self._values[attr.type, key]

@@ -20,7 +20,7 @@ Predicate = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 @dataclass(frozen=True, eq=False)
 class RunLengths:
-    """A tensor as runs of equal elements in row-major order: run ``k`` has ``values[k]`` and ends before ``ends[k]``."""
+    """A tensor as runs of equal elements in row-major order: run ``k`` is of ``values[k]`` and ends at ``ends[k]``."""
 
     shape: tuple[int, ...]
     ends: NDArray[np.int32]
