@@ -44,6 +44,15 @@ class KnownMask:
     keys: int
     infinite: int | None = None
 
+    @property
+    def is_infinite(self) -> bool:
+        """Whether the mask has -infinity, in rows that do not hide all keys."""
+        return (
+            self.hides
+            and bool((self.tiles.runs.values < FINITE_LOW).any())
+            and not self.tiles.hides_row.any()
+        )
+
     def part(self, rows: Range, keys: Range) -> NDArray[np.float32]:
         """Return numbers that mask some scores like the mask, but finite, where a row does not hide all keys.
 

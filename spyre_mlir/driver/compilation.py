@@ -141,11 +141,7 @@ def _compiled_model(
         lay_out(imported.module, pipeline, imported.input_layouts, chosen)
         program = _compiled(imported.module, pipeline, numerics, plan, fallback, imported.signature.updated())
     program.import_seconds = import_seconds
-    # Passes drop masks of which they need parts alone.
-    read = {name for step in program.steps for name in step.inputs}
-    weights = [
-        argument for argument in imported.arguments if argument.kind != "input" and argument.name in read
-    ]
+    weights = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.signature import to_numpy
 
     program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in weights})

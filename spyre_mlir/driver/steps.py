@@ -59,7 +59,10 @@ class BundleStep:
         self.images = laid_out(self.bundle.manifest.arguments, self._arrays(weights), numerics)
 
     def _arrays(self, values: Values) -> dict[str, NDArray]:
-        return {**self.arrays, **{name: values[name] for name in self.inputs if name in values}}
+        arrays = {**self.arrays, **{name: values[name] for name in self.inputs if name in values}}
+        # Passes drop masks of which they need parts alone: the program still has the array, the bundle does not.
+        read = {argument.array_name for argument in self.bundle.manifest.arguments}
+        return {name: array for name, array in arrays.items() if name in read}
 
     def facts(self) -> ProgramFacts:
         """Return the numbers in the summary and the page of ``report``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.analysis.attention_masks import FINITE_LOW, known_mask
+from spyre_mlir.analysis.attention_masks import known_mask
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, producers
 from spyre_mlir.dialects import sdsc
@@ -254,12 +254,15 @@ class LoopWriter:
         assert mask is not None, "segments are those of known masks"
         if part is None:
             return [self.tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
-        inputs = self._inputs(tiled, [mask.mask])
-        constant = self.masks.value(generic.inputs[mask.mask], part.numbers)
-        dim = generic.maps[mask.mask].index(mask.keys)
-        inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
+        inputs = self._inputs(tiled, [] if part.numbers is None else [mask.mask])
+        if part.numbers is not None:
+            constant = self.masks.value(generic.inputs[mask.mask], part.numbers)
+            dim = generic.maps[mask.mask].index(mask.keys)
+            inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
+        elif mask.is_infinite:
+            inputs[mask.mask] = self.masks.finite(inputs[mask.mask])
         if mask.infinite is not None:
-            inputs[mask.infinite] = self.masks.number(generic.inputs[mask.infinite], FINITE_LOW)
+            inputs[mask.infinite] = self.masks.number(generic.inputs[mask.infinite].type)
         return inputs
 
     def _index(self, value: int) -> ir.Value:

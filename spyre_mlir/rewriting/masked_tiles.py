@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.analysis.attention_masks import KnownMask, known_mask
+from spyre_mlir.analysis.attention_masks import FINITE_LOW, KnownMask, known_mask
 from spyre_mlir.analysis.tile_nests import Nest, Tiled
 from spyre_mlir.dialects.sdsc import HIDES
-from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.structured import device_op, element_of, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tile_slices import LoopLevel, MaskPart, Masks
 from spyre_mlir.tiling.mask_tiles import Range, TileClass
@@ -87,13 +87,15 @@ class _MaskedNest:
         return any(self._class(tiled, tile, tile + 1) is not TileClass.NEUTRAL for tiled in self.masks)
 
     def _left(self, first: int, end: int) -> Masks:
-        """Return what is left of masks in some tiles: nothing, a constant, or all where rows are moved."""
+        """Return what is left of masks in some tiles: nothing, a constant, or the operand where rows are moved."""
         left: dict[Tiled, MaskPart | None] = {}
         for tiled, mask in self.masks.items():
             if self._class(tiled, first, end) is TileClass.NEUTRAL:
                 left[tiled] = None
-            elif self.are_rows_known:
-                left[tiled] = MaskPart(first, mask.part(self.rows[tiled], self._keys(mask, first, end)))
+            else:
+                keys = self._keys(mask, first, end)
+                numbers = mask.part(self.rows[tiled], keys) if self.are_rows_known else None
+                left[tiled] = MaskPart(first, numbers)
         return left
 
     def _class(self, tiled: Tiled, first: int, end: int) -> TileClass:
@@ -135,11 +137,18 @@ class MaskConstants:
         array = np.ascontiguousarray(numbers.reshape(shape).astype(dtype))
         return self._constant(ir.DenseElementsAttr.get(array, type=type_), array.tobytes())
 
-    def number(self, value: ir.Value, number: float) -> ir.Value:
-        """Return a constant like ``value`` whose elements are all a number."""
-        type_ = ir.RankedTensorType(value.type)
-        attr = ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, number))
+    def number(self, type_: ir.Type) -> ir.Value:
+        """Return a constant whose elements are all the finite number that hides a score."""
+        tensor = ir.RankedTensorType(type_)
+        attr = ir.DenseElementsAttr.get_splat(tensor, ir.FloatAttr.get(tensor.element_type, FINITE_LOW))
         return self._constant(attr, b"")
+
+    def finite(self, mask: ir.Value) -> ir.Value:
+        """Return a tile of a mask without -infinity, at the current insertion point."""
+        shape, element = shape_of(mask), element_of(mask)
+        low = self.number(ir.RankedTensorType.get([], ir.RankedTensorType(mask.type).element_type))
+        whole, location = tuple(range(len(shape))), ir.Location.current
+        return device_op("maximum", [mask, low], [whole, ()], shape, element, location=location)
 
     def _constant(self, attr: ir.DenseElementsAttr, key: bytes) -> ir.Value:
         if (attr.type, key) not in self._values:

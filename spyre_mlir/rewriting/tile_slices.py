@@ -18,10 +18,13 @@ _DYNAMIC = -(1 << 63)
 
 @dataclass(frozen=True, eq=False)
 class MaskPart:
-    """Numbers of a mask for the current rows, and keys from those of tile ``first`` on."""
+    """Numbers of a mask for the current rows, and keys from those of tile ``first`` on; None for those of its operand.
+
+    These may be -infinity, which tiles are masked without.
+    """
 
     first: int
-    numbers: NDArray
+    numbers: NDArray | None
 
 
 #: What masks operations in some iterations: a part of the mask, or nothing (None); else it is their operand.

@@ -53,6 +53,24 @@ def _tensors(*shapes: tuple[int, ...]) -> list[Tensor]:
     return [torch.randn(shape).half() for shape in shapes]
 
 
+class Masked(nn.Module):
+    """Attention under a mask that is built from the positions of queries and keys."""
+
+    def __init__(self, mask: Callable[[Tensor, Tensor], Tensor], form: str = "bool") -> None:
+        super().__init__()
+        self.mask, self.form = mask, form
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        seen = self.mask(torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])[None])
+        if self.form == "bool":
+            return scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        if self.form == "fill":
+            return torch.softmax(scores.masked_fill(~seen, float("-inf")), -1) @ v
+        bias = torch.full(seen.shape, float("-inf"), dtype=q.dtype).masked_fill(seen, 0.0)
+        return torch.softmax(scores + bias, -1) @ v
+
+
 class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return scaled_dot_product_attention(x, x, x)
@@ -78,6 +96,16 @@ CASES: dict[str, tuple[nn.Module, Callable[[], list[Tensor]]]] = {
         lambda: _tensors((2, 4, 256, 64), (2, 1, 256, 64), (2, 1, 256, 64)),
     ),
     "one tensor": (SelfAttention(), lambda: _tensors((2, 2, 256, 64))),
+    "window": (Masked(lambda i, j: (j <= i) & (j > i - 70)), lambda: _heads(*SAME)),
+    "window of -inf": (Masked(lambda i, j: (j <= i) & (j > i - 70), "add"), lambda: _heads(*SAME)),
+    "filled window": (Masked(lambda i, j: (j <= i) & (j > i - 64), "fill"), lambda: _heads(*SAME)),
+    "chunks": (Masked(lambda i, j: (j <= i) & (i // 64 == j // 64)), lambda: _heads(*SAME)),
+    "prefix": (Masked(lambda i, j: (j <= i) | (j < 100)), lambda: _heads(*SAME)),
+    "last rows": (
+        Masked(lambda i, j: j <= i + 192),
+        lambda: _heads((2, 64, 64), (2, 256, 64), (2, 256, 64)),
+    ),
+    "blind rows": (Masked(lambda i, j: (j <= i) & (i > 80)), lambda: _heads(*SAME)),
     "five dims": (Attention(), lambda: _tensors(*((2, 2, 2, 128, 64),) * 3)),
 }
 

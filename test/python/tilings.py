@@ -180,11 +180,11 @@ def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool, unrolled: Sequen
     return len(loops)
 
 
-def tile_keys_at_random(module: ir.Module, seed: int, *, apart: bool = False) -> None:
+def tile_keys_at_random(module: ir.Module, seed: int, *, apart: bool = False, unrolled: bool = False) -> None:
     """Gives attention of level device-ops a random loop over keys, inside of up to two others.
 
     With ``apart`` its neighbours, as what repeats the values, get these loops, too, so that not all
-    of it can share them.
+    of it can share them. With ``unrolled`` the loops around are written out.
     """
     rng = random.Random(seed)
     (func,) = _functions(module)
@@ -200,4 +200,4 @@ def tile_keys_at_random(module: ir.Module, seed: int, *, apart: bool = False) ->
     chosen = around if apart else rng.sample(around, rng.randint(0, len(around)))
     for each in tiled:
         if apart or each.op in ops:
-            _give(each, [*chosen, *keys], untiled=False)
+            _give(each, [*chosen, *keys], untiled=False, unrolled=range(len(chosen) if unrolled else 0))
