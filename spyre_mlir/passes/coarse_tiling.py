@@ -70,6 +70,8 @@ class CoarseTiling(Pass):
 
 def _drop_masks(func: ir.Operation) -> None:
     """Drop masks that nothing reads any more: constants of parts of them are smaller by far."""
+    if "arg_attrs" not in func.attributes:
+        return
     block, attributes = func.regions[0].blocks[0], list(func.attributes["arg_attrs"])
     for number, value in reversed(list(enumerate(block.arguments))):
         if sdsc.RUNS in attributes[number] and not any(True for _ in value.uses):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.attention_masks import hiding_masks
+from spyre_mlir.analysis.attention_masks import KnownMask, hiding_masks
 from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
-from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
 from spyre_mlir.dialects import sdsc
@@ -25,12 +24,11 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.division.slices import divisors
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.attention_space import AttentionSpace, Tiles
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
-from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 from spyre_mlir.tiling.mask_tiles import MaskTiles
 
@@ -39,12 +37,6 @@ _SAME_TIME, _SAME_BYTES = 1.05, 1.01
 
 #: After so many numbers of heads that are no better, those with more heads at once are not tried.
 _PATIENCE = 2
-
-#: Tiles of rows at most that are written out, each with the keys that a mask leaves it.
-_MOST_BANDS = 32
-
-#: Tiles of the outer dims, of rows and of keys.
-Tiles = tuple[DimTiles, ...]
 
 
 @dataclass(frozen=True)
@@ -59,6 +51,11 @@ class OnlineSoftmax(EvaluatingPass):
     taken as they are. A remark tells of each attention what was chosen, or why it stays
     as it is, and what that costs.
 
+    Where masks hide keys and their numbers are known, tiles that they hide are not computed (``skip_masked_tiles``). A
+    choice of tiles then costs its time by the model times the share of the scores that is left, and tiles of rows are
+    written out: each has a loop of its own over the keys that it sees, and only tiles that a mask cuts through are
+    masked, by small constants.
+
     Before, level *device-ops*:
         %m = max(%s); %e = exp(%s - %m); %l = sum(%e); %p = %e / %l; %o = %p @ %v
     After:
@@ -67,6 +64,7 @@ class OnlineSoftmax(EvaluatingPass):
     """
 
     name: ClassVar[str] = "online-softmax"
+    skip_masked_tiles: bool = True
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -110,7 +108,7 @@ class OnlineSoftmax(EvaluatingPass):
             price = evaluator.cost(group_module(ops, {})) or "not possible"
             self.remark(attention.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
-        columns, masks = attention.columns, [mask.tiles for _, mask in hiding_masks(attention) if mask.hides]
+        columns, masks = attention.columns, [mask.tiles for _, mask in self._masks(attention) if mask.hides]
         self._tile(self._rewrite(attention, name), name, columns, masks, evaluator)
         return True
 
@@ -125,10 +123,13 @@ class OnlineSoftmax(EvaluatingPass):
                         del op.attributes[name]
             self.remark(ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}")
 
+    def _masks(self, attention: Attention) -> list[tuple[Structured, KnownMask]]:
+        return hiding_masks(attention) if self.skip_masked_tiles else []
+
     def _rewrite(self, attention: Attention, name: str) -> list[ir.Operation]:
         """Put the division last, and return the ops of the attention in order."""
         op, mark = attention.matmul.op, ir.StringAttr.get(name, attention.matmul.op.context)
-        masks = {generic.result for generic, _ in hiding_masks(attention)}
+        masks = {generic.result for generic, _ in self._masks(attention)}
         with ir.InsertionPoint(op), op.location:
             weights, before, after = attention.exp.result, attention.div.result, []
             for generic in attention.weights:
@@ -176,42 +177,73 @@ class OnlineSoftmax(EvaluatingPass):
     ) -> None:
         """Give the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _device_op(structured(op))) for op in ops]
-        space = _AttentionSpace.of(group, columns, target_of(ops[0]))
-        untiled = evaluator.cost(group_module(ops, {}))
-        attempts: list[_Attempt] = [_Attempt((), {}, untiled)]
+        space = AttentionSpace.of(group, columns, target_of(ops[0]))
+        search = _TileSearch(ops, space, masks, name, evaluator)
+        search.run()
+        best, bands = _best(search.attempts), None
+        if best.share < 1:
+            bands = search.in_bands(best)
+            if bands.nanoseconds >= min(attempt.whole_nanoseconds for attempt in search.attempts):
+                # Layouts of a long program may be found worse, or not at all.
+                best = _best([replace(attempt, share=1.0) for attempt in search.attempts])
+            else:
+                best = bands
+        for op in ops:
+            if best.tiling.get(op.results[0]):
+                op.attributes[TILING] = tiling_attr(best.tiling[op.results[0]])
+        summary = "; ".join(map(str, search.attempts))
+        if bands is not None:
+            summary += f"; bands of {bands}, without the tiles that masks hide"
+        kind = "tiling" if best.tiling else "no tiling"
+        self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {summary}")
 
-        def is_better(tiles: Tiles) -> bool:
-            least = _least(attempts)
-            share = space.share(tiles, masks)
-            tiling = space.tiling(tiles, name)
-            price = evaluator.cost(group_module(ops, tiling))
-            bands = space.tiling(tiles, name, unrolled=("rows",)) if share < 1 else tiling
-            attempts.append(_Attempt(tiles, bands, price, share))
-            return _least(attempts) < least
 
+class _TileSearch:
+    """The search for the tiles of an attention; ``attempts`` are those that were evaluated, the first one untiled."""
+
+    def __init__(
+        self,
+        ops: Sequence[ir.Operation],
+        space: AttentionSpace,
+        masks: Sequence[MaskTiles],
+        name: str,
+        evaluator: Evaluator,
+    ) -> None:
+        self.ops, self.space, self.masks, self.name = ops, space, masks, name
+        self.evaluator = evaluator
+        self.attempts = [_Attempt((), {}, evaluator.cost(group_module(ops, {})))]
+
+    def run(self) -> None:
+        """Evaluate the fewest tiles that may fit, and finer ones where these take less time."""
         worse = 0
-        for choices in space.choices():
-            is_any_better = any([is_better(tiles) for tiles in choices])
-            worse = 0 if is_any_better or _least(attempts) == math.inf else worse + 1
+        for choices in self.space.choices():
+            is_any_better = any([self._is_better(tiles) for tiles in choices])
+            worse = 0 if is_any_better or _least(self.attempts) == math.inf else worse + 1
             if worse == _PATIENCE:
                 # More heads at once share less and less of what they read.
                 break
-        for start in sorted(
-            (attempt for attempt in attempts if attempt.tiles), key=lambda attempt: attempt.nanoseconds
-        )[:_PATIENCE]:
-            for tiles in space.finer(start.tiles):
-                if not is_better(tiles):
+        tiled = [attempt for attempt in self.attempts if attempt.tiles]
+        for start in sorted(tiled, key=lambda attempt: attempt.nanoseconds)[:_PATIENCE]:
+            for tiles in self.space.finer(start.tiles):
+                if not self._is_better(tiles):
                     break
         # Smaller bands of rows see fewer keys that masks hide.
-        while masks and (finer := space.narrower(_fastest(attempts).tiles)) is not None and is_better(finer):
-            continue
-        best = _best(attempts)
-        for op in ops:
-            if best.get(op.results[0]):
-                op.attributes[TILING] = tiling_attr(best[op.results[0]])
-        summary = "; ".join(map(str, attempts))
-        kind = "tiling" if best else "no tiling"
-        self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {summary}")
+        while self.masks and (finer := self.space.narrower(_fastest(self.attempts).tiles)) is not None:
+            if not self._is_better(finer):
+                break
+
+    def in_bands(self, attempt: _Attempt) -> _Attempt:
+        """Evaluate tiles whose rows are written out, without what masks hide."""
+        tiling = self.space.tiling(attempt.tiles, self.name, unrolled=("rows",))
+        return _Attempt(attempt.tiles, tiling, self.evaluator.cost(group_module(self.ops, tiling)))
+
+    def _is_better(self, tiles: Tiles) -> bool:
+        """Evaluate tiles, and return whether none before took less time."""
+        least = _least(self.attempts)
+        tiling = self.space.tiling(tiles, self.name)
+        price = self.evaluator.cost(group_module(self.ops, tiling))
+        self.attempts.append(_Attempt(tiles, tiling, price, self.space.share(tiles, self.masks)))
+        return _least(self.attempts) < least
 
 
 @dataclass(frozen=True)
@@ -225,7 +257,12 @@ class _Attempt:
 
     @property
     def nanoseconds(self) -> float:
-        return math.inf if self.price is None else self.price.nanoseconds * self.share
+        return self.whole_nanoseconds * self.share
+
+    @property
+    def whole_nanoseconds(self) -> float:
+        """The time with all tiles."""
+        return math.inf if self.price is None else self.price.nanoseconds
 
     @property
     def bytes(self) -> float:
@@ -246,163 +283,15 @@ def _fastest(attempts: Sequence[_Attempt]) -> _Attempt:
     return min(attempts, key=lambda attempt: attempt.nanoseconds)
 
 
-def _best(attempts: Sequence[_Attempt]) -> Tiling:
-    """Return the tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
+def _best(attempts: Sequence[_Attempt]) -> _Attempt:
+    """Return the one with the least time; of times that the model cannot tell apart, the one that moves least."""
     possible = [attempt for attempt in attempts if attempt.price is not None]
     if not possible:
-        return {}
+        return _Attempt((), {}, None)
     least = _least(attempts)
     near = [attempt for attempt in possible if attempt.nanoseconds <= _SAME_TIME * least]
     fewest = min(attempt.bytes for attempt in near)
-    return _fastest([attempt for attempt in near if attempt.bytes <= _SAME_BYTES * fewest]).tiling
-
-
-@dataclass(frozen=True)
-class _AttentionSpace:
-    """Dims of an attention that loops may tile: outer ones, rows and keys; ``columns`` are those of values."""
-
-    group: Sequence[Tiled]
-    maximum: Tiled
-    matmul: Tiled
-    loops: Sequence[DimClass]
-    sizes: tuple[int, ...]
-    columns: int
-    target: Target
-
-    @classmethod
-    def of(cls, group: Sequence[Tiled], columns: int, target: Target) -> _AttentionSpace:
-        maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
-        matmul = next(
-            tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
-        )
-        classes = dim_classes(group, by_sources=False)
-        sizes = maximum.generic.extents
-        loops = [
-            next(dim_class for dim_class in classes if dim in dim_class.dims.get(maximum, ()))
-            for dim in range(len(sizes))
-        ]
-        return cls(group, maximum, matmul, loops, sizes, columns, target)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the dims: the innermost of the outer ones are heads."""
-        outer = len(self.sizes) - 2
-        return (
-            *(f"outer{index}" for index in range(outer - 1)),
-            *(("heads",) if outer else ()),
-            "rows",
-            "keys",
-        )
-
-    @property
-    def text(self) -> str:
-        *others, last = self.labels
-        return f"{', '.join(others)} and {last}"
-
-    def choices(self) -> Iterator[list[Tiles]]:
-        """Yield numbers of tiles: for each number of groups of heads, many first, the fewest that may fit.
-
-        Per core, rows of the operands and of the statistics take at most half of the room, scores of one tile a
-        quarter; or, where that makes fewer tiles of rows, three quarters without statistics (they are dense if rows
-        lie in the sticks), and a sixth.
-        """
-        tiles_by_groups = [(groups, self._inner(groups)) for groups in self._groups()]
-        whole = [
-            groups for groups, inner in tiles_by_groups if (DimTiles.equal(1), DimTiles.equal(1)) in inner
-        ]
-        for groups, inner in tiles_by_groups:
-            if groups in whole[:-1]:
-                # All rows and keys of more heads fit, too.
-                continue
-            choices = [(*map(DimTiles.equal, groups), *tiles) for tiles in inner]
-            choices = [tiles for tiles in choices if any(cut.tiles > 1 for cut in tiles)]
-            if choices:
-                yield choices
-
-    def _groups(self) -> Iterator[tuple[int, ...]]:
-        """Yield tiles of the outer dims: one head at a time, then more of the innermost dim, then of the next.
-
-        The outermost dim is in one tile where there are others: in the default layout of tensors of several dims it
-        lies between their rows and the sticks.
-        """
-        *outer, _, _ = self.sizes
-        if not outer:
-            yield ()
-            return
-        first = 1 if len(outer) > 1 else outer[0]
-        if first < outer[0]:
-            yield tuple(outer)
-        for dim in reversed(range(min(1, len(outer) - 1), len(outer))):
-            for tiles in reversed(divisors(outer[dim], outer[dim])):
-                if tiles > 1 or dim == min(1, len(outer) - 1):
-                    yield (*(first, *outer[1:])[:dim], tiles, *(1 for _ in outer[dim + 1 :]))
-
-    def _inner(self, groups: tuple[int, ...]) -> list[Tiles]:
-        """Return the tiles of rows and keys for a number of groups."""
-        *outer, rows, keys = self.sizes
-        if not all(loop.allows(tiles) for loop, tiles in zip(self.loops, groups, strict=False)):
-            return []
-        together = math.prod(outer) * rows // math.prod(groups)
-        target, lx_bytes = self.target, self.target.usable_lx_bytes
-        dense = 3 * default_bytes(target, (1, self.columns), "f16")
-        options: dict[DimTiles, Tiles] = {}
-        for row_bytes, row_capacity, score_capacity in (
-            (dense + 5 * target.stick_bytes, lx_bytes // 2, lx_bytes // 4),
-            (dense, lx_bytes * 3 // 4, lx_bytes // 6),
-        ):
-            parts = self._fewest(self.loops[-2], together * row_bytes // target.cores, row_capacity)
-            if parts is None or parts in options:
-                continue
-            scores = int(together * parts.part) * default_bytes(target, (1, keys), "f16") // target.cores
-            tiles = self._fewest(self.loops[-1], scores, score_capacity)
-            if tiles is not None:
-                options[parts] = (parts, tiles)
-        return list(options.values())
-
-    def finer(self, tiles: Tiles) -> Iterator[Tiles]:
-        """Yield more and more tiles of keys than ``tiles`` has, the others as they are."""
-        *outer, keys = tiles
-        for more in self.loops[-1].cuts(keys.tiles + 1, self.target.loop_iterations, self.target.cores):
-            yield (*outer, more)
-
-    def _fewest(self, dim_class: DimClass, needed: int, lx_bytes: int) -> DimTiles | None:
-        """Return the coarsest legal tiles of a dim with which ``needed`` bytes become at most ``lx_bytes``."""
-        return next(
-            dim_class.cuts(needed // (lx_bytes + 1) + 1, self.target.loop_iterations, self.target.cores), None
-        )
-
-    def narrower(self, tiles: Tiles) -> Tiles | None:
-        """Return twice as many tiles of rows as ``tiles`` has; None where these are too many to be written out."""
-        if not tiles:
-            return None
-        *outer, rows, keys = tiles
-        more = next(self.loops[-2].cuts(2 * rows.tiles, _MOST_BANDS, self.target.cores), None)
-        return None if more is None else (*outer, more, keys)
-
-    def share(self, tiles: Tiles, masks: Sequence[MaskTiles]) -> float:
-        """Return the share of the scores that are in tiles of which no mask hides all."""
-        rows, keys = (
-            [
-                (int(size * cut.part) * tile, min(int(size * cut.part) * (tile + 1), size))
-                for tile in range(cut.tiles)
-            ]
-            for size, cut in zip(self.sizes[-2:], tiles[-2:], strict=True)
-        )
-        return min((mask.share(rows, keys) for mask in masks if len(rows) <= _MOST_BANDS), default=1.0)
-
-    def tiling(self, tiles: Tiles, name: str, unrolled: Sequence[str] = ()) -> Tiling:
-        """Return the loops of each operation, those over keys inside; some may be unrolled."""
-        return {
-            tiled_op.result: [
-                replace(
-                    cut.loop(f"attention{name}.{label}", dims[0], tiled_op.generic.extents[dims[0]]),
-                    unrolled=label in unrolled or None,
-                )
-                for dim_class, cut, label in zip(self.loops, tiles, self.labels, strict=True)
-                if cut.tiles > 1 and (dims := dim_class.dims.get(tiled_op))
-            ]
-            for tiled_op in self.group
-        }
+    return _fastest([attempt for attempt in near if attempt.bytes <= _SAME_BYTES * fewest])
 
 
 def _division_loops(attention: Attention) -> list[TiledLoop]:

@@ -33,6 +33,8 @@ class PipelineOptions(Options):
     ``evict-and-reload`` and ``double_buffer`` the pass of that name. ``order_by_size`` plans all memories with the
     largest buffers first.
 
+    ``skip_masked_tiles`` leaves out tiles of attention that a known mask hides.
+
     ``bundle_operations`` cuts the program into bundles of at most so many operations (0: it is one), which keep LX
     from one to the next by the hint that they are ``non_terminal``; without the hint nothing stays in LX over a cut.
 
@@ -76,6 +78,7 @@ class PipelineOptions(Options):
     bundle_operations: int = 0
     non_terminal: bool = True
     tile_attention: bool = True
+    skip_masked_tiles: bool = True
     tile_for_lx: bool = True
     tile_for_span: bool = True
     from_level: str = ""

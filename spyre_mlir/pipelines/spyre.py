@@ -135,7 +135,10 @@ class LevelPasses:
         """Return the passes that tile by themselves; tiling for LX needs planning of LX."""
         spills = self.options.tile_for_lx and self.options.lx_planning
         passes = (
-            ("online-softmax", self.options.tile_attention and self.options.lx_planning),
+            (
+                _text("online-softmax", skip_masked_tiles=self.options.skip_masked_tiles),
+                self.options.tile_attention and self.options.lx_planning,
+            ),
             (
                 _text("auto-tiling", spans=self.options.tile_for_span, spills=spills),
                 spills or self.options.tile_for_span,

@@ -65,15 +65,25 @@ def _number(name: str, names: dict[str, int]) -> str:
 
 def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
     """Build the boundary of an argument: that of the program's argument, or an intermediate of the program."""
-    element = str(ir.RankedTensorType(value.type).element_type)
-    return ir.DictAttr.get({sdsc.HOST: sdsc.host_attr(label, kind or _kind(value), element)})
+    element, attributes = str(ir.RankedTensorType(value.type).element_type), _attributes(value)
+    kind = kind or ("intermediate" if sdsc.HOST not in attributes else _kind(attributes[sdsc.HOST]))
+    entries = {sdsc.HOST: sdsc.host_attr(label, kind, element)}
+    # The numbers of a mask say which tiles cost nothing.
+    if sdsc.RUNS in attributes:
+        entries |= {name: attributes[name] for name in (sdsc.RUNS, sdsc.HOST_VIEW) if name in attributes}
+    return ir.DictAttr.get(entries)
 
 
-def _kind(value: ir.Value) -> str:
+def _kind(host: ir.Attribute) -> str:
+    return ir.StringAttr(host.kind).value
+
+
+def _attributes(value: ir.Value) -> dict[str, ir.Attribute]:
+    """Return the attributes of an argument of a function; none for another value."""
     if not isinstance(value.owner, ir.Block):
-        return "intermediate"
+        return {}
     func = value.owner.owner.operation
-    if "arg_attrs" not in func.attributes:
-        return "intermediate"
-    attributes = ir.DictAttr(ir.ArrayAttr(func.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
-    return ir.StringAttr(attributes[sdsc.HOST].kind).value if sdsc.HOST in attributes else "intermediate"
+    if func.name != "func.func" or "arg_attrs" not in func.attributes:
+        return {}
+    entries = ir.DictAttr(ir.ArrayAttr(func.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
+    return {entry.name: entry.attr for entry in entries}
