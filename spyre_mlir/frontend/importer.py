@@ -29,6 +29,7 @@ from torch_mlir.extras.fx_importer import (
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.constant_runs import runs_attr
+from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
@@ -206,7 +207,7 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
 
 def _attributes(argument: Argument) -> dict[str, Any]:
     """Attributes of an argument of @main."""
-    attributes = {"spyre.name": argument.name, "spyre.kind": argument.kind}
+    attributes: dict[str, Any] = {"spyre.name": argument.name, "spyre.kind": argument.kind}
     bounds = {INDEX_BOUNDS: asdict(argument.index_bounds)} if argument.index_bounds else {}
     if argument.source_bytes is not None:
         attributes[SOURCE_BYTES] = argument.source_bytes
