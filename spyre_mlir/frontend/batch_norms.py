@@ -52,7 +52,7 @@ class _Folding:
     def run(self) -> None:
         """Replace convolution and chain by one convolution with folded parameters, where all of them are known."""
         _, weight, bias = self.convolution.args[:3]
-        if not isinstance(weight, Node) or weight not in self.arguments or not self._is_known(weight):
+        if not isinstance(weight, Node) or not self._is_known(weight):
             return
         if isinstance(bias, Node) and not self._is_known(bias):
             return
@@ -120,7 +120,14 @@ class _Folding:
         return self.values[node].float().reshape(self.channels)
 
     def _replace(self, last: Node, weight: Node, scale: Tensor, shift: Tensor) -> None:
-        value, name = self.values[weight], self.arguments[weight].name
+        # Weights of small groups are computed from the parameter (``convolutions.py``): the first one that they read.
+        root = weight
+        while root not in self.arguments and root.all_input_nodes:
+            root = root.all_input_nodes[0]
+        value, name = (
+            self.values[weight],
+            self.arguments[root].name if root in self.arguments else weight.name,
+        )
         folded = value.float() * scale.reshape(-1, *(1,) * (value.ndim - 1))
         source, _, _, *rest = self.convolution.args
         new = [
