@@ -149,8 +149,9 @@ def _replace_root(op: ir.Operation) -> None:
 def _narrow_windows(op: ir.Operation) -> None:
     """Round an f32 result of a convolution or a pooling to fp16: the device adds up in more, but gives no more."""
     generic = structured(op)
-    known = generic is not None and generic.opcode in DEVICE_OPS
-    if not known or not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
+    if generic is None or generic.opcode not in DEVICE_OPS:
+        return
+    if not DEVICE_OPS[generic.opcode].kind.slides or element_of(generic.result) != "f32":
         return
     with ir.InsertionPoint(op), op.location:
         result = rebuilt(generic, generic.inputs, element="f16")
