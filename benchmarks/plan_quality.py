@@ -76,8 +76,11 @@ def plan_quality(only: str = "") -> Metrics:
     slower = [name for name, ways in found.items() if _is_slower(ways)]
     metrics["joint.slower_than_another"] = len(slower)
     judged, told = families.all_measured(only)
-    metrics |= {**_neighbours(found["mlp"]), **judged, **families.summary(judged)}
-    return Noted(metrics, [*lost, *told], (*COLUMNS, "bound_us"))
+    columns = (*COLUMNS, "bound_us")
+    metrics |= _neighbours(found["mlp"])
+    metrics |= {key: value for key, value in judged.items() if key.rpartition(".")[2] in columns}
+    metrics |= {**families.summary(judged), "not_compiled": judged["not_compiled"]}
+    return Noted(metrics, [*lost, *told], columns)
 
 
 def _qualities(name: str) -> dict[str, Quality]:

@@ -35,6 +35,17 @@ def test_pairs_of_causal_attention():
     assert [families.causal_pairs(7, window) for window in (0, 3, 1)] == [sum(row) for row in rows]
 
 
+def test_groups_of_families_have_their_own_figures():
+    """Of decoding and of convolutions beside those of all."""
+    ratios = {"decode_1": 1.0, "decode_2": 4.0, "resnet50": 9.0, "vit": 6.0}
+    metrics = {f"{name}.time_over_bound": ratio for name, ratio in ratios.items()}
+    found = benchmark.summary({**metrics, "vit.compile_s": 3.0, "not_compiled": 0})
+    assert found["decode_time_over_bound_geomean"] == pytest.approx(2.0)
+    assert (found["conv_time_over_bound_max"], found["time_over_bound_max"]) == (9.0, 9.0)
+    assert found["time_over_bound_geomean"] == pytest.approx(216**0.25)
+    assert (found["programs"], found["compile_s_max"]) == (4, 3.0)
+
+
 def test_a_program_that_is_refused_is_a_line(monkeypatch, capsys):
     """The others are compiled nevertheless, each on a line of its own."""
     good = families.Family(lambda: (lambda x: x + x, ((64, 64),)), "One pass.", 2 * 2 * 64 * 64, 0)
