@@ -36,25 +36,25 @@ _SMALL = 1 << 20
 
 
 @dataclass(frozen=True)
-class Need:
+class NeededPart:
     """Elements of a value that are needed: those in the boxes that a mask, if there is one, leaves."""
 
     boxes: tuple[Box, ...]
     mask: Mask | None = None
 
-    def with_other(self, other: Need) -> Need:
+    def with_other(self, other: NeededPart) -> NeededPart:
         """The need of two readers."""
         mask = self.mask
         if not _is_same(mask, other.mask):
             mask = None if mask is None or other.mask is None else mask | other.mask
-        return Need(union((*self.boxes, *other.boxes)), mask)
+        return NeededPart(union((*self.boxes, *other.boxes)), mask)
 
-    def masked(self, mask: Mask | None) -> Need:
+    def masked(self, mask: Mask | None) -> NeededPart:
         """The need without what a mask drops."""
         # Large masks are read as seldom as possible.
         if mask is None or _is_same(mask, self.mask) or (mask.size < _SMALL and mask.all()):
             return self
-        return Need(self.boxes, mask if self.mask is None else mask & self.mask)
+        return NeededPart(self.boxes, mask if self.mask is None else mask & self.mask)
 
     def count(self) -> int:
         """Number of elements."""
@@ -85,11 +85,11 @@ class Needs:
     """The needs of all values of a function, and its multiply-adds by the element type of their factors."""
 
     constants: dict[ir.Value, NDArray[Any]]
-    needs: dict[ir.Value, Need] = field(default_factory=dict)
+    needs: dict[ir.Value, NeededPart] = field(default_factory=dict)
     masked: dict[ir.Value, Masked] = field(default_factory=dict)
     multiply_adds: Counter[str] = field(default_factory=Counter)
 
-    def of_block(self, block: ir.Block, results: Mapping[ir.Value, Need]) -> None:
+    def of_block(self, block: ir.Block, results: Mapping[ir.Value, NeededPart]) -> None:
         """Fill in the needs of a function whose results are needed so."""
         ops = [view.operation for view in block.operations]
         for op in ops:
@@ -104,7 +104,7 @@ class Needs:
             if any(result in self.needs for result in op.results):
                 self._of_op(op)
 
-    def add(self, value: ir.Value, need: Need) -> None:
+    def add(self, value: ir.Value, need: NeededPart) -> None:
         """Count one more reader of a value."""
         if need.boxes and isinstance(value.type, ir.RankedTensorType):
             self.needs[value] = self.needs[value].with_other(need) if value in self.needs else need
@@ -116,9 +116,9 @@ class Needs:
             return
         # An op without a rule may need all of its operands; what its regions compute is not counted.
         for value in op.operands:
-            self.add(value, Need((whole(shape_of(value)),)))
+            self.add(value, NeededPart((whole(shape_of(value)),)))
 
-    def own(self, op: ir.Operation) -> Need:
+    def own(self, op: ir.Operation) -> NeededPart:
         """The need of the first result, without what is known to be masked whatever the operands are."""
         need, masked = self.needs[op.results[0]], self.masked.get(op.results[0])
         return need if masked is None else need.masked(masked.needed)
@@ -143,7 +143,7 @@ def _generic(needs: Needs, op: ir.Operation) -> None:
         if not is_read or not isinstance(value.type, ir.RankedTensorType):
             continue
         parts = union(_operand_box(box, map_, shape_of(value)) for box in boxes)
-        need = Need(parts)
+        need = NeededPart(parts)
         for mask in drops:
             need = need.masked(lowered(mask, map_))
         needs.add(value, need)
@@ -163,7 +163,7 @@ def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
                 range(min(size, lookups)) if dim is None else box[dim]
                 for dim, size in zip(dims, shape_of(value), strict=True)
             )
-            needs.add(value, Need((part,)))
+            needs.add(value, NeededPart((part,)))
 
 
 def _index_dim(index: ir.Value) -> int | None:
@@ -310,7 +310,7 @@ def _reshape(needs: Needs, op: ir.Operation) -> None:
         # A scalar has no groups: all dims are of size 1.
         boxes += parts if groups else [whole(source)]
     mask = None if need.mask is None else reshaped(need.mask, op, backward=True)
-    needs.add(op.operands[0], Need(union(boxes), mask))
+    needs.add(op.operands[0], NeededPart(union(boxes), mask))
 
 
 def _extract_slice(needs: Needs, op: ir.Operation) -> None:
@@ -320,7 +320,7 @@ def _extract_slice(needs: Needs, op: ir.Operation) -> None:
         # Somewhere in the source: so many elements of it.
         sizes = list(ir.RankedTensorType(op.results[0].type).shape)
         part = tuple(range(min(a, b)) for a, b in zip(sizes, source, strict=False))
-        needs.add(op.operands[0], Need((part,) if len(part) == len(source) else ()))
+        needs.add(op.operands[0], NeededPart((part,) if len(part) == len(source) else ()))
         return
     assert offsets is not None and strides is not None and sizes is not None
     dims = _kept_dims(sizes, shape_of(op.results[0]))
@@ -331,7 +331,7 @@ def _extract_slice(needs: Needs, op: ir.Operation) -> None:
             for dim, (at, step) in enumerate(zip(offsets, strides, strict=True))
             for d in (by_dim.get(dim, range(1)),)
         )
-        needs.add(op.operands[0], Need((part,)))
+        needs.add(op.operands[0], NeededPart((part,)))
 
 
 def _insert_slice(needs: Needs, op: ir.Operation) -> None:
@@ -339,10 +339,10 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
     inserted = inserted_box(op)
     source, target = op.operands[0], op.operands[1]
     if inserted is None:
-        needs.add(source, Need((whole(shape_of(source)),)))
+        needs.add(source, NeededPart((whole(shape_of(source)),)))
         return
     boxes = needs.needs[op.results[0]].boxes
-    needs.add(target, Need(union(piece for box in boxes for piece in without(box, inserted))))
+    needs.add(target, NeededPart(union(piece for box in boxes for piece in without(box, inserted))))
     # The common part of both, as what is not in the rest; moved to the source, whose dims of size 1 may be missing.
     dims = _kept_dims([len(dim) for dim in inserted], shape_of(source))
     for box in boxes:
@@ -354,7 +354,7 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
             range(common[dim].start - inserted[dim].start, common[dim].stop - inserted[dim].start)
             for dim in dims
         )
-        needs.add(source, Need((part if is_plain else whole(shape_of(source)),) if all(common) else ()))
+        needs.add(source, NeededPart((part if is_plain else whole(shape_of(source)),) if all(common) else ()))
 
 
 def inserted_box(op: ir.Operation) -> Box | None:
@@ -387,7 +387,7 @@ def _concat(needs: Needs, op: ir.Operation) -> None:
     for value in op.operands:
         size = shape_of(value)[dim]
         for box in needs.needs[op.results[0]].boxes:
-            needs.add(value, Need(union(_shifted(box, dim, start, size))))
+            needs.add(value, NeededPart(union(_shifted(box, dim, start, size))))
         start += size
 
 
@@ -395,13 +395,13 @@ def _pad(needs: Needs, op: ir.Operation) -> None:
     low = [int(value) for value in op.attributes["static_low"]]
     shape = shape_of(op.operands[0])
     if any(value < -(1 << 62) for value in low):
-        needs.add(op.operands[0], Need((whole(shape),)))
+        needs.add(op.operands[0], NeededPart((whole(shape),)))
         return
     for box in needs.needs[op.results[0]].boxes:
         boxes: list[Box] = [box]
         for dim, (start, size) in enumerate(zip(low, shape, strict=True)):
             boxes = [each for one in boxes for each in _shifted(one, dim, start, size)]
-        needs.add(op.operands[0], Need(union(boxes)))
+        needs.add(op.operands[0], NeededPart(union(boxes)))
 
 
 def _shifted(box: Box, dim: int, start: int, size: int) -> list[Box]:

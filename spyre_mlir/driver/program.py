@@ -12,29 +12,20 @@ from typing import Any
 import numpy as np
 
 from spyre_mlir.bundle import write_bundle
-from spyre_mlir.bundle.model import Bundle, KernelArgument, Transfer
-from spyre_mlir.bundle.sequence import join
+from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.driver.build import Built, Value
-from spyre_mlir.driver.program_bound import program_bound
+from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.program_folder import read_program, write_program
-from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
-from spyre_mlir.driver.steps import BundleStep, HostStep, run_steps, sequences
-from spyre_mlir.driver.steps_summary import summarize_steps
-from spyre_mlir.driver.transfers import Transfers
+from spyre_mlir.driver.steps import BundleStep, run_steps
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
-from spyre_mlir.mlir import ir
-from spyre_mlir.report.program_facts import ProgramFacts
-from spyre_mlir.report.summary import summarize
-from spyre_mlir.simulator import Result, Statistics, described
+from spyre_mlir.simulator import Statistics, described
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.target.target import Target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out, to_device
-from spyre_mlir.timeline import Timeline, timeline
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ class Traffic:
 Bound = tuple[dict[str, np.ndarray | DeviceTensor], Callable[[list[np.ndarray]], Any]]
 
 
-class Program:
+class Program(ProgramFigures):
     """A compiled program: its steps, and what the host needs to call it.
 
     Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` are its.
@@ -82,52 +73,6 @@ class Program:
         self.arrays = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
-        self._source: tuple[ir.Operation, Mapping[int, str]] | None = None
-        self._bound: ProgramBound | None = None
-
-    @property
-    def bundles(self) -> list[BundleStep]:
-        """The steps that run on the device, in order."""
-        return [step for step in self.steps if isinstance(step, BundleStep)]
-
-    @property
-    def is_one_bundle(self) -> bool:
-        """True if the device runs the whole program."""
-        return len(self.steps) == 1 and len(self.bundles) == 1
-
-    @property
-    def _only(self) -> BundleStep:
-        if not self.is_one_bundle:
-            names = ", ".join(step.name for step in self.steps) or "none"
-            raise CompileError(f"This program is not one bundle; its steps, program.steps, are: {names}.")
-        return self.bundles[0]
-
-    @property
-    def bundle(self) -> Bundle:
-        """The bundle of a program that is one."""
-        return self._only.bundle
-
-    @property
-    def module(self) -> ir.Module:
-        """The IR at the bundle level of a program that is one bundle."""
-        module = self._only.module
-        if module is None:
-            raise CompileError("A program that was read from a folder has no IR.")
-        return module
-
-    @property
-    def lx_frac_avail(self) -> float | None:
-        """The part of LX that the program may not use; None for that of the device."""
-        return self.bundles[0].lx_frac_avail if self.bundles else None
-
-    @property
-    def last_run(self) -> Result | None:
-        """Result of the last call, with what it moved, of a program that is one bundle; None before."""
-        return self._only.last_run
-
-    @last_run.setter
-    def last_run(self, result: Result) -> None:
-        self._only.last_run = result
 
     @property
     def returned(self) -> list[str]:
@@ -206,57 +151,6 @@ class Program:
         if None in runs:
             raise CompileError("The program has not run yet; call it first.")
         return Traffic.of([run.statistics for run in runs if run is not None])
-
-    def transfers(self) -> list[Transfers]:
-        """Return what each step brings to the device and takes from it at each call; weights are there already."""
-        return self._built.transfers()
-
-    def metrics(self) -> dict[str, float]:
-        """Return the figures of the plan as plain numbers by stable names, which docs/cost.md lists; no run is needed.
-
-        The bound and the seconds of a program that was read from a folder are ``UNKNOWN``, -1.
-        """
-        bound = self.bound()
-        seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
-        return program_metrics(self.steps, bound, seconds)
-
-    def bound(self) -> ProgramBound | None:
-        """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
-        if self._bound is None and self._source is not None:
-            source, updates = self._source
-            self._bound = program_bound(source, self.arrays, updates)
-        return self._bound
-
-    def set_source(self, source: ir.Operation | None, updates: Mapping[int, str] | None = None) -> None:
-        """Set the linalg that ``bound`` is computed from, None if nothing is; ``updates`` are as it takes them."""
-        if source is None:
-            self._bound = ProgramBound(0, 0, {})
-        else:
-            self._source = source, updates or {}
-
-    def summary(self) -> str:
-        """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
-
-        It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
-        steps has a page about them before those of its bundles.
-        """
-        if not self.is_one_bundle:
-            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds)
-        return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
-
-    def facts(self) -> ProgramFacts:
-        """Return the numbers in the summary and the page of ``report``, of a program that is one bundle."""
-        return self._only.facts()
-
-    def timeline(self) -> Timeline:
-        """Return the time of each engine by a simulation of the device; to rank plans, not to predict times.
-
-        Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
-        """
-        units = list(sequences(self.steps))
-        if len(units) != 1 or isinstance(units[0], HostStep):
-            return timeline(self.bundle, self.lx_frac_avail)
-        return timeline(join([step.bundle for step in units[0]]), self.lx_frac_avail)
 
     def lay_out_weights(self) -> None:
         """Lays out weights and constants for the device once, and not before every call.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
-from spyre_mlir.analysis.needed_elements import Need, Needs, bits_of, inserted_box
+from spyre_mlir.analysis.needed_elements import NeededPart, Needs, bits_of, inserted_box
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.cost.element_boxes import Box, whole
 from spyre_mlir.dialects.sdsc import SOURCE_BYTES
@@ -41,7 +41,7 @@ def program_bound(
     arguments = dict(zip(block.arguments, argument_attributes(functions(module)[0]), strict=True))
     by_name = {_name(attributes): value for value, attributes in arguments.items()}
     needs = Needs(_constants(block, arguments, arrays))
-    needed: dict[ir.Value, Need] = {}
+    needed: dict[ir.Value, NeededPart] = {}
     for index, value in enumerate(list(block.operations)[-1].operation.operands):
         needed[value] = _written(value, by_name.get((updates or {}).get(index, "")))
     needs.of_block(block, needed)
@@ -57,7 +57,7 @@ def program_bound(
     return ProgramBound(read, written, by_format)
 
 
-def _written(value: ir.Value, argument: ir.Value | None) -> Need:
+def _written(value: ir.Value, argument: ir.Value | None) -> NeededPart:
     """The part of a result that is written: where it is the new value of an argument, what is not as it was."""
     boxes = []
     target = value
@@ -68,7 +68,7 @@ def _written(value: ir.Value, argument: ir.Value | None) -> Need:
         boxes.append(replaced[0])
         target = replaced[1]
     is_update = argument is not None and target == argument
-    return Need(tuple(boxes)) if is_update else Need((whole(shape_of(value)),))
+    return NeededPart(tuple(boxes)) if is_update else NeededPart((whole(shape_of(value)),))
 
 
 def _replaced_part(op: ir.Operation | None) -> tuple[Box, ir.Value] | None:
@@ -92,12 +92,12 @@ def _replaced_part(op: ir.Operation | None) -> tuple[Box, ir.Value] | None:
     return tuple(range(size if isinstance(e, ir.AffineDimExpr) else 1) for e, size in sizes), op.operands[old]
 
 
-def _read_bytes(value: ir.Value, need: Need, attributes: Mapping[str, ir.Attribute]) -> int:
+def _read_bytes(value: ir.Value, need: NeededPart, attributes: Mapping[str, ir.Attribute]) -> int:
     """The logical bytes of an argument, of one that the frontend computed at most those that it is made of."""
     size = need.count() * _element_bytes(value)
     if SOURCE_BYTES not in attributes:
         return size
-    whole_size = Need((whole(shape_of(value)),)).count() * _element_bytes(value)
+    whole_size = NeededPart((whole(shape_of(value)),)).count() * _element_bytes(value)
     source = int(ir.IntegerAttr(attributes[SOURCE_BYTES]).value)
     return min(size, size * source // max(whole_size, 1))
 

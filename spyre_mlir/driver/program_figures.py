@@ -1,0 +1,132 @@
+"""What a compiled program says of itself without a run: summary, timeline, figures, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.sequence import join
+from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.driver.build import Built
+from spyre_mlir.driver.program_bound import program_bound
+from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
+from spyre_mlir.driver.steps_summary import summarize_steps
+from spyre_mlir.driver.transfers import Transfers
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.remarks import Remark
+from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.report.summary import summarize
+from spyre_mlir.simulator import Result
+from spyre_mlir.timeline import Timeline, timeline
+
+
+class ProgramFigures:
+    """The steps of a program and what they say; attributes are explained at ``Program``, which sets them."""
+
+    _built: Built
+    steps: Sequence[Step]
+    arrays: dict[str, NDArray]
+    remarks: list[Remark]
+    compile_seconds: float
+    import_seconds: float
+    _source: tuple[ir.Operation, Mapping[int, str]] | None = None
+    _bound: ProgramBound | None = None
+
+    @property
+    def bundles(self) -> list[BundleStep]:
+        """The steps that run on the device, in order."""
+        return [step for step in self.steps if isinstance(step, BundleStep)]
+
+    @property
+    def is_one_bundle(self) -> bool:
+        """True if the device runs the whole program."""
+        return len(self.steps) == 1 and len(self.bundles) == 1
+
+    @property
+    def _only(self) -> BundleStep:
+        if not self.is_one_bundle:
+            names = ", ".join(step.name for step in self.steps) or "none"
+            raise CompileError(f"This program is not one bundle; its steps, program.steps, are: {names}.")
+        return self.bundles[0]
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle of a program that is one."""
+        return self._only.bundle
+
+    @property
+    def module(self) -> ir.Module:
+        """The IR at the bundle level of a program that is one bundle."""
+        module = self._only.module
+        if module is None:
+            raise CompileError("A program that was read from a folder has no IR.")
+        return module
+
+    @property
+    def lx_frac_avail(self) -> float | None:
+        """The part of LX that the program may not use; None for that of the device."""
+        return self.bundles[0].lx_frac_avail if self.bundles else None
+
+    @property
+    def last_run(self) -> Result | None:
+        """Result of the last call, with what it moved, of a program that is one bundle; None before."""
+        return self._only.last_run
+
+    @last_run.setter
+    def last_run(self, result: Result) -> None:
+        self._only.last_run = result
+
+    def transfers(self) -> list[Transfers]:
+        """Return what each step brings to the device and takes from it at each call; weights are there already."""
+        return self._built.transfers()
+
+    def facts(self) -> ProgramFacts:
+        """Return the numbers in the summary and the page of ``report``, of a program that is one bundle."""
+        return self._only.facts()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the figures of the plan as plain numbers by stable names, which docs/cost.md lists; no run is needed.
+
+        The bound and the seconds of a program that was read from a folder are ``UNKNOWN``, -1.
+        """
+        bound = self.bound()
+        seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
+        return program_metrics(self.steps, bound, seconds)
+
+    def bound(self) -> ProgramBound | None:
+        """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
+        if self._bound is None and self._source is not None:
+            source, updates = self._source
+            self._bound = program_bound(source, self.arrays, updates)
+        return self._bound
+
+    def set_source(self, source: ir.Operation | None, updates: Mapping[int, str] | None = None) -> None:
+        """Set the linalg that ``bound`` is computed from, None if nothing is; ``updates`` are as it takes them."""
+        if source is None:
+            self._bound = ProgramBound(0, 0, {})
+        else:
+            self._source = source, updates or {}
+
+    def summary(self) -> str:
+        """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
+
+        It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
+        steps has a page about them before those of its bundles.
+        """
+        if not self.is_one_bundle:
+            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds)
+        return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
+
+    def timeline(self) -> Timeline:
+        """Return the time of each engine by a simulation of the device; to rank plans, not to predict times.
+
+        Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
+        """
+        units = list(sequences(self.steps))
+        if len(units) != 1 or isinstance(units[0], HostStep):
+            return timeline(self.bundle, self.lx_frac_avail)
+        return timeline(join([step.bundle for step in units[0]]), self.lx_frac_avail)
