@@ -14,6 +14,9 @@ import torch
 from programs import Apply, Program
 from torch import Tensor, nn
 
+#: Types whose tensors have numbers and memory.
+EIGHT_BITS = (torch.int8, torch.float8_e4m3fn)
+
 Shape = tuple[int, ...]
 #: The shape of an input of fp16, or with its type.
 Input = Shape | tuple[Shape, torch.dtype]
@@ -71,5 +74,10 @@ def _zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
 
 def _fill(module: nn.Module) -> None:
     for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-        zeros = _zeros(tensor.shape, torch.float16 if tensor.dtype == torch.float32 else tensor.dtype)
-        setattr(module, name, nn.Parameter(zeros, False) if isinstance(tensor, nn.Parameter) else zeros)
+        numbers = _zeros(tensor.shape, torch.float16 if tensor.dtype == torch.float32 else tensor.dtype)
+        if tensor.dtype in EIGHT_BITS:
+            # The import computes what follows from data: zeros of a widened weight would be no weight any more.
+            numbers = (
+                (torch.arange(tensor.numel()) % 7).to(torch.int8).view(tensor.dtype).reshape(tensor.shape)
+            )
+        setattr(module, name, nn.Parameter(numbers, False) if isinstance(tensor, nn.Parameter) else numbers)

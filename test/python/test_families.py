@@ -21,12 +21,13 @@ def test_there_are_enough_families():
 
 @pytest.mark.parametrize("name", families.all_families())
 def test_a_family_takes_no_memory(name):
-    """But for caches that are written in place, whose memory the system provides when it is touched."""
+    """But for 8-bit weights, and for caches that are written in place, whose memory is there when it is touched."""
     family = families.all_families()[name]
     model, inputs = family.program()
     tensors = [*model.parameters(), *model.buffers()]
     tensors += [tensor for index, tensor in enumerate(inputs) if index not in family.changed]
-    assert all(tensor.untyped_storage().nbytes() <= 8 for tensor in tensors)
+    large = [tensor for tensor in tensors if tensor.dtype not in families.EIGHT_BITS]
+    assert all(tensor.untyped_storage().nbytes() <= 8 for tensor in large)
     assert all(tensor.dtype != torch.float32 for tensor in tensors)
 
 
