@@ -19,9 +19,9 @@ from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, 
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
+from spyre_mlir.layout.sliding_windows import Windows
 from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.view_transforms import Slice, applied
-from spyre_mlir.layout.windows import Windows
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 from spyre_mlir.target.ops import DEVICE_OPS, Kind

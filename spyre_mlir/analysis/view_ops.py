@@ -10,6 +10,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, shape_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.offsets import Offsets
+from spyre_mlir.layout.sliding_windows import SlidingWindow, Windows
 from spyre_mlir.layout.view_transforms import (
     Collapse,
     Expand,
@@ -19,7 +20,6 @@ from spyre_mlir.layout.view_transforms import (
     ViewTransform,
     applied,
 )
-from spyre_mlir.layout.windows import SlidingWindow, Windows
 from spyre_mlir.mlir import ir
 
 VIEWS = (

@@ -95,15 +95,15 @@ def positions(operand: Operand, dim: str, size: int) -> int:
     return -(-size // operand.per_stick(dim))
 
 
-def touched_positions(operand: Operand, dim: str, first: int, count: int) -> tuple[int, int]:
+def accessed_positions(operand: Operand, dim: str, first: int, count: int) -> tuple[int, int]:
     """The first position of a dim of an operand that ``count`` from ``first`` on touch, and how many they touch."""
     window = operand.windows.get(dim)
-    return (first, count) if window is None else window.touched(first, count)
+    return (first, count) if window is None else window.accessed(first, count)
 
 
-def touched_sizes(operand: Operand, sizes: Mapping[str, int]) -> dict[str, int]:
+def accessed_sizes(operand: Operand, sizes: Mapping[str, int]) -> dict[str, int]:
     """The most positions of each dim of an operand that slices of these sizes touch: windows reach beyond theirs."""
-    return dict(sizes) | {dim: window.most_touched(sizes[dim]) for dim, window in operand.windows.items()}
+    return dict(sizes) | {dim: window.most_accessed(sizes[dim]) for dim, window in operand.windows.items()}
 
 
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
     if operand.memory == "hbm":
         sizes = {**design.sizes, **{dim: window.size for dim, window in operand.windows.items()}}
     else:
-        sizes = touched_sizes(operand, operand_shares(design, operand))
+        sizes = accessed_sizes(operand, operand_shares(design, operand))
     return tuple(positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
 
 
@@ -136,7 +136,7 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
     assert slices is not None
     sizes = (_valid_sizes if valid else _slice_sizes)(design, slices, shares)
     for dim in operand.windows:
-        sizes[dim] = touched_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
+        sizes[dim] = accessed_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
     counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
     return StickRegion(counts, memory_strides(design, operand))
 
@@ -147,7 +147,7 @@ def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
     for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         if operand.scale[dim] == 1:
             first = design.core_slices[core][dim] * design.shares[dim]
-            offset += positions(operand, dim, touched_positions(operand, dim, first, 1)[0]) * stride
+            offset += positions(operand, dim, accessed_positions(operand, dim, first, 1)[0]) * stride
     return offset * design.target.stick_bytes
 
 

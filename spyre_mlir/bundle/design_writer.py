@@ -89,7 +89,7 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
     for dim, window in design.operands[0].windows.items():
         is_divided = sizes is not None and design.slices[dim] > 1
         beyond = window.end(design.sizes[dim]) - window.size
-        total = window.most_touched(sizes[dim]) if sizes is not None and is_divided else window.size
+        total = window.most_accessed(sizes[dim]) if sizes is not None and is_divided else window.size
         paddings[dim] = {
             "padFront_": -1 if is_divided else window.before,
             "padBack_": -1 if is_divided else max(beyond, 0),
@@ -256,7 +256,7 @@ def _window_coordinate(design: Design, operand: Operand, dim: str) -> Json:
         ("core_fold", design.slices[dim], share * window.stride),
         ("corelet_fold", 1, 0),
         ("row_fold", 1, 0),
-        ("elem_arr_0", window.most_touched(share), 1),
+        ("elem_arr_0", window.most_accessed(share), 1),
     ]
     return {
         "spatial": 3,

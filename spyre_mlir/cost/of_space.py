@@ -138,7 +138,7 @@ def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], 
     footprints = [space.footprint(operand) for operand in range(len(space.views))]
     runs = [
         [
-            _run_bytes(view, space.touched(operand, list(tile.values())))
+            _run_bytes(view, space.accessed(operand, list(tile.values())))
             for operand, view in enumerate(footprints)
         ]
         for tile in tiles

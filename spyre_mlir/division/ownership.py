@@ -91,9 +91,9 @@ def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     """Bytes of an operand in a full share, whole sticks, with so many slices of each dim."""
     units, view, sticks = shares_of(space.units, splits), space.views[operand], 1
     shares = [share * (space.padded[dim] // space.units[dim]) for dim, share in enumerate(units)]
-    touched = space.touched(operand, shares)
+    accessed = space.accessed(operand, shares)
     for dim in space.present[operand]:
-        sticks *= touched[dim] // view.stick_elements(dim)
+        sticks *= accessed[dim] // view.stick_elements(dim)
     return sticks * space.target.stick_bytes
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.layout.sliding_windows import SlidingWindow
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.windows import SlidingWindow
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -29,7 +29,7 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     windows = {window.output: window for window in space.windows} if operand == 0 else {}
     kernels = {window.kernel for window in windows.values()}
     sticks = [
-        touched_of_slices(windows[dim], space.padded[dim], shares[dim], division.splits[dim])
+        accessed_by_slices(windows[dim], space.padded[dim], shares[dim], division.splits[dim])
         if dim in windows
         # What windows touch is counted with the dim that they slide along.
         else [1]
@@ -59,10 +59,10 @@ def slice_ranges(extent: int, share: int, slices: int) -> list[tuple[int, int]]:
     return [(index * share, max(0, min(share, extent - index * share))) for index in range(slices)]
 
 
-def touched_of_slices(window: SlidingWindow, extent: int, share: int, slices: int) -> list[int]:
+def accessed_by_slices(window: SlidingWindow, extent: int, share: int, slices: int) -> list[int]:
     """For each slice of ``extent`` windows the positions that they touch."""
     ranges = slice_ranges(extent, share, slices)
-    return [window.touched(first, count)[1] if count else 0 for first, count in ranges]
+    return [window.accessed(first, count)[1] if count else 0 for first, count in ranges]
 
 
 def shared_sticks(

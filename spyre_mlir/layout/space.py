@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spyre_mlir.layout.roles import Iteration
+from spyre_mlir.layout.sliding_windows import Windows, footprint, window_dims
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
-from spyre_mlir.layout.windows import Windows, footprint, window_dims
 from spyre_mlir.target.target import Target
 
 
@@ -74,12 +74,12 @@ class Space:
         view = self.views[operand]
         return footprint(view, self.windows) if self.windows and operand == 0 else view
 
-    def touched(self, operand: int, shares: Sequence[Any]) -> list[Any]:
+    def accessed(self, operand: int, shares: Sequence[Any]) -> list[Any]:
         """Elements of each dim of the footprint of an operand that a core with these shares accesses, at most."""
-        touched = list(shares)
+        accessed = list(shares)
         for window in self.windows if operand == 0 else ():
-            touched[window.output], touched[window.kernel] = window.most_touched(shares[window.output]), 1
-        return touched
+            accessed[window.output], accessed[window.kernel] = window.most_accessed(shares[window.output]), 1
+        return accessed
 
     def is_padded(self, operand: int) -> bool:
         """Return whether windows reach beyond the ends of an operand."""

@@ -81,7 +81,7 @@ class Slide(ViewTransform):
     """Each of ``dims`` becomes two: positions of a window, and positions in it, whose elements overlap.
 
     ``strides`` and ``dilations`` are the steps of both in the source, ``sizes`` their extents. The view is that without
-    the padding ``before`` the first element, of which the reader knows (``layout/windows.py``).
+    the padding ``before`` the first element, of which the reader knows (``layout/sliding_windows.py``).
     """
 
     dims: tuple[int, ...]

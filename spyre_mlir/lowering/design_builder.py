@@ -26,16 +26,11 @@ from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.lowering.operand_geometry import LABELS, STICK, Geometry, GeometryBuilder
+from spyre_mlir.lowering.design_labels import labels_of
+from spyre_mlir.lowering.operand_geometry import Geometry, GeometryBuilder
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-
-#: Labels of the dims of a matmul but its columns ``out``, its innermost row ``mb`` and ``in``, the innermost first.
-MATMUL_LABELS = ("x", "y", "kj", "ki")
-
-#: Labels of the dims that windows slide along, the innermost first; those of the windows have a k before.
-WINDOW_LABELS = ("j", "i")
 
 #: The constant that masked elements read as, by the name that the kernels of the device know.
 MASK_VALUE = "samv-maskvalue"
@@ -75,7 +70,7 @@ class DesignBuilder:
         # Shares are in units, rows or sticks; the design counts elements.
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
-        self.labels = self._labels()
+        self.labels = labels_of(opcode, space)
         self.geometry = GeometryBuilder(opcode, space, self.labels, self.shares, self.in_lx, self.parts)
 
     def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
@@ -116,37 +111,7 @@ class DesignBuilder:
             debug=debug,
         )
 
-    # -- labels ---------------------------------------------------------------------------------------
-
-    def _labels(self) -> tuple[str, ...]:
-        if self.op.kind.slides:
-            return self._window_labels()
-        if self.op.kind is Kind.MATMUL:
-            return self._matmul_labels()
-        stick = self._main_stick()
-        spare = iter(LABELS)
-        labels = []
-        for dim in range(len(self.space.sizes)):
-            label = STICK if dim == stick else next(spare, None)
-            if label is None:
-                raise CompileError(f"'{self.opcode}' iterates over more dims than a design has labels")
-            labels.append(label)
-        return tuple(labels)
-
-    def _window_labels(self) -> tuple[str, ...]:
-        """Return mb, i, j, out, in, ki, kj: the last window slides along j, and channels are in the sticks."""
-        labels: dict[int, str] = {}
-        for window, ending in zip(reversed(self.space.windows), WINDOW_LABELS, strict=False):
-            labels[window.output], labels[window.kernel] = ending, f"k{ending}"
-        stick, contracted = self._main_stick(), self.space.reduced - set(labels)
-        labels |= dict.fromkeys(contracted, "in")
-        if stick is not None:
-            labels[stick] = STICK
-        spare = iter(("mb", *WINDOW_LABELS, *LABELS))
-        for dim in reversed(range(len(self.space.sizes))):
-            if dim not in labels:
-                labels[dim] = next(label for label in spare if label not in labels.values())
-        return tuple(labels[dim] for dim in range(len(self.space.sizes)))
+    # -- operands -------------------------------------------------------------------------------------
 
     def _windows(self, operand: int) -> dict[str, WindowDim]:
         """Return the windows that slide over an operand, by the label of the dim that they slide along."""
@@ -161,27 +126,6 @@ class DesignBuilder:
             )
             for window in (self.space.windows if operand == 0 else ())
         }
-
-    def _main_stick(self) -> int | None:
-        """Return the dim called ``out``: the stick of the output, or of the first input that has one."""
-        views = (self.space.views[-1], *self.space.views)
-        stick_dims = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
-        return stick_dims[0] if stick_dims else None
-
-    def _matmul_labels(self) -> tuple[str, ...]:
-        rows, columns, _ = self.space.present
-        generated, outer = columns - rows - self.space.reduced, iter(MATMUL_LABELS)
-        labels = {dim: "in" for dim in self.space.reduced} | {dim: "out" for dim in generated}
-        # The innermost row is mb, as torch-spyre has it, and what is outside of it follows whether row or batch.
-        row = max(rows - columns, default=None)
-        if row is not None:
-            labels[row] = "mb"
-        for dim in reversed(range(len(self.space.sizes))):
-            if dim not in labels:
-                labels[dim] = next(outer)
-        return tuple(labels[dim] for dim in range(len(self.space.sizes)))
-
-    # -- operands -------------------------------------------------------------------------------------
 
     def _operands(
         self, geometries: list[Geometry], starts: Callable[[int, int, int], int]
@@ -236,7 +180,7 @@ class DesignBuilder:
             [index * share for index, share in zip(slices, self.shares, strict=True)],
         )
         for window in self.space.windows if operand == 0 else ():
-            first[window.output] = window.touched(first[window.output], 1)[0]
+            first[window.output] = window.accessed(first[window.output], 1)[0]
         for axis in view.axes:
             elements += first[axis.dim] // axis.divisor * axis.stride
         return elements * ELEMENT_BYTES[view.dtype]

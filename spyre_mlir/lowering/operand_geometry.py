@@ -14,11 +14,10 @@ from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
+from spyre_mlir.lowering.design_labels import LABELS, STICK
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-#: Labels of the dims that are in no stick, in the order in which operations take them.
-LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
-STICK, SECOND_STICK = "out", "in"
+SECOND_STICK = "in"
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ class GeometryBuilder:
 
     def _steps(self, operand: int, dim: int) -> int:
         """Return the positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
-        view, extent = self.space.views[operand], self.space.touched(operand, self.space.padded)[dim]
+        view, extent = self.space.views[operand], self.space.accessed(operand, self.space.padded)[dim]
         if operand in self.parts:
-            extent = min(self.space.touched(operand, self.shares)[dim], extent)
+            extent = min(self.space.accessed(operand, self.shares)[dim], extent)
         elif operand == 0:
             # Of what windows slide over the design has all positions, also those that none touches.
             extent = next((window.size for window in self.space.windows if window.output == dim), extent)

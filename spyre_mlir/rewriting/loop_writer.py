@@ -221,7 +221,11 @@ class LoopWriter:
         """Write an operation on one tile, and its combination with the tiles before."""
         generic = tiled.generic
         level = next((level for level in self.levels if tiled in level.masks), None)
-        inputs = self._inputs(tiled) if level is None else self._masked_inputs(tiled, level)
+        inputs = (
+            _inputs(self.tiles, tiled)
+            if level is None
+            else _masked_inputs(self.tiles, self.masks, tiled, level)
+        )
         if len(inputs) == 1 < len(generic.inputs):
             self.parts[tiled.result] = AvailablePart(inputs[0], tuple(tiled.nests))
             return
@@ -241,30 +245,6 @@ class LoopWriter:
             self.sums[tiled] = value
         self.parts[tiled.result] = AvailablePart(value, tuple(tiled.nests))
 
-    def _inputs(self, tiled: Tiled, replaced: Sequence[int] = ()) -> list[ir.Value]:
-        """The tiles of operands; those of replaced ones are the operands themselves."""
-        return [
-            value if operand in replaced else self.tiles.tile(value, tiled.tiled_dims(operand))
-            for operand, value in enumerate(tiled.generic.inputs)
-        ]
-
-    def _masked_inputs(self, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
-        """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if neutral."""
-        generic, mask, part = tiled.generic, known_mask(tiled.generic), level.masks[tiled]
-        assert mask is not None, "segments are those of known masks"
-        if part is None:
-            return [self.tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
-        inputs = self._inputs(tiled, [] if part.numbers is None else [mask.mask])
-        if part.numbers is not None:
-            constant = self.masks.value(generic.inputs[mask.mask], part.numbers)
-            dim = generic.maps[mask.mask].index(mask.keys)
-            inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
-        elif mask.is_infinite:
-            inputs[mask.mask] = self.masks.finite(inputs[mask.mask])
-        if mask.infinite is not None:
-            inputs[mask.infinite] = self.masks.number(generic.inputs[mask.infinite].type)
-        return inputs
-
     def _index(self, value: int) -> ir.Value:
         """A constant, at the top of the block."""
         if value not in self.constants:
@@ -274,6 +254,32 @@ class LoopWriter:
                     "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}
                 ).result
         return self.constants[value]
+
+
+def _inputs(tiles: TileSlices, tiled: Tiled, replaced: Sequence[int] = ()) -> list[ir.Value]:
+    """The tiles of operands; those of replaced ones are the operands themselves."""
+    return [
+        value if operand in replaced else tiles.tile(value, tiled.tiled_dims(operand))
+        for operand, value in enumerate(tiled.generic.inputs)
+    ]
+
+
+def _masked_inputs(tiles: TileSlices, masks: MaskConstants, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
+    """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if neutral."""
+    generic, mask, part = tiled.generic, known_mask(tiled.generic), level.masks[tiled]
+    assert mask is not None, "segments are those of known masks"
+    if part is None:
+        return [tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
+    inputs = _inputs(tiles, tiled, [] if part.numbers is None else [mask.mask])
+    if part.numbers is not None:
+        constant = masks.value(generic.inputs[mask.mask], part.numbers)
+        dim = generic.maps[mask.mask].index(mask.keys)
+        inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
+    elif mask.is_infinite:
+        inputs[mask.mask] = masks.finite(inputs[mask.mask])
+    if mask.infinite is not None:
+        inputs[mask.infinite] = masks.number(generic.inputs[mask.infinite].type)
+    return inputs
 
 
 def _combined(tiled: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.core_slices import touched_positions
+from spyre_mlir.bundle.core_slices import accessed_positions
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
@@ -150,7 +150,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
     for label, size in design.sizes.items():
         start, extent, good = 0, 1, 1
         if label in operand.windows:
-            start, extent = touched_positions(operand, label, *slice_range(design, operand, label, core))
+            start, extent = accessed_positions(operand, label, *slice_range(design, operand, label, core))
             good = extent
         elif label in varying:
             start, extent = slice_range(design, operand, label, core)
@@ -201,7 +201,7 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
         extent = size
         if operand.memory == "lx":
             share = share_of(design, operand, label)
-            extent = min(share, size) if window is None else window.most_touched(share)
+            extent = min(share, size) if window is None else window.most_accessed(share)
         extent += operand.gap.get(label, 0)
         if extent % operand.per_stick(label):
             text = f"dim '{label}' has {extent} elements in memory, which is no whole number of sticks."

@@ -23,8 +23,8 @@ from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ranges import RangeCheck, check_integers
 from spyre_mlir.simulator.ring_transfers import relayout
 from spyre_mlir.simulator.simulation_error import SimulationError
-from spyre_mlir.simulator.sliding import slid
 from spyre_mlir.simulator.statistics import ExecuteStatistics
+from spyre_mlir.simulator.window_view import slid
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
 

@@ -31,7 +31,7 @@ class Sliding:
         """The position behind the last one of ``count`` windows; beyond ``size`` in the padding."""
         return (count - 1) * self.stride + self.reach - self.before
 
-    def touched(self, first: int, count: int) -> tuple[int, int]:
+    def accessed(self, first: int, count: int) -> tuple[int, int]:
         """Return the first position that ``count`` windows from ``first`` on touch, and how many there are.
 
         What lies between the windows is touched, too, since a core reads one piece.
@@ -41,7 +41,7 @@ class Sliding:
         begin = max(begin - self.before, 0)
         return begin, max(end - begin, 0)
 
-    def most_touched(self, count: Any) -> Any:
+    def most_accessed(self, count: Any) -> Any:
         """Positions that ``count`` windows touch, at most; an array for an array of counts."""
         reached = (count - 1) * self.stride + self.reach
         return np.minimum(reached, self.size) if isinstance(reached, np.ndarray) else min(reached, self.size)

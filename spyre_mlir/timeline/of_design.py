@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.core_slices import (
+    accessed_positions,
+    accessed_sizes,
     memory_strides,
     positions,
     slice_sizes,
-    touched_positions,
-    touched_sizes,
 )
 from spyre_mlir.bundle.model import Bundle, Design, Operand
 from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links, relayout_traffic
@@ -158,7 +158,7 @@ class DesignWork:
         return OperandWork(
             writes=number == len(design.operands) - 1,
             bytes=_bytes_of_cores(design, operand),
-            core_bytes=math.prod(_counts(operand, touched_sizes(operand, design.shares)))
+            core_bytes=math.prod(_counts(operand, accessed_sizes(operand, design.shares)))
             * design.target.stick_bytes,
             fan_out=self._dims.fan_out(number, design.slices, design.cores),
             run_bytes=self._run_bytes(design.operands[number], self._tile),
@@ -170,7 +170,7 @@ class DesignWork:
         """Contiguous bytes of a tile of an operand."""
         run = 1
         strides = memory_strides(self.design, operand)
-        counts = _counts(operand, touched_sizes(operand, tile))
+        counts = _counts(operand, accessed_sizes(operand, tile))
         for count, stride in zip(counts, strides, strict=True):
             if count > 1 and stride != run:
                 break
@@ -223,7 +223,7 @@ def _bytes_of_cores(design: Design, operand: Operand) -> int:
     labels = [label for label in operand.dim_order if operand.scale[label] == 1]
     sticks = [
         [
-            positions(operand, label, touched_positions(operand, label, first, count)[1]) if count else 0
+            positions(operand, label, accessed_positions(operand, label, first, count)[1]) if count else 0
             for first, count in slice_ranges(design.sizes[label], design.shares[label], design.slices[label])
         ]
         for label in labels

@@ -238,6 +238,6 @@ def test_negative_padding_is_refused_by_the_reader():
 
 def test_windows_touch_what_is_in_memory():
     window = Sliding(extent=3, stride=2, dilation=1, before=1, size=9)
-    assert [window.touched(first, 2) for first in (0, 2)] == [(0, 4), (3, 5)]
+    assert [window.accessed(first, 2) for first in (0, 2)] == [(0, 4), (3, 5)]
     assert window.end(5) == 10 and window.is_padded(5) and not window.has_empty(5)
-    assert window.most_touched(2) == 5 and window.most_touched(5) == 9
+    assert window.most_accessed(2) == 5 and window.most_accessed(5) == 9
