@@ -21,12 +21,9 @@ from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 
-#: Larger results are left to the program: computing them again is cheaper than keeping them. A mask of 8192 positions
-#: is kept.
+#: Larger results are left to the program: computing them again is cheaper than keeping them.
+#: A mask of 8192 tokens is kept.
 LARGEST_ELEMENTS = 1 << 26
-
-#: So are those of the model's own data, such as weights of 8 bits, that are larger than this and than that data.
-LARGEST_OF_DATA = 1 << 20
 
 #: Larger views of a buffer stay views of it: a copy of a weight is not worth the memory.
 LARGEST_VIEW_ELEMENTS = 1 << 20
@@ -47,20 +44,7 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
     if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):
         # A matmul takes the fp8 tensor as it is.
         return False
-    if not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_OF_DATA:
-        return True
-    data = bytes_behind(node, values)
-    return result.numel() <= LARGEST_ELEMENTS and (data == 0 or result.nbytes <= data)
-
-
-def bytes_behind(node: Node, values: dict[Node, Any]) -> int:
-    """Return the bytes of the known placeholders that a node is computed from."""
-    reached, pending = {node}, [node]
-    while pending:
-        new = [source for source in pending.pop().all_input_nodes if source not in reached]
-        reached.update(new)
-        pending += new
-    return sum(values[source].nbytes for source in reached if source.op == "placeholder" and source in values)
+    return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS
 
 
 def _widens_fp8(node: Node) -> bool:
@@ -210,5 +194,16 @@ class ConstantFolder:
         value = node.meta["val"].fake_mode.from_tensor(data, static_shapes=True)
         placeholder.meta = metadata_for(node, value)
         self.arguments[placeholder] = data
-        self.source_bytes[placeholder] = bytes_behind(node, self.values)
+        self.source_bytes[placeholder] = self._bytes_behind(node)
         return placeholder
+
+    def _bytes_behind(self, node: Node) -> int:
+        """Bytes of the known placeholders that a folded node is computed from."""
+        reached, pending = {node}, [node]
+        while pending:
+            new = [source for source in pending.pop().all_input_nodes if source not in reached]
+            reached.update(new)
+            pending += new
+        return sum(
+            self.values[each].nbytes for each in reached if each.op == "placeholder" and each in self.values
+        )
