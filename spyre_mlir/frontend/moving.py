@@ -136,7 +136,7 @@ def as_strided_scatter(
 
 def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
     """``select_scatter``: one position of a dim replaced, a slice; PyTorch's form computes all of the tensor."""
-    begin = index % x.shape[dim]
+    dim, begin = dim % x.ndim, index % x.shape[dim]
     return aten.slice_scatter(x, source.unsqueeze(dim), dim, begin, begin + 1)
 
 

@@ -9,24 +9,28 @@ from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.layout_pins import LayoutPins
 from spyre_mlir.analysis.layout_views import Views
+from spyre_mlir.analysis.loads import module_of
+from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting.layout_padding import pad_layouts
-from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite
+from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
 from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
-class ChooseLayouts(Pass):
+class ChooseLayouts(EvaluatingPass):
     """Choose the layouts of all tensors of a function at once, so that transfers and conversions cost least.
 
     Inputs come in the layout of their type; large ones without one in the default, or the cheapest, with a price for
-    what the host then does (``argument_layouts=default``: all in the default); parameters and constants in any, ahead
+    what the host then does, where the program then takes less time by its timeline, after the rest of the pipeline
+    (``argument_layouts=default``: all in the default); parameters and constants in any, ahead
     of time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
     pins (``apply-plan``) holds. A reduction
     becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less. The cost, the
@@ -43,19 +47,48 @@ class ChooseLayouts(Pass):
     """
 
     name: ClassVar[str] = "choose-layouts"
+    is_evaluated: ClassVar[bool] = True
     stick_outermost: bool = False
     argument_layouts: Literal["price", "default"] = "price"
     width: int = 200
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
-            self._lay_out(func)
+            _separate_fills(func)
+            source, plan = self._planned(func, by_price=self.argument_layouts == "price")
+            if has_arguments_by_price(source, plan, self.stick_outermost) and self._prefers_default(
+                func, evaluator
+            ):
+                source, plan = self._planned(func, by_price=False)
+            self._lay_out(source, plan)
 
-    def _lay_out(self, func: ir.Operation) -> None:
-        _separate_fills(func)
-        source = LayoutGraph(func, by_price=self.argument_layouts == "price")
-        plan = self._choose(source)
-        rewrite = LayoutRewrite(self, source, plan)
+    def _planned(self, func: ir.Operation, *, by_price: bool) -> tuple[LayoutGraph, LayoutPlan]:
+        source = LayoutGraph(func, by_price=by_price)
+        return source, self._choose(source)
+
+    def _prefers_default(self, func: ir.Operation, evaluator: Evaluator) -> bool:
+        """Return whether a function takes less time with all inputs in the default layout, and say so.
+
+        Conversions are a part of the cost alone: what a layout does to divisions and loads the rest of the pipeline
+        tells.
+        """
+        default, by_price = (self._time(func, evaluator, by_price=by_price) for by_price in (False, True))
+        if default is None or (by_price is not None and not default.is_better_than(by_price)):
+            return False
+        text = f"inputs stay in the default: {default}; the layouts whose conversions cost least: "
+        self.remark(func, "argument layouts", text + str(by_price or "not possible"))
+        return True
+
+    def _time(self, func: ir.Operation, evaluator: Evaluator, *, by_price: bool) -> ProgramCost | None:
+        module = module_of(func)
+        # Remarks about a copy are not those about the program.
+        with Remarks().collecting():
+            self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
+        return evaluator.time(module)
+
+    def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> None:
+        func, rewrite = source.func, LayoutRewrite(self, source, plan)
         rewrite.run()
         # Only after the rewrite: it adds restickifies, whose results need room for whole sticks, too.
         layouts = rewrite.layouts

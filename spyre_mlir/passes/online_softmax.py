@@ -33,7 +33,7 @@ from spyre_mlir.tiling.hint_tree import TiledLoop
 from spyre_mlir.tiling.mask_tiles import MaskTiles
 
 #: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
-_SAME_TIME, _SAME_BYTES = 1.05, 1.01
+_SAME_TIME, _SAME_BYTES = 1.1, 1.01
 
 #: After so many numbers of heads that are no better, those with more heads at once are not tried.
 _PATIENCE = 2

@@ -35,25 +35,28 @@ class VerifyDeviceOps(Pass):
     result, constants, reduced dims for reductions and none for others, element types of the device.
 
     With ``meaning`` it checks what passes keep and IR from elsewhere may not: the body of an op computes its operation,
-    a reduction begins with its neutral number, what is read is written, what is inserted is read, and loops run.
+    a reduction begins with its neutral number, what is read is written, what is inserted is read, and loops run. With
+    ``relayouts`` there may be shuffles, which level *divided* has.
     """
 
     name: ClassVar[str] = "verify-device-ops"
     meaning: bool = False
+    relayouts: bool = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            verify_device_ops(func, self.meaning)
+            verify_device_ops(func, meaning=self.meaning, relayouts=self.relayouts)
 
 
-def verify_device_ops(func: ir.Operation, meaning: bool) -> None:
+def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = False) -> None:
     """Check one function; ``CompileError`` at the first operation that breaks the level."""
+    others = _OTHERS | {"sdsc.shuffle"} if relayouts else _OTHERS
     for op in all_ops(func):
         if op.name == "linalg.generic":
             generic = _check_device_op(op)
             if meaning:
                 check_meaning(generic)
-        elif op.name not in _OTHERS and not _is_index(op):
+        elif op.name not in others and not _is_index(op):
             raise error_at(op, f"'{op.name}' does not belong to the level of device operations")
         elif sdsc.OP in op.attributes:
             raise error_at(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")

@@ -110,8 +110,9 @@ class LevelPasses:
         # A bundle has no operations of ours left to check.
         if begin == len(self.stages()):
             return (self._bundle(),)
+        relayouts = [name for name, _ in self.stages()].index("divided") < begin
         checks = (
-            ("verify-device-ops{meaning=true}",),
+            (_text("verify-device-ops", meaning=True, relayouts=relayouts),),
             (),
             ("verify-laid-out", "verify-padding"),
             ("verify-divided",),

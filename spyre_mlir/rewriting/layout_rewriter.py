@@ -31,6 +31,20 @@ from spyre_mlir.remarks import RemarkEmitter
 from spyre_mlir.rewriting.layout_values import LayoutValues, stick_text
 
 
+def has_arguments_by_price(source: LayoutGraph, plan: LayoutPlan, stick_outermost: bool) -> bool:
+    """Return whether a plan gives an input another layout than the default because that costs less."""
+    return any(
+        isinstance(node, ArgumentNode)
+        and node.by_price
+        and decision.state.produced.candidate is not candidate_of(_default(source, node, stick_outermost))
+        for node, decision in zip(source.graph.nodes, plan.decisions, strict=True)
+    )
+
+
+def _default(source: LayoutGraph, node: ArgumentNode, stick_outermost: bool) -> StickLayout:
+    return StickLayout.for_tensor(source.graph.target, node.shape, node.dtype, None, stick_outermost)
+
+
 class LayoutRewrite:
     """One traversal of a function. Its results: ``layouts`` of all buffers, ``op_layouts`` of operations by result."""
 
@@ -56,9 +70,7 @@ class LayoutRewrite:
         assert isinstance(node, ArgumentNode)
         if not node.free:
             candidate = decision.state.produced.candidate
-            default = StickLayout.for_tensor(
-                self.source.graph.target, node.shape, node.dtype, None, self._outermost
-            )
+            default = _default(self.source, node, self._outermost)
             if node.by_price and candidate is not candidate_of(default):
                 self.values.record(value, candidate)
                 order = ", ".join(f"d{dim}" for dim in candidate.order)

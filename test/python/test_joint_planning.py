@@ -159,7 +159,8 @@ def test_relayouts_without_room_get_smaller_parts():
     shapes = ((8, 2048, 512), (8, 512, 128))
     inputs = tuple(torch.empty(shape, dtype=torch.float16, device="meta") for shape in shapes)
     module = import_torch(Apply(lambda p, v: p @ torch.exp(v)), inputs, context=context()).module
-    program = spyre_mlir.compile(module.operation.get_asm(enable_debug_info=True), sencores=32)
+    text = module.operation.get_asm(enable_debug_info=True)
+    program = spyre_mlir.compile(text, sencores=32, argument_layouts="default")
     *_, product = program.bundle.designs.values()
     assert [operand.memory for operand in product.operands] == ["lx", "lx", "hbm"]
 

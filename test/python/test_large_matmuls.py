@@ -127,7 +127,12 @@ def test_a_cache_that_no_division_brings_into_reach_is_converted_by_parts(small_
     shapes = (batch, heads, 1, 64), (batch, heads, keys, 64), (batch, heads, keys, 64)
     q, k, v = (torch.randn(shape).half() for shape in shapes)
     program = spyre_mlir.compile(
-        Decode(), (q, k, v), device=small_spans, tile_attention=False, tile_for_lx=False
+        Decode(),
+        (q, k, v),
+        device=small_spans,
+        tile_attention=False,
+        tile_for_lx=False,
+        argument_layouts="default",
     )
     exact = Decode()(q.double(), k.double(), v.double())
     assert (program(q, k, v).double() - exact).abs().max() < 0.01

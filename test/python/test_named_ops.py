@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import named_ops
 import numpy as np
 import pytest
@@ -36,6 +38,16 @@ def test_each_named_operation_of_the_bindings_is_here():
     assert names == {f"linalg.{name.partition(' ')[0]}" for name in PROGRAMS}
 
 
+def in_double(text: str) -> str:
+    """A program with f64 for f16: a sum of hundreds that rounds each time to fp16 is off by a percent."""
+    infinities = {"0xFC00": "0xFFF0000000000000", "0x7C00": "0x7FF0000000000000"}
+    return re.sub(
+        r"\bf16\b|xf16\b|0xFC00|0x7C00",
+        lambda match: infinities.get(match[0]) or match[0].replace("f16", "f64"),
+        text,
+    )
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_numbers_are_those_of_upstream(name: str):
     """On positive numbers, of which all operations have a finite result."""
@@ -48,9 +60,10 @@ def test_the_numbers_are_those_of_upstream(name: str):
         key: (abs(array) + 1).astype(array.dtype) if array.dtype != np.bool_ else array
         for key, array in random_arguments(program.arguments).items()
     }
-    module = spyre_mlir.driver.compilation._parsed(PROGRAMS[name])
+    module = spyre_mlir.driver.compilation._parsed(in_double(PROGRAMS[name]))
     DecomposeSoftmax().run(module.operation)
-    expected = CpuReference(module)(*arrays.values())
+    doubles = (array.astype(np.float64) if array.dtype == np.float16 else array for array in arrays.values())
+    expected = CpuReference(module)(*doubles)
     results = program.run(arrays)
     for result, exact in zip(results, expected, strict=True):
         largest = np.abs(exact.astype(np.float64)).max()

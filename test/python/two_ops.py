@@ -39,8 +39,10 @@ EXEMPLARY = ("exp", "add", "where3", "layernormscale")
 ELEMENTS = {DL16: "f16", FP32: "f32", INT32: "i32"}
 FORMATS = {element: format_ for format_, element in ELEMENTS.items()}
 NUMBERS = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
-#: Columns of the second operand of a matmul.
+#: Columns of the second operand of a matmul, features of a convolution.
 COLUMNS = 66
+#: Rows of a window of a convolution or a pooling, of which one lies beyond each end.
+WINDOW = 3
 CONSTANTS = {
     "clipMin": -0.5, "clipMax": 0.75, "alpha": 0.25, "softplusBeta": 1.0, "softplusThresh": 20.0, "eps": 0.01,
 }  # fmt: skip
@@ -229,6 +231,48 @@ def _gather(function: Function, chain: Chain) -> ir.Value:
     )
 
 
+def _convolution(function: Function, chain: Chain) -> ir.Value:
+    """[.., rows, channels] by windows of rows, by [window, channels, features]."""
+    *batch, rows, channels = chain.shape
+    windows, dims = _windows(function, chain), tuple(range(len(batch)))
+    weight = function.argument(chain, (WINDOW, channels, COLUMNS))
+    row, window, channel, feature = range(len(batch), len(batch) + 4)
+    return device_op(
+        chain.producer,
+        [windows, weight],
+        [(*dims, row, window, channel), (window, channel, feature)],
+        [*batch, rows, WINDOW, channels, COLUMNS],
+        chain.element,
+        location=ir.Location.current,
+        reduced=(window, channel),
+    )
+
+
+def _pooling(function: Function, chain: Chain) -> ir.Value:
+    """[.., rows, channels] by windows of rows, and a weight per channel and row of a window where there is one."""
+    *batch, rows, channels = chain.shape
+    op, dims = DEVICE_OPS[chain.producer], tuple(range(len(batch)))
+    inputs = [_windows(function, chain)]
+    inputs += [function.argument(chain, (WINDOW, channels)) for _ in range(op.arity - 1)]
+    row, window, channel = range(len(batch), len(batch) + 3)
+    return device_op(
+        chain.producer,
+        inputs,
+        [(*dims, row, window, channel), (window, channel)][: op.arity],
+        [*batch, rows, WINDOW, channels],
+        chain.element,
+        location=ir.Location.current,
+        reduced=(window,),
+        constants=dict.fromkeys(op.constants, 1 / WINDOW),
+    )
+
+
+def _windows(function: Function, chain: Chain) -> ir.Value:
+    *batch, rows, channels = chain.shape
+    source = function.argument(chain, chain.shape)
+    return sdsc.windows(source, (*batch, rows, WINDOW, channels), [len(batch)], [1], [1], [1])
+
+
 _MAKERS: dict[Kind, Maker] = {
     Kind.POINTWISE: _pointwise,
     Kind.CAST: _pointwise,
@@ -237,6 +281,8 @@ _MAKERS: dict[Kind, Maker] = {
     Kind.MATMUL: _matmul,
     Kind.RESTICKIFY: _restickify,
     Kind.GATHER: _gather,
+    Kind.CONVOLUTION: _convolution,
+    Kind.POOLING: _pooling,
 }
 
 
@@ -407,8 +453,7 @@ def sums_of(bundle: Bundle, number: int) -> list[tuple[str, tuple[int, ...]]]:
 
 def _adds(design: Design) -> bool:
     op = DEVICE_OPS[design.opcode]
-    is_reduction = op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
-    return is_reduction and not op.name.startswith(("max", "min", "absmax"))
+    return op.kind.reduces and not op.name.startswith(("max", "min", "absmax"))
 
 
 def _shared(design: Design) -> tuple[int, ...]:
