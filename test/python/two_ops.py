@@ -287,7 +287,7 @@ _MAKERS: dict[Kind, Maker] = {
 
 
 def _shapes(op: DeviceOp, element: str) -> tuple[tuple[int, ...], ...]:
-    if op.kind is Kind.MATMUL:
+    if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
         return tuple(shape for shape in SHAPES if shape[-1] > 1)  # what has no sum is a product of vectors
     is_like_another = op.kind is Kind.POINTWISE and op.name not in EXEMPLARY
     is_first = FORMATS[element] == op.formats[0]
