@@ -52,14 +52,19 @@ class ChooseLayouts(EvaluatingPass):
     argument_layouts: Literal["price", "default"] = "price"
     width: int = 200
 
+    def run(self, module: ir.Operation) -> None:
+        """Rewrite ``module`` in place; the cost of conversions alone decides about inputs."""
+        for func in functions(module):
+            _separate_fills(func)
+            self._lay_out(*self._planned(func, by_price=self.argument_layouts == "price"))
+
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
         for func in functions(module):
             _separate_fills(func)
             source, plan = self._planned(func, by_price=self.argument_layouts == "price")
-            if has_arguments_by_price(source, plan, self.stick_outermost) and self._prefers_default(
-                func, evaluator
-            ):
+            is_other = has_arguments_by_price(source, plan, self.stick_outermost)
+            if is_other and self._prefers_default(func, evaluator):
                 source, plan = self._planned(func, by_price=False)
             self._lay_out(source, plan)
 

@@ -219,7 +219,7 @@ class _TileSearch:
         for choices in self.space.choices():
             is_any_better = any([self._is_better(tiles) for tiles in choices])
             worse = 0 if is_any_better or _least(self.attempts) == math.inf else worse + 1
-            if worse == _PATIENCE:
+            if worse == _PATIENCE and not self.masks:
                 # More heads at once share less and less of what they read.
                 break
         tiled = [attempt for attempt in self.attempts if attempt.tiles]
