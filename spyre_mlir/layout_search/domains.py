@@ -116,6 +116,18 @@ class Domains:
             if node.carried and None not in stick_dims:
                 stick_dims = (None, *stick_dims)
             candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
+            # With the sticks outermost, parts along them are in one piece each.
+            candidates += [
+                ordered(
+                    self.target,
+                    node.shape,
+                    node.dtype,
+                    stick,
+                    (stick, *(d for d in sized(node.shape) if d != stick)),
+                )
+                for stick in stick_dims
+                if stick is not None
+            ]
             candidates += self._of_updated(node, stick_dims)
             return tuple(map(produced_layout, distinct(candidates)))
         source = node.inputs[0]

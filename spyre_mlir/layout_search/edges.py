@@ -131,8 +131,14 @@ class InsertInto(Edge):
     def _in_place_cost(self, source: ProducedLayout, result: ProducedLayout) -> int:
         """Return by how much it takes longer to write the subview than a buffer of the tensor alone."""
         subview = image(self.place, result.candidate)
-        if source.op_layout is None or subview is None:
+        if subview is None:
             return 0
+        if source.op_layout is None:
+            # A copy, or a buffer of parts, whose runs are those of its copy.
+            alone, in_place = (
+                copying_cost(source.candidate, target) for target in (source.candidate, subview)
+            )
+            return round(max(0, in_place - alone))
         alone, in_place = (
             transfer_cost(source.op_layout, -1, candidate) for candidate in (source.candidate, subview)
         )

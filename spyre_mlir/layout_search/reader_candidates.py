@@ -137,7 +137,9 @@ class ReaderCandidates:
         if isinstance(other, IterArg):
             # The buffer before a loop is never converted (``SameBuffer``), a yielded value may be.
             return () if isinstance(node, InsertSliceBuffer) else (*sized(node.shape), None)
-        return sized(node.shape) if isinstance(node, ArgumentNode) and node.free else ()
+        # Into a buffer an argument goes with any stick; a result is converted on its way.
+        chosen = isinstance(node, ArgumentNode) and (node.free or node.by_price)
+        return sized(node.shape) if chosen else ()
 
     def _is_sparse_view(self, reader: int) -> bool:
         """Return whether a reader is a view that is read sparse alone, as the positions of a gather are."""

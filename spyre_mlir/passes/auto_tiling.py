@@ -12,12 +12,12 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import Nests, Tiled, producers
-from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
-from spyre_mlir.rewriting.groups import default_bytes, group_module
+from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
@@ -39,8 +39,8 @@ class AutoTiling(EvaluatingPass):
     ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled
     along the dim, or two where one is not enough, and into the number of tiles with the least time. ``spills``:
     where the intermediates that are alive at an operation need more than all scratchpads have, the run of
-    operations around that shares a dim, which some may reduce, is tiled if that takes less time. Costs are those
-    of the cost model after the rest of the pipeline, on the run alone. What hints tile is left as it is.
+    operations around that shares a dim, which some may reduce, is tiled if that takes less time, alone and among its
+    neighbours. Costs are those of the cost model after the rest of the pipeline. What hints tile is left as it is.
 
     Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
     """
@@ -117,7 +117,6 @@ class AutoTiling(EvaluatingPass):
                 attempts.append(
                     f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}"
                 )
-                # The cost of the group is that of it alone; its neighbours are the same with and without tiles.
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, untiled.nanoseconds, run, dim_class, cut
@@ -126,7 +125,11 @@ class AutoTiling(EvaluatingPass):
                 self.remark(ops[index].op, "no tiling", "; ".join(attempts))
             return index
         saved, untiled_ns, run, dim_class, cut = best
-        for result, loops in _together(run, dim_class, cut, index).items():
+        tiling = _together(run, dim_class, cut, index)
+        if reason := _why_not_among_neighbours(ops, run, tiling, evaluator):
+            self.remark(ops[index].op, "no tiling", f"{reason}; {'; '.join(dict.fromkeys(attempts))}")
+            return index
+        for result, loops in tiling.items():
             next(tiled_op for tiled_op in run if tiled_op.result == result).op.attributes[TILING] = (
                 tiling_attr(loops)
             )
@@ -134,6 +137,25 @@ class AutoTiling(EvaluatingPass):
         text = f"{what}; {'; '.join(dict.fromkeys(attempts))}"
         self.remark(run[0].op, "tiling", text, before=round(untiled_ns), after=round(untiled_ns - saved))
         return ops.index(run[-1])
+
+
+def _why_not_among_neighbours(
+    ops: Sequence[Tiled], run: Sequence[Tiled], tiling: Tiling, evaluator: Evaluator
+) -> str:
+    """Return why a run is not tiled after all: with what stands around it, the tiles take more time; "" if they do not.
+
+    Alone, a run has its operands and results in device memory and in the layouts that it likes best.
+    """
+    margin, first = (_LONGEST - len(run)) // 2, ops.index(run[0])
+    window = ops[max(first - margin, 0) : first + len(run) + margin]
+    if len(window) == len(run):
+        return ""
+    others = {each.result: tiling_of(each.op) for each in window if TILING in each.op.attributes}
+    chosen = [tiled_op.op for tiled_op in window]
+    untiled, tiled = (evaluator.cost(group_module(chosen, loops)) for loops in (others, {**others, **tiling}))
+    if untiled is None or (tiled is not None and tiled.nanoseconds < untiled.nanoseconds):
+        return ""
+    return f"with {len(window) - len(run)} neighbours {tiled or 'not possible'}, untiled {untiled}"
 
 
 def _coarsest(
