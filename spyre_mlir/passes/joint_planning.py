@@ -107,7 +107,8 @@ class JointPlanning(EvaluatingPass):
             if unplanned is not None:
                 joint, planned = self._fitted(plan, joint, relayouts, evaluator)
             attempts.append((joint, planned))
-            if not _uses_ring(joint):
+            # By the cost model alone what may use the ring is no worse.
+            if not _uses_ring(joint) or unplanned is None:
                 break
         if not attempts:
             return

@@ -215,9 +215,14 @@ class _TileSearch:
 
     def run(self) -> None:
         """Evaluate the fewest tiles that may fit, and finer ones where these take less time."""
-        worse = 0
-        for choices in self.space.choices():
-            is_any_better = any([self._is_better(tiles) for tiles in choices])
+        worse, worse_dense = 0, 0
+        for first, *dense in self.space.choices():
+            is_any_better = self._is_better(first)
+            # Fewer rows with more tiles of keys: where that was worse for some heads, it is for more of them.
+            for tiles in dense if worse_dense < _PATIENCE else ():
+                price = self.attempts[-1].nanoseconds
+                is_any_better |= self._is_better(tiles)
+                worse_dense = worse_dense + 1 if self.attempts[-1].nanoseconds > price else 0
             worse = 0 if is_any_better or _least(self.attempts) == math.inf else worse + 1
             if worse == _PATIENCE and not self.masks:
                 # More heads at once share less and less of what they read.
