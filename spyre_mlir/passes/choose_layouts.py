@@ -14,6 +14,7 @@ from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
@@ -30,11 +31,10 @@ class ChooseLayouts(EvaluatingPass):
 
     Inputs come in the layout of their type; large ones without one in the default, or the cheapest, with a price for
     what the host then does, where the program then takes less time by its timeline, after the rest of the pipeline
-    (``argument_layouts=default``: all in the default); parameters and constants in any, ahead
-    of time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
-    pins (``apply-plan``) holds. A reduction
-    becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less. The cost, the
-    candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
+    (``argument_layouts=default``: all in the default); parameters and constants in any, ahead of time. What the
+    program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file pins (``apply-plan``)
+    holds. A reduction becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less.
+    The cost, the candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
 
     ``stick_outermost`` makes the default order that of the tiled-tensor RFC. ``width`` is that of the beam
     for functions whose choice is too wide to be exact.
@@ -86,10 +86,14 @@ class ChooseLayouts(EvaluatingPass):
         return True
 
     def _time(self, func: ir.Operation, evaluator: Evaluator, *, by_price: bool) -> ProgramCost | None:
+        """Evaluate a copy of a function; None where it has no layouts, or the rest of the pipeline refuses them."""
         module = module_of(func)
         # Remarks about a copy are not those about the program.
         with Remarks().collecting():
-            self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
+            try:
+                self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
+            except CompileError:
+                return None
         return evaluator.time(module)
 
     def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> None:

@@ -73,7 +73,7 @@ SHAPES = {
 @pytest.mark.parametrize("model", [attention, rows_first])
 def test_numbers_are_those_of_torch(name, model):
     inputs = tensors(*SHAPES[name], is_rows_first=model is rows_first)
-    program = spyre_mlir.compile(model, inputs, sencores=8)
+    program = spyre_mlir.compile(model, inputs)
     assert "ReStickifyOpHBM" not in opcodes(program)
     check_close(model.__name__, program(*inputs), Model(model), inputs)
 
@@ -104,7 +104,7 @@ def test_masks_and_tensors_on_the_device():
     """A cache that is laid out once is taken by every call; one in another layout is an error that says how."""
     inputs = [*tensors(*SHAPES["grouped"]), torch.zeros(2, 1, 1, 1024).half()]
     inputs[-1][..., 900:] = -60000
-    program = spyre_mlir.compile(masked, inputs, sencores=8)
+    program = spyre_mlir.compile(masked, inputs)
     cache = {
         each.name: program.to_device(each.name, array)
         for each, array in zip(program.inputs, inputs, strict=True)
@@ -118,9 +118,7 @@ def test_masks_and_tensors_on_the_device():
         CompileError, match="takes no input 'keys'; the inputs of the program are q, k, v, mask"
     ):
         program.to_device("keys", inputs[1])
-    laid_out = spyre_mlir.compile(
-        masked, [inputs[0], spyre_mlir.to_device(inputs[1]), *inputs[2:]], sencores=8
-    )
+    laid_out = spyre_mlir.compile(masked, [inputs[0], spyre_mlir.to_device(inputs[1]), *inputs[2:]])
     assert sticks(laid_out)[1] == 3
 
 
@@ -154,3 +152,71 @@ def test_random_decoding(seed):
     inputs = tensors(batch, heads, groups, positions, columns, is_rows_first=model is rows_first)
     program = spyre_mlir.compile(model, inputs, sencores=chosen.choice([1, 4, 32]))
     check_close(model.__name__, program(*inputs), Model(model), inputs)
+
+
+class AddTransposed(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.exp(x).T + y
+
+
+class OfOneTensor(torch.nn.Module):
+    def forward(self, x):
+        return attention(x, x, x)
+
+
+@pytest.mark.parametrize(
+    ("model", "shapes"),
+    [
+        (AddTransposed(), ((512, 1024), (1024, 512))),
+        (Model(attention), ((1, 32, 2048, 128), (1, 8, 2048, 128), (1, 8, 2048, 128))),
+        (OfOneTensor(), ((2, 32, 2048, 128),)),
+        (Model(attention), ((8, 32, 1, 128), (8, 8, 4096, 128), (8, 8, 4096, 128))),
+    ],
+    ids=["add", "prefill", "one tensor", "decode"],
+)
+def test_no_layout_of_an_input_makes_a_program_slower(model, shapes):
+    """Fewer conversions may give worse divisions and loads that wait: the timeline of the program decides."""
+    inputs = [torch.empty(shape, dtype=torch.float16, device="meta") for shape in shapes]
+    by_price = spyre_mlir.compile(model, inputs)
+    default = spyre_mlir.compile(model, inputs, argument_layouts="default")
+    assert by_price.timeline().total_ns <= 1.001 * default.timeline().total_ns
+
+
+class Skip(torch.nn.Module):
+    """A coarse image twice as large, beside a fine one, through a convolution."""
+
+    def __init__(self, coarse, fine):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(coarse + fine, fine, 3, padding=1)
+
+    def forward(self, x, skip):
+        wide = torch.nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
+        return self.convolution(torch.cat((wide, skip), 1))
+
+
+def test_parts_of_whole_sticks_are_written_in_one_piece():
+    """Channels of two images side by side: with their sticks outermost no part is written stick by stick."""
+    model = Skip(128, 64).half().eval()
+    inputs = [torch.empty(shape, dtype=torch.float16) for shape in ((1, 128, 64, 64), (1, 64, 128, 128))]
+    program = spyre_mlir.compile(model, inputs)
+    copies = [each for each in program.timeline().executions if each.opcode == "identity"]
+    written = [operand for each in copies for operand in each.work.operands[-1:] if not operand.in_lx]
+    assert written and all(operand.run_bytes >= 4096 for operand in written)
+    assert "ReStickifyOpHBM" not in opcodes(program)
+
+
+def test_images_side_by_side_on_the_simulator():
+    model = Skip(64, 64).half().eval()
+    inputs = [torch.randn(shape).half() for shape in ((1, 64, 32, 32), (1, 64, 64, 64))]
+    check_close("images side by side", (spyre_mlir.compile(model, inputs)(*inputs),), model, inputs)
+
+
+def test_a_run_is_tiled_only_where_it_pays_among_its_neighbours():
+    """Alone the copies that widen an image take less time in tiles; before the concatenation they stay in LX."""
+    model = Skip(128, 64).half().eval()
+    inputs = [torch.empty(shape, dtype=torch.float16) for shape in ((1, 128, 64, 64), (1, 64, 128, 128))]
+    program = spyre_mlir.compile(model, inputs)
+    reasons = [each.reason for each in program.remarks if each.pass_name == "auto-tiling"]
+    assert any("neighbours" in reason for reason in reasons)
+    untiled = spyre_mlir.compile(model, inputs, tile_for_lx=False)
+    assert program.timeline().total_ns <= untiled.timeline().total_ns
