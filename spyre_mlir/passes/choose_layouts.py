@@ -15,6 +15,7 @@ from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import ViewError
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
@@ -92,7 +93,7 @@ class ChooseLayouts(EvaluatingPass):
         with Remarks().collecting():
             try:
                 self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
-            except CompileError:
+            except (CompileError, ViewError):
                 return None
         return evaluator.time(module)
 

@@ -97,7 +97,7 @@ def test_a_layout_that_is_none_is_one_diagnostic(size: int, monkeypatch: pytest.
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("spyre_mlir.passes.choose_layouts.ChooseLayouts.run", refuse)
+    monkeypatch.setattr("spyre_mlir.passes.choose_layouts.ChooseLayouts.decide", refuse)
     with pytest.raises(
         CompileError, match=f"cannot lie in sticks of 128 bytes .* one stick of {size} elements"
     ):
