@@ -302,8 +302,11 @@ def _shorter_runs(
     """Picoseconds by which it takes longer to write a part into its buffer than into one of its own."""
     assert isinstance(node, InsertSliceBuffer) and source is not None
     target = image(node.parts[position].place, own.candidate)
-    if source.op_layout is None or target is None:
+    if target is None:
         return 0
+    if source.op_layout is None:  # a copy, or a buffer of parts
+        there, alone = (copying_cost(source.candidate, held) for held in (target, source.candidate))
+        return node.times * max(0, there - alone)
     there, alone = (transfer_cost(source.op_layout, -1, held) for held in (target, source.candidate))
     return node.times * max(0, there - alone) if there is not None and alone is not None else 0
 
