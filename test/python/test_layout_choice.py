@@ -52,7 +52,7 @@ def _chosen(seed: int) -> tuple[Graph, LayoutPlan]:
 def test_no_plan_of_a_random_graph_costs_less(seeds):
     """An exhaustive search finds nothing cheaper, and something that costs the same.
 
-    Of seed 46 there are too many layouts to prove it; in 549 two orders of one stick help, which no state has.
+    Of seeds 46 and 178 there are too many layouts to prove it; in 549 two orders of one stick help, which no state has.
     """
     for seed in seeds:
         graph, plan = _chosen(seed)
