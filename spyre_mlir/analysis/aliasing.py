@@ -19,7 +19,7 @@ from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, 
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.sliding_windows import Windows
+from spyre_mlir.layout.sliding_windows import Halos, Windows
 from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.mlir import ir
@@ -148,7 +148,11 @@ class AliasAnalysis:
         if op.name in COPIES:
             values = self.operands(op)
             views = [self.place(value).view for value in values]
-            return _copy_opcode(op, *views), _copy_space(*views, sdsc.copies_of(op)), values
+            return (
+                _copy_opcode(op, *views),
+                _copy_space(*views, sdsc.copies_of(op), sdsc.halos_of(op)),
+                values,
+            )
         generic, opcode = self._generic(op)
         values = _operands(generic)
         space, table = self._space(generic, opcode, values), DEVICE_OPS[opcode].table
@@ -188,9 +192,9 @@ def _space(
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _copy_space(source: BufferView, target: BufferView, copies: int) -> Space:
+def _copy_space(source: BufferView, target: BufferView, copies: int, halos: Halos) -> Space:
     """The space of a copy; several copies are its last dim, which no operand has."""
-    return refined([source, target]).repeated(copies)
+    return replace(refined([source, target]), halos=halos).repeated(copies)
 
 
 def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:

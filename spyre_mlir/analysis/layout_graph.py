@@ -45,9 +45,9 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: Bytes of the smallest inputs that the host may lay out by price: of less, a conversion on the device waits for its
-#: first bytes for most of its time.
-_LARGE = 1 << 19
+#: Bytes of the smallest inputs that the host may lay out by price: of less, a conversion on the device takes two or
+#: three microseconds, and a layout that the caller does not expect is the larger surprise.
+_LARGE = 1 << 17
 
 
 class LayoutGraph:
@@ -56,7 +56,7 @@ class LayoutGraph:
     ``tensors`` names the tensor of each value: a ``stick.pin`` is its operand, an insertion is the buffer
     that it fills. ``insertions`` are the insertions into each buffer, in order. An iter_arg is three tensors:
     the argument inside, the result of the loop, and without a value of its own the buffer before the loop. With
-    ``by_price`` large inputs without a layout may get another one than the default.
+    ``by_price`` inputs of 128 KiB or more without a layout may get another one than the default.
     """
 
     def __init__(self, func: ir.Operation, *, by_price: bool = False) -> None:

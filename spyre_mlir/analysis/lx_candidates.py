@@ -237,9 +237,6 @@ def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
     for access in buffer.reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
             yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
-        # Where a window begins before the first row, its address would be another on each core.
-        if access.user.space.is_padded(access.operand):
-            yield Reason(Barrier.WINDOWS, f"'{access.user.opcode}' reads it by windows with padding")
         # Elements of one stick go to sticks of several cores, which reach no LX but their own.
         if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")

@@ -147,7 +147,13 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
         replace(operand, held=_read_held(node, operand))
         for operand, node in zip(operands, nodes, strict=True)
     )
-    return replace(first, windows=_read_windows(dsc["N_"], sizes)), *others
+    return (
+        replace(first, windows=_read_windows(dsc["N_"], sizes)),
+        *(
+            replace(operand, windows=_read_halos(node, operand, sizes))
+            for operand, node in zip(others, nodes[1:], strict=True)
+        ),
+    )
 
 
 def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
@@ -163,6 +169,23 @@ def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
         if min(stride, dilation, total) < 1 or before < 0:
             pad.fail("must have positive steps and sizes, and no negative padding")
     return windows
+
+
+def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[str, WindowDim]:
+    """The halos of a shuffle's result: slices that begin before a multiple of their share, or are longer than it."""
+    halos = {}
+    for dim, slices in operand.held.slices.items() if operand.held is not None else ():
+        folds, size = node["coordinates_"]["coordInfo"][dim]["folds"], sizes[dim]
+        functions, counts = folds["dim_prop_func"].items(), folds["dim_prop_attr"].items()
+        if not functions or dim == operand.stick_dim or dim in operand.beside:
+            continue
+        before, share = -functions[0]["Affine"]["beta_"].integer(), -(-size // slices)
+        reach = counts[-1]["factor_"].integer()
+        if before or reach != share:
+            if before < 0 or reach < share + before:
+                folds.fail("must hold each slice whole, and maybe what is before and behind it")
+            halos[dim] = WindowDim(1 + reach - share, 1, 1, before, size, "")
+    return halos
 
 
 def _read_held(node: Field, operand: Operand) -> HeldSlices | None:

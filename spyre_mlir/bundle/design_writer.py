@@ -62,8 +62,8 @@ def _fold(label: str, factor: int) -> Json:
     return {"factor_": factor, "label_": label}
 
 
-def _affine(alpha: int) -> Json:
-    return {"Affine": {"alpha_": alpha, "beta_": 0}}
+def _affine(alpha: int, beta: int = 0) -> Json:
+    return {"Affine": {"alpha_": alpha, "beta_": beta}}
 
 
 def _dims(sizes: dict[str, int]) -> Json:
@@ -251,20 +251,22 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
 def _window_coordinate(design: Design, operand: Operand, dim: str) -> Json:
     """JSON of the coordinates of a core along a dim that windows slide along: what lies in memory, without padding."""
     window, share = operand.windows[dim], design.shares[dim]
-    # Slices overlap: they are a share apart, and reach further.
+    # Slices overlap: they are a share apart, and reach further. Halos begin before them, also that of the first slice.
+    reach = window.most_accessed(share) if window.kernel else share - 1 + window.extent
     folds = [
         ("core_fold", design.slices[dim], share * window.stride),
         ("corelet_fold", 1, 0),
         ("row_fold", 1, 0),
-        ("elem_arr_0", window.most_accessed(share), 1),
+        ("elem_arr_0", reach, 1),
     ]
+    begins = [0 if window.kernel else -window.before, 0, 0, 0]
     return {
         "spatial": 3,
         "temporal": 0,
         "elemArr": 1,
         "padding": "nopad",
         "folds": {
-            "dim_prop_func": [_affine(alpha) for _, _, alpha in folds],
+            "dim_prop_func": [_affine(alpha, beta) for (*_, alpha), beta in zip(folds, begins, strict=True)],
             "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
         },
     }

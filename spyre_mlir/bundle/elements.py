@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.core_slices import (
     StickRegion,
+    accessed_positions,
     core_region,
     holders,
     memory_counts,
     memory_strides,
+    operand_shares,
     operand_splits,
 )
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.target.target import Target
 
 _NOBODY = -1
@@ -54,25 +56,26 @@ class OperandAxis:
 class OperandPlacement:
     """An operand in the LX of the cores: its first stick, its dims from the innermost on.
 
-    ``regions`` are the sticks that each core accesses and ``slices`` its slice of each dim, None on cores that have
-    nothing of it.
+    ``regions`` are the sticks that each core accesses, ``slices`` its slice of each dim and ``begins`` the first
+    position of that, None on cores that have nothing of it.
     """
 
     start: int
     axes: tuple[OperandAxis, ...]
     regions: tuple[StickRegion | None, ...]
     slices: tuple[tuple[int, ...] | None, ...]
+    begins: tuple[tuple[int, ...] | None, ...]
     lx_bytes: int
 
     def coordinates(self, core: int, sticks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The coordinate along each axis of what lies in some sticks of a core, in positions of full shares."""
-        slices, rest, coordinates = self.slices[core], sticks - self.start, []
-        assert slices is not None
-        for axis, slice_index in zip(reversed(self.axes), reversed(slices), strict=True):
+        begins, rest, coordinates = self.begins[core], sticks - self.start, []
+        assert begins is not None
+        for axis, begin in zip(reversed(self.axes), reversed(begins), strict=True):
             # An axis of one position, or one that LX is too small to step along, does not show in the address.
             has_several = axis.count > 1 and axis.stride <= self.lx_bytes
             step, rest = np.divmod(rest, axis.stride) if has_several else (np.zeros_like(rest), rest)
-            coordinates.append(step + slice_index * axis.count)
+            coordinates.append(step + begin)
         return coordinates[::-1]
 
     def text(self, core: int) -> str:
@@ -93,7 +96,7 @@ def placement(design: Design, index: int) -> OperandPlacement:
         for dim, count, stride in places
         if operand.scale[dim] == 1
     )
-    core_slices = holders(design, operand)
+    core_slices, shares = holders(design, operand), operand_shares(design, operand)
     is_input = index < len(design.operands) - 1
     return OperandPlacement(
         operand.start[0] // design.target.stick_bytes,
@@ -106,8 +109,21 @@ def placement(design: Design, index: int) -> OperandPlacement:
             tuple(core_slices[core][axis.dim] for axis in axes) if core in core_slices else None
             for core in range(design.cores)
         ),
+        tuple(
+            tuple(_begin(operand, axis, core_slices[core][axis.dim], shares[axis.dim]) for axis in axes)
+            if core in core_slices
+            else None
+            for core in range(design.cores)
+        ),
         design.target.lx_bytes,
     )
+
+
+def _begin(operand: Operand, axis: OperandAxis, slice_index: int, share: int) -> int:
+    """The first position of a slice along an axis, in full shares; windows begin before it, where there is anything."""
+    if axis.dim not in operand.windows:
+        return slice_index * axis.count
+    return accessed_positions(operand, axis.dim, slice_index * share, 1)[0]
 
 
 class Elements:

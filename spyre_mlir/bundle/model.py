@@ -65,7 +65,8 @@ class Operand:
     other dims, the innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
 
     ``windows`` slide along dims of the first operand of a convolution or a pooling: in memory these have the positions
-    that the windows slide over, and the operand varies along the dims of the windows, too, without listing them.
+    that the windows slide over, and the operand varies along the dims of the windows, too, without listing them. Those
+    of the result of a ``shuffle`` are halos, which have no dim: what a core gets of its neighbours' slices.
     """
 
     role: str
@@ -89,7 +90,7 @@ class Operand:
     def varying(self) -> list[str]:
         """The dims along which it varies, those of windows last."""
         listed = [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
-        return [*listed, *(window.kernel for window in self.windows.values())]
+        return [*listed, *(window.kernel for window in self.windows.values() if window.kernel)]
 
     @property
     def elements_per_stick(self) -> int:

@@ -81,7 +81,8 @@ def windows(design: Design) -> Iterator[str]:
     """Windows slide over the first operand of operations that have some, whole, and each has an element of it."""
     slides = DEVICE_OPS[design.opcode].kind.slides
     for i, operand in enumerate(design.operands):
-        if operand.windows and not (slides and i == 0):
+        is_halo = operand.held is not None and i == len(design.operands) - 1
+        if operand.windows and not (slides and i == 0) and not is_halo:
             yield f"Windows slide over Tensor{i}; expected them over Tensor0 of convolutions and poolings."
     if slides and not design.operands[0].windows:
         yield f"No window slides over Tensor0; '{design.opcode}' needs one."

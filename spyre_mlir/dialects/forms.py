@@ -132,6 +132,12 @@ def _count(least: int) -> Check:
     return check
 
 
+def _halos(attr: ir.Attribute) -> None:
+    numbers = list(ir.DenseI64ArrayAttr(attr))
+    if len(numbers) % 4 or min(numbers, default=0) < 0:
+        raise ValueError("a halo has a dim, positions before and after a slice, and a size")
+
+
 def _text(attr: ir.Attribute) -> None:
     ir.StringAttr(attr)
 
@@ -257,6 +263,7 @@ _FORMS: dict[str, tuple[str, Check]] = {
     sdsc.HOST_VIEW: ("a view like {array = array<i64: 8>, offset = 0, strides = array<i64: 1>}", _host_view),
     sdsc.HISTORY: ("a list of (kind, pass, reason) like [[\"fusion\", \"fuse-device-ops\", \"..\"]]", _history),
     sdsc.COPIES: ("a positive number of cores", _count(1)),
+    sdsc.HALOS: ("four numbers of each dim", _halos),
     sdsc.POOL_BYTES: ("a number of bytes", _count(0)),
     sdsc.PINS: ("a dictionary", _pins),
     sdsc.SPILLED: ("a list of reasons", _texts),

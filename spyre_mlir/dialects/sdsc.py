@@ -77,6 +77,7 @@ are written one after the other, with ``unrolled = false`` they are not; else ``
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -85,6 +86,7 @@ from spyre_mlir.dialects.copied_types import copied_types
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.sliding_windows import Halos, halo_of
 from spyre_mlir.mlir import ext, ir, location_of
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
@@ -94,6 +96,8 @@ HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"
 COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
+#: Of a shuffle: dims of its iteration, and how many positions before and after its slice a core gets.
+HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
@@ -203,7 +207,7 @@ class WindowsOp(Sdsc.Operation, name="windows"):
 
 
 class ShuffleOp(Sdsc.Operation, name="shuffle"):
-    """Copy a tensor in LX over the ring, to the cores that read it.
+    """Copy a tensor in LX over the ring, to the cores that read it; with ``sdsc.halos`` slices overlap.
 
     ``%1 = "sdsc.shuffle"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -240,6 +244,21 @@ def windows(
     return ir.Operation.create(
         "sdsc.windows", results=[type_], operands=[source], attributes=attributes
     ).result
+
+
+def halos_attr(halos: Halos) -> ir.DenseI64ArrayAttr:
+    """Return the attribute of the halos of a shuffle: for each its dim, the positions before and after, the size."""
+    numbers = ((dim, halo.before, halo.extent - 1 - halo.before, halo.size) for dim, halo in halos)
+    return ir.DenseI64ArrayAttr.get(list(itertools.chain.from_iterable(numbers)))
+
+
+def halos_of(op: ir.Operation) -> Halos:
+    """Return the halos of a shuffle, of the dims of its iteration."""
+    numbers = list(ir.DenseI64ArrayAttr(op.attributes[HALOS])) if HALOS in op.attributes else []
+    return tuple(
+        (dim, halo_of(before, after, size))
+        for dim, before, after, size in zip(*(numbers[first::4] for first in range(4)), strict=True)
+    )
 
 
 def copies_of(op: ir.Operation) -> int:

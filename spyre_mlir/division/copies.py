@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.ownership import CoreView, core_view, same_owners
-from spyre_mlir.division.relayout import distribution_of
+from spyre_mlir.division.matching import begin_of
+from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners
+from spyre_mlir.division.relayout import Distribution, distribution_of
+from spyre_mlir.layout.sliding_windows import Halos, halo_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
 
@@ -21,12 +23,14 @@ Digit = tuple[int, int]
 class CopyDivision:
     """``copies`` cores get each part. Slices per dim, the copies last if there are several; the digits of core ids.
 
-    The slice of a dim is a number in mixed radix of its digits, the first one fastest.
+    The slice of a dim is a number in mixed radix of its digits, the first one fastest. With ``halos`` cores get what is
+    around their slices, too: only the ring carries that.
     """
 
     splits: tuple[int, ...]
     digits: tuple[tuple[Digit, ...], ...]
     copies: int = 1
+    halos: Halos = ()
 
     @functools.cached_property
     def division(self) -> Division:
@@ -36,13 +40,21 @@ class CopyDivision:
         return Division(self.splits, owners)
 
 
-@functools.lru_cache(maxsize=1 << 13)
 def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
     """Return the division of a copy of a whole buffer, of ``space``, whose cores then have ``view``.
 
     None if that are no slices of its dims, not the whole buffer, or if core ids do not count them.
     """
-    distribution = distribution_of(space, 0, view)
+    division = ring_division(space, view)
+    return None if division is None or division.halos else division
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def ring_division(space: Space, view: CoreView) -> CopyDivision | None:
+    """Return the division of a copy over the ring, whose cores may have what is around their slices, too."""
+    distribution, halos = distribution_of(space, 0, view), ()
+    if distribution is None:
+        distribution, halos = _without_halos(space, view)
     if distribution is None or any(slices is None for slices in distribution.owners):
         return None
     owners = [slices for slices in distribution.owners if slices is not None]
@@ -54,9 +66,9 @@ def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
     remaining = _free_digits(sorted(digit for digits in dims for digit in digits), len(owners))
     if remaining is None or math.prod(count for _, count in remaining) != copies:
         return None
-    copy = CopyDivision(distribution.splits, tuple(dims))
+    copy = CopyDivision(distribution.splits, tuple(dims), halos=halos)
     if copies > 1:
-        copy = CopyDivision((*distribution.splits, copies), (*dims, remaining), copies)
+        copy = CopyDivision((*distribution.splits, copies), (*dims, remaining), copies, halos)
     return copy if _matches(space, copy, view) else None
 
 
@@ -66,9 +78,48 @@ def _matches(space: Space, copy: CopyDivision, view: CoreView) -> bool:
     if len(set(copy.division.owners)) != len(copy.division.owners):
         return False
     try:
-        return same_owners(core_view(space.repeated(copy.copies), 0, copy.division), view)
+        copied = replace(space, halos=copy.halos).repeated(copy.copies)
+        if not copy.halos:
+            # The source may be a part of a buffer: readers see where that lies, not the copy.
+            return same_owners(core_view(copied, 0, copy.division), view)
+        copied_view = core_view(copied, 1, copy.division)
+        # A halo makes LX wider: readers find rows by the steps of what a core holds.
+        return same_owners(copied_view, view) and copied_view.image == view.image
     except ViewError:
         return False
+
+
+def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, Halos]:
+    """Return the slices that cores have in the middle of what a view says, and what they have around them.
+
+    The first slice has nothing before it, so its end says what is behind a slice, and the begin of the second what is
+    before it. Whether the others agree, and all are there, is for the caller to see.
+    """
+    regions = [region for region in view.regions if region is not None]
+    begins = [_position(space, region.start) for region in regions]
+    lasts = [
+        _position(space, region.start + sum(stride * (count - 1) for stride, count in region.steps))
+        for region in regions
+    ]
+    if view.partial or len(regions) < len(view.regions) or () in (*begins, *lasts):
+        return None, ()
+    halos, starts = [], [sorted(set(starts_of_dim)) for starts_of_dim in zip(*begins, strict=True)]
+    for dim, starts_of_dim in enumerate(starts):
+        share = -(-space.units[dim] // len(starts_of_dim))
+        if len(starts_of_dim) == 1 or space.granule(dim) > 1 or starts_of_dim[0]:
+            continue
+        behind = max(last[dim] for begin, last in zip(begins, lasts, strict=True) if not begin[dim])
+        before, after = share - starts_of_dim[1], behind + 1 - share
+        if min(before, after) >= 0 and max(before, after) > 0:
+            halos.append((dim, halo_of(before, after, space.units[dim])))
+    owners = tuple(tuple(map(list.index, starts, begin)) for begin in begins)
+    splits = tuple(map(len, starts))
+    return (Distribution(splits, owners) if halos else None), tuple(halos)
+
+
+def _position(space: Space, element: int) -> tuple[int, ...]:
+    """Return where an element of the copy is along each dim; () where it is before all."""
+    return begin_of(space.views[1], len(space.sizes), CoreRegion(element, ())) or ()
 
 
 def _digits(owners: Sequence[tuple[int, ...]], dim: int, split: int) -> tuple[Digit, ...]:

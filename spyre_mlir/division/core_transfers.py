@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.target.sliding import Sliding
 
 Integers = NDArray[np.int64]
 
@@ -90,11 +91,21 @@ def _extents(relayout: Relayout, distribution: Distribution, nodes: int) -> _Ext
         raise ValueError(f"A ring of {nodes} nodes has no place for {len(owners)} cores.")
     nothing = (0,) * len(shares)
     begins = np.array([slices or nothing for slices in owners], np.int64) * shares
+    ends = np.minimum(begins + shares, relayout.units)
+    for dim, halo in enumerate(distribution.halos):
+        if halo is not None:
+            begins[:, dim], ends[:, dim] = _with_halo(halo, begins[:, dim], ends[:, dim])
+            shares[dim] = halo.most_accessed(int(shares[dim]))
     strides = np.ones_like(shares)
     for inner, dim in zip(relayout.order, relayout.order[1:], strict=False):
         strides[dim] = strides[inner] * shares[inner]
     owns = np.array([slices is not None for slices in owners])
-    return _Extents(owns, begins, np.minimum(begins + shares, relayout.units), shares, strides)
+    return _Extents(owns, begins, ends, shares, strides)
+
+
+def _with_halo(halo: Sliding, begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
+    """The begins and ends of slices together with what is around them; at the ends of the dim there is nothing."""
+    return np.maximum(begins - halo.before, 0), np.minimum(ends - 1 + halo.extent - halo.before, halo.size)
 
 
 def parts_of(owners: Owners, nodes: int) -> Integers:

@@ -23,7 +23,7 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     whole. None if there is no such division: where cores share a region or have none, or own pieces that are no
     slices of the operation's dims.
     """
-    begins = _begins(space.views[operand], len(space.sizes), view.regions)
+    begins = _begins(space.footprint(operand), len(space.sizes), view.regions)
     if begins is None:
         return None
     starts = [sorted({begin[dim] for begin in begins}) for dim in range(len(space.sizes))]

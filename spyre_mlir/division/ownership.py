@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.layout.sliding_windows import Halos
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.target.sliding import Sliding
 
 #: Steps along device dims, outermost first: (stride in elements, positions).
 Steps = tuple[tuple[int, int], ...]
@@ -74,8 +76,8 @@ def core_view(space: Space, operand: int, division: Division) -> CoreView:
     elements = tuple(share * granule for share, granule in zip(shares, granules, strict=True))
     reduced_split = any(division.splits[dim] > 1 for dim in space.reduced)
     partial = reduced_split and operand == len(space.views) - 1
-    view = space.views[operand]
-    return _core_view(view, space.padded, elements, division.splits, division.owners, partial)
+    view, slid = space.footprint(operand), space.slid(operand)
+    return _core_view(view, space.padded, elements, division.splits, division.owners, partial, slid)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -169,10 +171,18 @@ def _core_view(
     splits: tuple[int, ...],
     owners: tuple[tuple[int, ...], ...],
     partial: bool,
+    slid: Halos,
 ) -> CoreView:
-    """``shares`` are the elements of a slice of each dim, of ``padded`` elements in all."""
+    """``shares`` are the elements of a slice of each dim, of ``padded`` elements in all.
+
+    ``view`` has the positions of memory; a slice of a dim that is ``slid`` over touches those of its neighbours, too.
+    """
     dims = sorted({axis.dim for axis in view.axes})
-    parts_of_dim = {dim: _parts(view, dim, padded[dim], shares[dim], splits[dim]) for dim in dims}
+    sliding = dict(slid)
+    parts_of_dim = {
+        dim: _parts(view, dim, _pieces(padded[dim], shares[dim], splits[dim], sliding.get(dim)))
+        for dim in dims
+    }
     merged: dict[tuple[Steps, ...], Steps] = {}
     regions: list[CoreRegion | None] = []
     for owner in owners:
@@ -187,7 +197,21 @@ def _core_view(
             merged[steps] = _merged(steps)
         regions.append(CoreRegion(view.offset + sum([part.start for part in owned]), merged[steps]))
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
-    return CoreView(tuple(regions), partial, slices, _image(view, shares))
+    return CoreView(tuple(regions), partial, slices, _image(view, _touched(shares, slid)))
+
+
+def _touched(shares: tuple[int, ...], slid: Halos) -> tuple[int, ...]:
+    """Positions of memory that a full share of each dim touches."""
+    touched = list(shares)
+    for dim, window in slid:
+        touched[dim] = window.most_accessed(shares[dim])
+    return tuple(touched)
+
+
+def _pieces(extent: int, share: int, slices: int, window: Sliding | None) -> list[tuple[int, int]]:
+    """Return for each slice of a dim its first position in memory, and how many it touches."""
+    pieces = [(first, min(share, extent - first)) for first in range(0, slices * share, share)]
+    return pieces if window is None else [window.accessed(*piece) for piece in pieces]
 
 
 def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
@@ -203,13 +227,13 @@ def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
     return _merged([tuple(step for step in steps if step[1] > 1)])
 
 
-def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> list[CoreRegion | None]:
+def _parts(view: BufferView, dim: int, pieces: Sequence[tuple[int, int]]) -> list[CoreRegion | None]:
     """Contribution of each slice of a dim to a region: where it begins, and its steps."""
     axes = [axis for axis in view.axes if axis.dim == dim]
     room = max(axis.divisor * axis.size for axis in axes)
     parts: list[CoreRegion | None] = []
-    for first in range(0, slices * share, share):
-        last = min(first + share, extent, room) - 1
+    for first, count in pieces:
+        last = min(first + count, room) - 1
         if last < first:
             parts.append(None)
             continue

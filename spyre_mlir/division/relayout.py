@@ -16,6 +16,7 @@ from spyre_mlir.division.ownership import CoreView, core_view
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
 
 
@@ -23,11 +24,13 @@ from spyre_mlir.target.target import Target
 class Distribution:
     """Slices per dim of a buffer, and for each core the slice of each dim that its LX holds; None: it holds nothing.
 
-    Several cores may hold the same slices.
+    Several cores may hold the same slices. ``halos`` has for each dim what a core holds of its neighbours' slices, None
+    where that is nothing; it is empty where no dim has one.
     """
 
     splits: tuple[int, ...]
     owners: tuple[tuple[int, ...] | None, ...]
+    halos: tuple[Sliding | None, ...] = ()
 
     def on(self, cores: int) -> Distribution:
         """Return the distribution over so many cores, of which those that it does not name hold nothing."""
@@ -68,7 +71,8 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
         return None
     dims = sorted(space.present[1])
     owners = tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
-    target = Distribution(tuple(division.splits[dim] for dim in dims), owners)
+    halos = tuple(dict(space.halos).get(dim) for dim in dims) if space.halos else ()
+    target = Distribution(tuple(division.splits[dim] for dim in dims), owners, halos)
     cores, units = max(len(source.owners), len(owners)), tuple(space.units[dim] for dim in dims)
     return Relayout(units, _order(space.views[1], dims), source.on(cores), target.on(cores), space.target)
 

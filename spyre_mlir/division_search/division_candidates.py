@@ -138,6 +138,11 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
         yield whole, core_order(whole, space.reduced)
     for option in _uneven_splits(op, cores):
         yield option, core_order(option, space.reduced)
+    if space.windows:
+        # Cores that have all rows and columns of their channels need nothing of their neighbours.
+        slid = op.blocked | {window.output for window in space.windows}
+        option = work_distribution(space.units, space.reduced, cores, blocked=slid)
+        yield option, core_order(option, space.reduced)
     if KINDS[op.opcode].is_divided_by_cost:
         in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
         on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
@@ -222,7 +227,7 @@ class _CandidateLists:
                 if not self._is_open(index):
                     break
                 mapping = None
-                if _first_element(view) == space.views[operand].offset:
+                if _first_element(view) == space.footprint(operand).offset:
                     mapping = matching_division(space, operand, view, buffer.in_parts)
                 if mapping is None and buffer.in_parts:
                     mapping = same_slices(space, operand, *source)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring_traffic import relayout_ns
-from spyre_mlir.division.copies import copy_division
+from spyre_mlir.division.copies import copy_division, ring_division
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import same_slices, view_of
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
@@ -142,7 +142,7 @@ def _requested(access: BufferAccess, space: Space, capacity: int) -> Iterator[Co
         view = access.view(candidate)
         if view is None or local_bytes(access.op.space, access.operand, candidate.division) > capacity:
             continue
-        if copy_division(space, view) is None:
+        if ring_division(space, view) is None:
             mapping = same_slices(space, 1, access.op.space, access.operand, candidate.division)
             whole = None if mapping is None else Division.mixed_radix(*mapping)
             fits = whole is not None and local_bytes(space, 1, whole) <= capacity
@@ -175,10 +175,10 @@ def _relayouts(
 ) -> Iterator[tuple[CoreView, CoreView, float]]:
     """Yield from which view to which the ring can carry a buffer, and how long that takes."""
     for target in requested:
-        copy = copy_division(space, target)
+        copy = ring_division(space, target)
         if copy is None:
             continue
-        whole = space.repeated(copy.copies)
+        whole = replace(space, halos=copy.halos).repeated(copy.copies)
         # A view that matches needs no relayout.
         for source in written:
             transfer = None if mismatch(source, target) is None else relayout(whole, source, copy.division)

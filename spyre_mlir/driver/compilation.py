@@ -107,6 +107,7 @@ def compile(
         program = _compiled_model(
             module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
         )
+    program.remark_on_bound()
     _warn(program)
     return program
 

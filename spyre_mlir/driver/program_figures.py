@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.driver.bound_remark import bound_remark
 from spyre_mlir.driver.build import Built
 from spyre_mlir.driver.program_bound import program_bound
 from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
@@ -95,7 +97,7 @@ class ProgramFigures:
         """
         bound = self.bound()
         seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
-        return program_metrics(self.steps, bound, seconds)
+        return program_metrics(self.steps, self._timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
         """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
@@ -110,6 +112,16 @@ class ProgramFigures:
             self._bound = ProgramBound(0, 0, {})
         else:
             self._source = source, updates or {}
+
+    def remark_on_bound(self) -> None:
+        """Record what takes the time of a program that is far from its bound; its ``arrays`` have to be complete."""
+        bound = self.bound()
+        remark = bound and bound_remark(self._timelines, bound)
+        if not remark:
+            return
+        self.remarks.append(remark)
+        if self.is_one_bundle:
+            self._only.remarks = [*self._only.remarks, remark]
 
     def summary(self) -> str:
         """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
@@ -126,7 +138,14 @@ class ProgramFigures:
 
         Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
         """
-        units = list(sequences(self.steps))
-        if len(units) != 1 or isinstance(units[0], HostStep):
-            return timeline(self.bundle, self.lx_frac_avail)
-        return timeline(join([step.bundle for step in units[0]]), self.lx_frac_avail)
+        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self._timelines) == 1
+        return self._timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
+
+    @functools.cached_property
+    def _timelines(self) -> list[Timeline]:
+        """The timeline of each sequence of bundles."""
+        return [
+            timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)
+            for unit in sequences(self.steps)
+            if not isinstance(unit, HostStep)
+        ]

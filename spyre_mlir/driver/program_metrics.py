@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.bound import ProgramBound
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.steps_summary import host_share
-from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.target.target import Target, default_target
-from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.timeline import Timeline
 
 #: The value of what is not known of a program that was read from a folder: its source and its compilation.
 UNKNOWN = -1.0
 
 
 def program_metrics(
-    steps: Sequence[Step], bound: ProgramBound | None, seconds: tuple[float, float]
+    steps: Sequence[Step],
+    timelines: Sequence[Timeline],
+    bound: ProgramBound | None,
+    seconds: tuple[float, float],
 ) -> dict[str, float]:
-    """Return the figures by name; ``seconds`` are those of the pipeline and of the import.
+    """Return the figures by name; ``timelines`` are of all bundles, ``seconds`` of the pipeline and of the import.
 
     Times and traffic are of one call, of all bundles together; what the host does takes no time here. ``mean_cores``
     is weighted by time, ``lx_peak_bytes`` that of the core and the bundle with the highest.
@@ -28,7 +29,6 @@ def program_metrics(
     bundles = [step for step in steps if isinstance(step, BundleStep)]
     target = bundles[0].bundle.target if bundles else default_target()
     facts = [step.facts() for step in bundles]
-    timelines = _timelines(steps, facts)
     operations = [operation for each in facts for operation in each.operations]
     return {
         "predicted_us": math.fsum(each.total_ns for each in timelines) / 1000,
@@ -52,23 +52,6 @@ def _of_bound(bound: ProgramBound | None, target: Target) -> dict[str, float]:
     if bound is None:
         return {"bound_us": UNKNOWN, "bound_bytes": UNKNOWN}
     return {"bound_us": bound.ns(target) / 1000, "bound_bytes": bound.bytes}
-
-
-def _timelines(steps: Sequence[Step], facts: Sequence[ProgramFacts]) -> list[Timeline]:
-    """One for each sequence of bundles; of a bundle that is alone the one that is known."""
-    known = iter(facts)
-    found = []
-    for unit in sequences(steps):
-        if isinstance(unit, HostStep):
-            continue
-        own = [next(known) for _ in unit]
-        is_alone = len(unit) == 1
-        found.append(
-            own[0].timeline
-            if is_alone
-            else timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)
-        )
-    return found
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -18,6 +18,14 @@ class SlidingWindow(Sliding):
 
 Windows = tuple[SlidingWindow, ...]
 
+#: What a core has of a dim beside its slice, as a window of single steps: the dims, and their windows.
+Halos = tuple[tuple[int, Sliding], ...]
+
+
+def halo_of(before: int, after: int, size: int) -> Sliding:
+    """Return the window of a halo of so many positions before and after a slice of a dim of ``size``."""
+    return Sliding(1 + before + after, 1, 1, before, size)
+
 
 def window_dims(windows: Windows) -> frozenset[int]:
     """Return the dims of windows and those that they slide along."""

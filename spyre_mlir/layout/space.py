@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spyre_mlir.layout.roles import Iteration
-from spyre_mlir.layout.sliding_windows import Windows, footprint, window_dims
+from spyre_mlir.layout.sliding_windows import Halos, Windows, footprint, window_dims
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
 
 
@@ -23,7 +24,7 @@ class Space:
     """Dims with their ``sizes`` and, per operand, its view over all of them and the dims it has.
 
     The last operand is the output. ``reduced`` dims are those that the output does not have. ``windows`` slide over
-    the first operand, in whose view their elements overlap.
+    the first operand, in whose view their elements overlap. ``halos`` are those of a shuffle's result.
     """
 
     sizes: tuple[int, ...]
@@ -31,6 +32,7 @@ class Space:
     present: tuple[frozenset[int], ...]
     reduced: frozenset[int] = frozenset()
     windows: Windows = ()
+    halos: Halos = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -38,7 +40,7 @@ class Space:
     @functools.cached_property
     def _hash(self) -> int:
         """Hash, computed once: spaces are keys of many caches."""
-        return hash((self.sizes, self.views, self.present, self.reduced, self.windows))
+        return hash((self.sizes, self.views, self.present, self.reduced, self.windows, self.halos))
 
     @property
     def target(self) -> Target:
@@ -78,12 +80,16 @@ class Space:
         """Elements of each dim of the footprint of an operand that a core with these shares accesses, at most."""
         accessed = list(shares)
         for window in self.windows if operand == 0 else ():
-            accessed[window.output], accessed[window.kernel] = window.most_accessed(shares[window.output]), 1
+            accessed[window.kernel] = 1
+        for dim, window in self.slid(operand):
+            accessed[dim] = window.most_accessed(shares[dim])
         return accessed
 
-    def is_padded(self, operand: int) -> bool:
-        """Return whether windows reach beyond the ends of an operand."""
-        return operand == 0 and any(window.is_padded(self.sizes[window.output]) for window in self.windows)
+    def slid(self, operand: int) -> tuple[tuple[int, Sliding], ...]:
+        """Return the dims of an operand of which a slice reaches into its neighbours', each with its window."""
+        if operand == len(self.views) - 1:
+            return self.halos
+        return tuple((window.output, window) for window in self.windows) if operand == 0 else ()
 
     def repeated(self, copies: int) -> Space:
         """Return the space with a last dim of so many positions that no operand has; the space itself for one."""

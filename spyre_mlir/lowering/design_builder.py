@@ -125,6 +125,10 @@ class DesignBuilder:
                 self.labels[window.kernel],
             )
             for window in (self.space.windows if operand == 0 else ())
+        } | {
+            # A halo is a window of single steps, whose positions are no dim.
+            self.labels[dim]: WindowDim(halo.extent, 1, 1, halo.before, halo.size, "")
+            for dim, halo in (self.space.halos if operand else ())
         }
 
     def _operands(
@@ -230,7 +234,8 @@ def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
     # The dim of copies is the last one, and no operand has it.
     views = tuple(replace(view, shape=view.shape[:rank]) for view in space.views)
     owners = tuple(slices or (0,) * rank for slices in relayout.target.owners)
-    return Space(space.sizes[:rank], views, space.present), Division(relayout.target.splits, owners)
+    result = Space(space.sizes[:rank], views, space.present, halos=space.halos)
+    return result, Division(relayout.target.splits, owners)
 
 
 @functools.lru_cache(maxsize=1 << 10)

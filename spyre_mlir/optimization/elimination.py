@@ -220,8 +220,9 @@ class _Elimination:
     def _total(self, members: list[Scope], union: Scope) -> Table:
         shape = tuple(self.sizes[v] for v in union)
         total = np.zeros(shape)
+        # In place: a new table of a million entries for each member costs more than the additions.
         for scope in members:
-            total = total + self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
+            total += self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
         return total
 
 
@@ -262,7 +263,7 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
                 # Infinity less infinity is undefined; where a message is infinite its group is as well.
                 extended = extended - np.where(np.isinf(message), 0, message)[:, None]
         flat = extended.ravel()
-        best = np.argsort(flat, kind="stable")[:width]
+        best = _smallest(flat, width)
         best = best[flat[best] < math.inf]
         if not len(best):
             return None
@@ -278,6 +279,15 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         states[variable] = int(chosen[row])
         row = int(parents[row])
     return states
+
+
+def _smallest(values: Table, count: int) -> NDArray[np.intp]:
+    """Return the positions of the ``count`` smallest values, from the smallest; of equal ones the first."""
+    if len(values) <= count:
+        return np.argsort(values, kind="stable")
+    # Few are below the last one that counts: only those need the order.
+    near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    return near[np.argsort(values[near], kind="stable")][:count]
 
 
 def _values_at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], free: int | None) -> Table:

@@ -207,7 +207,7 @@ class JointPlanning(EvaluatingPass):
             division = (
                 None
                 if placement.relayout_view is None
-                else division_of_copy(usage.memory, whole, placement.relayout_view)
+                else division_of_copy(usage.memory, whole, placement.relayout_view, over_the_ring=True)
             )
             if division is None:
                 continue

@@ -52,7 +52,8 @@ def _problem(space: Space, division: Division) -> str | None:
     twice = next((group for group in division.groups if len(group) != parts), None)
     if twice is not None:
         return f"cores {list(twice)} make one part of the result, which {parts} should"
-    view = core_view(space, len(space.views) - 1, division)
+    # What is around slices, cores have twice.
+    view = core_view(replace(space, halos=()), len(space.views) - 1, division)
     finished = [view.regions[core] for core in division.finishers]
     owned = [region for region in finished if region is not None]
     sticks = sum(math.prod(count for _, count in region.steps) for region in owned)

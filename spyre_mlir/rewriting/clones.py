@@ -14,7 +14,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView
-from spyre_mlir.division.copies import CopyDivision, copy_division
+from spyre_mlir.division.copies import CopyDivision, copy_division, ring_division
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.padding import UNDEFINED, uniform
@@ -28,9 +28,11 @@ def copy_space(memory: AliasAnalysis, whole: ir.Value) -> Space:
     return refined([memory.place(whole).view, BufferView.of(memory.layout(whole))])
 
 
-def division_of_copy(memory: AliasAnalysis, whole: ir.Value, view: CoreView) -> CopyDivision | None:
+def division_of_copy(
+    memory: AliasAnalysis, whole: ir.Value, view: CoreView, *, over_the_ring: bool = False
+) -> CopyDivision | None:
     """The division of a copy whose cores own the parts of a buffer that ``view`` says; None if there is none."""
-    return copy_division(copy_space(memory, whole), view)
+    return (ring_division if over_the_ring else copy_division)(copy_space(memory, whole), view)
 
 
 def whole_of(memory: AliasAnalysis, value: ir.Value) -> ir.Value:
@@ -68,6 +70,8 @@ def insert_clone(
         if division.copies > 1:
             i64 = ir.IntegerType.get_signless(64)
             op.attributes[sdsc.COPIES] = ir.IntegerAttr.get(i64, division.copies)
+        if division.halos:
+            op.attributes[sdsc.HALOS] = sdsc.halos_attr(division.halos)
         op.attributes[sdsc.OPTIONAL] = ir.UnitAttr.get()
         layout = stick.layout_of(whole.type, target_of(op))
         assert layout is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from spyre_mlir.analysis.layout_views import Views
 from spyre_mlir.analysis.loops import LOOP, carried_values, nested_ops, terminator
 from spyre_mlir.analysis.view_ops import VIEWS
@@ -10,6 +12,9 @@ from spyre_mlir.dialects.stick import RESTICKIFY
 from spyre_mlir.dialects.structured import DESTINATION, defining_op
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
+
+#: Elements that numpy has, too.
+_BUFFERS = ("f16", "f32")
 
 _EMPTY = ("tensor.empty", "linalg.fill")
 
@@ -105,6 +110,10 @@ def _retype_constant(op: ir.Operation) -> None:
     type_, attr = op.results[0].type, op.attributes["value"]
     if attr.is_splat:
         op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
+        return
+    if str(attr.type.element_type) in _BUFFERS:
+        # Masks have millions of elements, whose text takes much longer than the rest of the pass.
+        op.attributes["value"] = ir.DenseElementsAttr.get(np.array(attr), type=type_)
         return
     text = str(attr)
     op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")

@@ -126,7 +126,7 @@ class MaskConstants:
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block
-        self._values: dict[tuple[ir.Type, bytes], ir.Value] = {}
+        self._values: dict[ir.Attribute, ir.Value] = {}
 
     def value(self, mask: ir.Value, numbers: NDArray) -> ir.Value:
         """Return a constant of these rows and keys, with the dims of the operand ``mask``."""
@@ -135,13 +135,13 @@ class MaskConstants:
         type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(mask.type).element_type)
         dtype = np.float32 if str(type_.element_type) == "f32" else np.float16
         array = np.ascontiguousarray(numbers.reshape(shape).astype(dtype))
-        return self._constant(ir.DenseElementsAttr.get(array, type=type_), array.tobytes())
+        return self._constant(ir.DenseElementsAttr.get(array, type=type_))
 
     def number(self, type_: ir.Type) -> ir.Value:
         """Return a constant whose elements are all the finite number that hides a score."""
         tensor = ir.RankedTensorType(type_)
         attr = ir.DenseElementsAttr.get_splat(tensor, ir.FloatAttr.get(tensor.element_type, FINITE_LOW))
-        return self._constant(attr, b"")
+        return self._constant(attr)
 
     def finite(self, mask: ir.Value) -> ir.Value:
         """Return a tile of a mask without -infinity, at the current insertion point."""
@@ -150,11 +150,12 @@ class MaskConstants:
         whole, location = tuple(range(len(shape))), ir.Location.current
         return device_op("maximum", [mask, low], [whole, ()], shape, element, location=location)
 
-    def _constant(self, attr: ir.DenseElementsAttr, key: bytes) -> ir.Value:
-        if (attr.type, key) not in self._values:
+    def _constant(self, attr: ir.DenseElementsAttr) -> ir.Value:
+        # The context has equal attributes once: they are compared without their elements.
+        if attr not in self._values:
             with ir.InsertionPoint.at_block_begin(self._block):
                 constant = ir.Operation.create(
                     "arith.constant", results=[attr.type], attributes={"value": attr}
                 )
-            self._values[attr.type, key] = constant.result
-        return self._values[attr.type, key]
+            self._values[attr] = constant.result
+        return self._values[attr]

@@ -14,7 +14,6 @@ class Barrier(enum.Enum):
     BOUNDARY = "graph input or output"
     RESTICKIFY = "read by a restickify across cores"
     INDIRECT = "indirect access"
-    WINDOWS = "windows with padding"
     PARTIAL = "partial or offset access"
     MISMATCH = "core division mismatch"
     ADVANCES = "advances with a tile"

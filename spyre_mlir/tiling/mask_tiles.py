@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,14 @@ class RunLengths:
         return before[run] + (indices - starts[run]) * has[run]
 
 
+# The tiles of a band are asked for one after the other; more bands are only memory.
+@functools.lru_cache(maxsize=2)
+def _band(runs: RunLengths, rows: Range) -> NDArray[np.float32]:
+    """Return rows of a tensor, not to be written to."""
+    keys = runs.shape[-1]
+    return runs.flat(rows[0] * keys, rows[1] * keys).reshape(-1, keys)
+
+
 class TileClass(enum.Enum):
     """What a mask does to a tile of scores: hides all keys, changes nothing, or anything else."""
 
@@ -84,8 +93,7 @@ class MaskTiles:
 
     def tile(self, rows: Range, keys: Range) -> NDArray[np.float32]:
         """Return the elements of a tile."""
-        whole = self.runs.flat(rows[0] * self.keys, rows[1] * self.keys)
-        return whole.reshape(-1, self.keys)[:, slice(*keys)]
+        return _band(self.runs, rows)[:, slice(*keys)]
 
     def classify(self, rows: Range, keys: Range) -> TileClass:
         """Return what the mask does to a tile."""

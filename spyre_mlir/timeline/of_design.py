@@ -18,7 +18,7 @@ from spyre_mlir.bundle.core_slices import (
     positions,
     slice_sizes,
 )
-from spyre_mlir.bundle.model import Bundle, Design, Operand
+from spyre_mlir.bundle.model import Bundle, Design, Operand, WindowDim
 from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, work_of
 from spyre_mlir.division.relayout import Distribution, Relayout
@@ -147,7 +147,7 @@ class DesignWork:
             tuple(positions(target, label, design.sizes[label]) for label in labels),
             tuple(range(len(labels))),
             _distribution(labels, source.held.slices, source.held.core_slices),
-            _distribution(labels, target.held.slices, target.held.core_slices),
+            _distribution(labels, target.held.slices, target.held.core_slices, target.windows),
             design.target,
         )
 
@@ -211,10 +211,16 @@ def core_groups(designs: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, groups.values()))
 
 
-def _distribution(labels: Sequence[str], slices: Sizes, owners: Sequence[Sizes | None]) -> Distribution:
+def _distribution(
+    labels: Sequence[str],
+    slices: Sizes,
+    owners: Sequence[Sizes | None],
+    halos: Mapping[str, WindowDim] | None = None,
+) -> Distribution:
     return Distribution(
         tuple(slices[label] for label in labels),
         tuple(None if slices is None else tuple(slices[label] for label in labels) for slices in owners),
+        tuple(map(halos.get, labels)) if halos else (),
     )
 
 

@@ -48,7 +48,7 @@ class Roofline:
 
 def rooflines(timeline: Timeline) -> list[Roofline]:
     """The rooflines of the executions, all runs of each together, in program order."""
-    return [_of_execution(execution) for execution in timeline.executions]
+    return [of_execution(execution) for execution in timeline.executions]
 
 
 def of_program(timeline: Timeline) -> Roofline:
@@ -70,7 +70,7 @@ def of_program(timeline: Timeline) -> Roofline:
     )
 
 
-def _of_execution(execution: Execution) -> Roofline:
+def of_execution(execution: Execution) -> Roofline:
     work = execution.work
     return Roofline(
         execution.opcode,

@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     original = module.operation.clone()  # compiling changes the module in place
     program = _compile(module, options)
     program.set_source(original.operation)
+    program.remark_on_bound()
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
     status = _check(program, original, options) if options.check else _save(program, options)

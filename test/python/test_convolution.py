@@ -193,7 +193,7 @@ def test_bit_true_numbers():
 def test_an_input_is_converted_once():
     """Nine taps are slices of one padded tensor with its channels in the stick."""
     model, x = whole_numbers(nn.Conv2d(64, 64, 3, padding=1), 1, 64, 14, 14)
-    program = check_exact(model, x, sencores=32, native_windows=False)
+    program = check_exact(model, x, sencores=32, native_windows=False, argument_layouts="default")
     operations = [each.opcode for each in program.bundle.designs.values()]
     assert operations.count("ReStickifyOpHBM") == 1
     conversions = [remark for remark in program.remarks if remark.kind in ("restickify", "copy")]
