@@ -53,6 +53,9 @@ def inputs_of(name: str) -> tuple[torch.Tensor, ...]:
 
 
 def compiled(name: str, cores: int = 4, **options: Any) -> spyre_mlir.Program:
+    """A model with its inputs as they are by default: layouts by price, and so the order of sums, would
+    depend on what may stay in LX."""
+    options.setdefault("argument_layouts", "default")
     return spyre_mlir.compile(MODELS[name][0], inputs_of(name), sencores=cores, **options)
 
 
