@@ -19,6 +19,7 @@ from spyre_mlir.target.formats import (
     DL16,
     FORMATS,
     FP8,
+    IEEE,
     INT8,
     INT32,
     TOLERANCE,
@@ -199,6 +200,8 @@ def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics
 
 def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
     """Device bits as the host type; bfloat16 comes back as the float32 numbers of its rounded values."""
+    if numerics.mode == IEEE and (host_dtype, data_format) == ("float16", DL16):
+        return raw.view(np.float16)
     values = numerics.load_for_host(raw, data_format)
     if host_dtype == "bfloat16":
         return _rounded_to_bfloat16(values)

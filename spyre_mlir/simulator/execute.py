@@ -7,6 +7,7 @@ Of a split reduction the last core of each group has the result; into LX, it alo
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Hashable
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text, resolve
 from spyre_mlir.simulator.boxes import Box
-from spyre_mlir.simulator.compute import combine_partials, compute
+from spyre_mlir.simulator.compute import Work, combine_partials, compute
 from spyre_mlir.simulator.conflicts import check_conflicts
 from spyre_mlir.simulator.gather import check_positions, rows_bytes
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressRange, AddressSpace, spread
@@ -25,7 +26,7 @@ from spyre_mlir.simulator.ring_transfers import relayout
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.simulator.window_view import slid
-from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
+from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics, all_numbers, lookup
 from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
 
 
@@ -76,6 +77,8 @@ class _Runner:
     ) -> None:
         self._plan, self._space, self._numerics, self._inputs = plan, space, numerics, inputs
         self._ranges, self._index = ranges, index
+        # In DL16 the operands are looked at for infinities, which it has not (``RangeCheck.computed``).
+        self._is_tabulated = numerics.mode == IEEE and _has_table(plan)
         hbm = (access.key for operand in inputs for access in operand if not access.region.lx)
         self._shared = {key for key, count in Counter(hbm).items() if count > 1}
         self._cache: dict[tuple[int, int, int], NDArray] = {}
@@ -104,6 +107,9 @@ class _Runner:
         return [self._numbers(operand[core]) for operand in self._inputs]
 
     def _partial(self, core: int) -> NDArray:
+        if self._is_tabulated:
+            table = _results(self._plan.op.name, tuple(self._plan.work.constants.items()))
+            return lookup(table, self._bits(self._inputs[0][core], []))
         operands = self._operands(core)
         if self._plan.op.kind is Kind.GATHER:
             check_positions(self._plan, [operand[core] for operand in self._inputs], operands)
@@ -124,13 +130,9 @@ class _Runner:
 
     def _read(self, access: Access) -> NDArray:
         """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
-        plan, memory = self._plan, self._space.memory(access.region, access.core)
+        plan, masked = self._plan, _masked_parts(self._plan, access.box)
         form = plan.design.operands[access.operand].data_format
-        raw_type = FORMATS[form].raw
-        masked = _masked_parts(plan, access.box)
-        tags = access.box.read_window.read(memory.shadow, access.address, raw_type)
-        _check_tags(plan, access, tags, masked, self._space)
-        raw = access.box.read_window.read(memory.data, access.address, raw_type)
+        raw = self._bits(access, masked)
         copies = plan.op.is_copy
         numbers = raw if copies else self._numerics.load(raw, form)
         if masked:
@@ -142,6 +144,32 @@ class _Runner:
         _check_padding(plan, access, numbers)
         windows = plan.design.operands[access.operand].windows
         return slid(plan, access, numbers) if windows else numbers
+
+    def _bits(self, access: Access, masked: list[tuple[slice, ...]]) -> NDArray:
+        """Read the bits of an operand, which somebody wrote but where ``masked``."""
+        memory = self._space.memory(access.region, access.core)
+        raw_type = FORMATS[self._plan.design.operands[access.operand].data_format].raw
+        tags = access.box.read_window.read(memory.shadow, access.address, raw_type)
+        _check_tags(self._plan, access, tags, masked, self._space)
+        return access.box.read_window.read(memory.data, access.address, raw_type)
+
+
+def _has_table(plan: Plan) -> bool:
+    """Return whether each element of the result is a function of one 16-bit code, without masks."""
+    op, form = plan.op, plan.design.operands[0].data_format
+    return (
+        op.kind is Kind.POINTWISE
+        and op.arity == 1
+        and not op.is_copy
+        and form == DL16
+        and not plan.design.masks
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _results(opcode: str, constants: tuple[tuple[str, float], ...]) -> NDArray:
+    """Table of the float32 results of an operation for all codes of IEEE fp16."""
+    return compute(opcode, [all_numbers(IEEE)], Work(constants=dict(constants)))
 
 
 def _check_sum(plan: Plan, total: NDArray, core: int) -> None:

@@ -47,6 +47,9 @@ _MAX_CODE = _NAN_CODE - 1
 _FP16_MAX_CODE = (15 + 31) << 9 | 511  # 65472
 _SIGN = 0x8000
 
+#: Elements from which conversion by compiled code pays: below, numpy is done before numba is imported.
+_COMPILED = 1 << 16
+
 
 @dataclass(frozen=True)
 class Format:
@@ -85,6 +88,10 @@ def find_format(name: str) -> Format:
 
 def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
     """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
+    if np.size(values) >= _COMPILED:
+        from spyre_mlir.target import compiled_conversion
+
+        return compiled_conversion.encode_dl16(np.asarray(values, np.float32), _BIAS_STEP, _MAX_CODE)
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     # Mantissas have 23 and 9 bits: adding half of the last place before the shift rounds ties away from zero, and
@@ -112,6 +119,32 @@ def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
     code = encode_dl16(half)
     too_large = np.isfinite(half) & ((code & np.uint16(0x7FFF)) > _FP16_MAX_CODE)
     return np.where(too_large, code & np.uint16(_SIGN) | np.uint16(_FP16_MAX_CODE), code)
+
+
+def encode_fp16(values: NDArray) -> NDArray[np.uint16]:
+    """Encode numbers in IEEE fp16: nearest, ties to even; overflow becomes infinite."""
+    if values.dtype == np.float32 and values.size >= _COMPILED:
+        from spyre_mlir.target import compiled_conversion
+
+        return compiled_conversion.encode_fp16(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(values, dtype=np.float16).view(np.uint16)
+
+
+def lookup(table: NDArray, codes: NDArray[np.uint16]) -> NDArray:
+    """Return the entry of a table of 65,536 numbers for each 16-bit code."""
+    if codes.size >= _COMPILED:
+        from spyre_mlir.target import compiled_conversion
+
+        return compiled_conversion.lookup(table, codes)
+    return table[codes]
+
+
+@functools.cache
+def all_numbers(mode: str) -> NDArray[np.float32]:
+    """Table of the float32 numbers of all 16-bit codes of a mode."""
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    return decode_dl16(codes) if mode == BIT_TRUE else codes.view(np.float16).astype(np.float32)
 
 
 @functools.cache
@@ -248,7 +281,7 @@ class Numerics:
     def load(self, raw: NDArray, format_name: str) -> NDArray:
         """Convert raw bits to numbers."""
         if format_name == DL16:
-            return decode_dl16(raw) if self.mode == BIT_TRUE else raw.view(np.float16).astype(np.float32)
+            return lookup(all_numbers(self.mode), raw)
         if format_name == FP8:
             return decode_fp8(raw)
         return raw.view(_computable(format_name).storage)
@@ -256,11 +289,10 @@ class Numerics:
     def store(self, values: NDArray, format_name: str) -> NDArray:
         """Convert numbers to raw bits; the caller keeps values inside the range of an integer format."""
         form = _computable(format_name)
-        if format_name == DL16 and self.mode == BIT_TRUE:
-            return encode_dl16(values)
-        storage = np.dtype(np.float16) if format_name == DL16 else form.storage
+        if format_name == DL16:
+            return encode_dl16(values) if self.mode == BIT_TRUE else encode_fp16(np.asarray(values))
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.ascontiguousarray(values, dtype=storage).view(form.raw)
+            return np.ascontiguousarray(values, dtype=form.storage).view(form.raw)
 
     def store_half(self, values: NDArray[np.float16]) -> NDArray[np.uint16]:
         """Convert fp16 numbers of the host to raw DL16 bits, as the host does."""

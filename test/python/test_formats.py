@@ -16,6 +16,7 @@ from spyre_mlir.target.formats import (
     decode_dl16,
     decode_fp8,
     encode_dl16,
+    encode_fp16,
     fp16_to_dl16,
 )
 
@@ -194,3 +195,29 @@ def test_numbers_of_one_byte_have_constants():
     assert [constant_bits(value, FP8) for value in (0.0, 448, -2.0)] == [0, 0x7E, 0xC0]
     assert [constant_value(bits, FP8) for bits in (0, 0x7E, 0xC0)] == [0.0, 448.0, -2.0]
     assert constant_value(0x80, INT8) == -128
+
+
+def float32_samples() -> np.ndarray:
+    """All fp16 and DL16 numbers, the ties between neighbours and what is beside them, and any bits."""
+    numbers = np.concatenate([CODES.view(np.float16).astype(np.float32), decode_dl16(CODES)])
+    with np.errstate(all="ignore"):
+        ties = np.concatenate([(numbers[1:] + numbers[:-1]) / 2, numbers])
+        beside = [np.nextafter(ties, np.float32(limit)) for limit in (-np.inf, np.inf)]
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 20, np.uint32)
+    return np.concatenate([ties, *beside, bits.view(np.float32)])
+
+
+def test_compiled_conversion_gives_the_bits_of_numpy():
+    samples = float32_samples()
+    with np.errstate(all="ignore"):
+        expected = samples.astype(np.float16).view(np.uint16)
+    np.testing.assert_array_equal(encode_fp16(samples), expected)
+    parts = np.array_split(samples, len(samples) // 1000)
+    np.testing.assert_array_equal(encode_dl16(samples), np.concatenate([encode_dl16(part) for part in parts]))
+
+
+@pytest.mark.parametrize("mode", ["ieee", "dl16"])
+def test_large_arrays_load_as_small_ones(mode: str):
+    numerics, codes = Numerics(mode), np.tile(CODES, 2).reshape(4, -1)[:, ::2]
+    expected = decode_dl16(codes) if mode == "dl16" else codes.copy().view(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(numerics.load(codes, DL16).view(np.uint32), expected.view(np.uint32))
