@@ -7,7 +7,8 @@ import pytest
 
 from spyre_mlir.simulator.compute import Work, combine_partials, compute
 from spyre_mlir.target.expressions import erf
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.formats import Numerics
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, Kind
 
 RNG = np.random.default_rng(7)
 A, B, C = (RNG.uniform(-3, 3, (5, 7)) for _ in "abc")
@@ -195,3 +196,22 @@ def test_matmul(left, right, expression):
     expected = np.einsum(expression, a[..., 0], b[:, 0])[:, :, None, :]
     for opcode in MATMULS:  # they differ in the formats of their operands
         check(opcode, [a, b], expected, Work(varies=varies(left, right, left.strip("i") + "o")))
+
+
+ONE_OPERAND = [
+    op for op in DEVICE_OPS.values() if op.kind is Kind.POINTWISE and op.arity == 1 and DL16 in op.formats
+]
+
+
+@pytest.mark.parametrize("op", ONE_OPERAND, ids=lambda op: op.name)
+def test_a_result_depends_on_its_own_element_alone(op):
+    """What allows the simulator to look results up by the 16-bit code of the operand, and asks nothing of its shape."""
+    numerics, work = Numerics(), Work(constants=dict.fromkeys(op.constants, 1.5))
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    table = numerics.store(compute(op.name, [numerics.load(codes, DL16)], work), DL16)
+    order = np.random.default_rng(1).integers(0, 1 << 16, (3, 41, 64)).astype(np.uint16)
+    result = compute(op.name, [numerics.load(order, DL16)[:, ::2, 1:]], work)
+    is_nan = np.isnan(result)
+    stored = numerics.store(result, DL16)
+    np.testing.assert_array_equal(stored[~is_nan], table[order][:, ::2, 1:][~is_nan])
+    assert np.isnan(numerics.load(table[order][:, ::2, 1:], DL16)[is_nan]).all()
