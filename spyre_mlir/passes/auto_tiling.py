@@ -215,9 +215,10 @@ def _bytes(each: Tiled, value: ir.Value) -> int:
 
 
 def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
-    """Return for each operation the least bytes per core of the live intermediates, evenly spread.
+    """Return for each operation the bytes per core of the live intermediates, evenly spread: a trial tells the rest.
 
-    Results of the program are not among them, nor what no later operation reads.
+    What an operation reads is alive beside its result, which is not always computed in place. Results of the program
+    are not among them, nor what no later operation reads.
     """
     position = {tiled_op.result: index for index, tiled_op in enumerate(ops)}
     tiled = {tiled_op.result: tiled_op for tiled_op in ops}
@@ -232,7 +233,7 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
         # At the least: no layout or division spreads a value over more than all cores.
         size = _bytes(maker, value) // target_of(maker.op).cores
         change[position[value]] += size
-        change[end] -= size
+        change[end + 1] -= size
     live, total = [], 0
     for delta in change[:-1]:
         total += delta

@@ -98,3 +98,45 @@ func.func @fits(%a: tensor<512x1024xf16>, %b: tensor<512x1024xf16>, %c: tensor<5
   } -> tensor<512x1024xf16>
   return %1 : tensor<512x1024xf16>
 }
+
+// -----
+
+// Each intermediate of 1 MiB fits the scratchpad of 1.6 MiB: what the product reads and its result do not.
+// CHECK-LABEL: func.func @operand_beside_result(
+// CHECK: "exp", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "[[LOOP:lx[0-9]+]]", tiles = [[TILES:[0-9]+]] : i64}]
+// CHECK: "batchmatmul", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "[[LOOP]]", tiles = [[TILES]] : i64}]
+// CHECK: "exp", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "[[LOOP]]", tiles = [[TILES]] : i64}]
+// REMARK: "kind": "tiling", "reason": "3 operations in {{[0-9]+}} tiles, whose intermediates then fit the scratchpads; 3 operations in
+// SPILLS-LABEL: func.func @operand_beside_result(
+// SPILLS-COUNT-3: sdsc.tiling
+// SPANS-LABEL: func.func @operand_beside_result(
+// SPANS-NOT: sdsc.tiling
+#beside_v = affine_map<(d0, d1) -> (d0, d1)>
+#beside_x = affine_map<(d0, d1, d2) -> (d0, d2)>
+#beside_y = affine_map<(d0, d1, d2) -> (d2, d1)>
+#beside_z = affine_map<(d0, d1, d2) -> (d0, d1)>
+func.func @operand_beside_result(%a: tensor<2048x256xf16>, %b: tensor<256x256xf16>) -> tensor<2048x256xf16> {
+  %e = tensor.empty() : tensor<2048x256xf16>
+  %0 = linalg.generic {indexing_maps = [#beside_v, #beside_v], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<2048x256xf16>) outs(%e : tensor<2048x256xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<2048x256xf16>
+  %zero = arith.constant 0.0 : f16
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<2048x256xf16>) -> tensor<2048x256xf16>
+  %1 = linalg.generic {indexing_maps = [#beside_x, #beside_y, #beside_z], iterator_types = ["parallel", "parallel", "reduction"]} ins(%0, %b : tensor<2048x256xf16>, tensor<256x256xf16>) outs(%f : tensor<2048x256xf16>)
+      attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %m = arith.mulf %a0, %a1 : f16
+    %r = arith.addf %o, %m : f16
+    linalg.yield %r : f16
+  } -> tensor<2048x256xf16>
+  %2 = linalg.generic {indexing_maps = [#beside_v, #beside_v], iterator_types = ["parallel", "parallel"]} ins(%1 : tensor<2048x256xf16>) outs(%e : tensor<2048x256xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<2048x256xf16>
+  return %2 : tensor<2048x256xf16>
+}
