@@ -41,6 +41,8 @@ class AutoTiling(EvaluatingPass):
     where the intermediates that are alive at an operation need more than all scratchpads have, the run of
     operations around that shares a dim, which some may reduce, is tiled if that takes less time, alone and among its
     neighbours. Costs are those of the cost model after the rest of the pipeline. What hints tile is left as it is.
+    ``bundle_operations``: a bundle has at most so many operations (0: any number), and a loop is never cut, so such a
+    run has no more.
 
     Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
     """
@@ -48,6 +50,7 @@ class AutoTiling(EvaluatingPass):
     name: ClassVar[str] = "auto-tiling"
     spans: bool = True
     spills: bool = True
+    bundle_operations: int = 0
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -91,7 +94,7 @@ class AutoTiling(EvaluatingPass):
     # -- spills ---------------------------------------------------------------------------------------
 
     def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, lx_bytes: int) -> None:
-        live, runs = _live_bytes(ops), _Runs(ops)
+        live, runs = _live_bytes(ops), _Runs(ops, min(self.bundle_operations or _LONGEST, _LONGEST))
         index = 0
         while index < len(ops):
             # What a hint tiles is the user's decision.
@@ -244,8 +247,8 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
 class _Runs:
     """Operations of a function and the classes of their dims, as runs that a loop could tile together."""
 
-    def __init__(self, ops: Sequence[Tiled]) -> None:
-        self.ops = ops
+    def __init__(self, ops: Sequence[Tiled], longest: int) -> None:
+        self.ops, self.longest = ops, longest
         self.classes: dict[tuple[Tiled, int], int] = {}
         self.present: list[dict[int, int]] = [{} for _ in ops]
         position = {tiled_op: index for index, tiled_op in enumerate(ops)}
@@ -286,9 +289,9 @@ class _Runs:
     def _reach(self, first: int, last: int, class_index: int, step: int) -> int:
         """Return the last index in one direction up to which operations are not tiled and have a class of dims."""
         position = last if step > 0 else first
-        for _ in range(_LONGEST // 2):
+        for _ in range(self.longest // 2):
             following = position + step
-            if not 0 <= following < len(self.ops):
+            if not 0 <= following < len(self.ops) or last - first + 1 == self.longest:
                 break
             if class_index not in self.present[following] or TILING in self.ops[following].op.attributes:
                 break

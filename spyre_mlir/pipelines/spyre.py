@@ -141,7 +141,12 @@ class LevelPasses:
                 self.options.tile_attention and self.options.lx_planning,
             ),
             (
-                _text("auto-tiling", spans=self.options.tile_for_span, spills=spills),
+                _text(
+                    "auto-tiling",
+                    spans=self.options.tile_for_span,
+                    spills=spills,
+                    bundle_operations=self.options.bundle_operations,
+                ),
                 spills or self.options.tile_for_span,
             ),
             ("unroll-tiles", spills),

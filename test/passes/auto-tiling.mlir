@@ -2,6 +2,8 @@
 // RUN: filecheck %s --check-prefix=REMARK --input-file=%t
 // RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling="spans=false" | filecheck %s --check-prefix=SPILLS
 // RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling="spills=false" | filecheck %s --check-prefix=SPANS
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling="bundle-operations=2" | filecheck %s --check-prefix=TWO
+// RUN: spyre-opt %s --split-input-file --attach-target="sencores=1 lx-frac-avail=0.2" --auto-tiling="bundle-operations=1" | filecheck %s --check-prefix=ONE
 
 // 512 MiB are more than a core reaches. Only columns can be cut: sticks of them are outermost in memory.
 // CHECK-LABEL: func.func @out_of_reach(
@@ -111,6 +113,12 @@ func.func @fits(%a: tensor<512x1024xf16>, %b: tensor<512x1024xf16>, %c: tensor<5
 // SPILLS-COUNT-3: sdsc.tiling
 // SPANS-LABEL: func.func @operand_beside_result(
 // SPANS-NOT: sdsc.tiling
+// A loop is never cut: one of three operations has no place in a bundle of two.
+// TWO-LABEL: func.func @operand_beside_result(
+// TWO-COUNT-2: sdsc.tiling
+// TWO-NOT: sdsc.tiling
+// ONE-LABEL: func.func @operand_beside_result(
+// ONE-NOT: sdsc.tiling
 #beside_v = affine_map<(d0, d1) -> (d0, d1)>
 #beside_x = affine_map<(d0, d1, d2) -> (d0, d2)>
 #beside_y = affine_map<(d0, d1, d2) -> (d2, d1)>
