@@ -103,6 +103,8 @@ DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
 PING_PONG, OVER = "sdsc.ping_pong", "sdsc.over"
 RUNS, HIDES = "sdsc.runs", "sdsc.hides"
+#: Of a module: ``fold-repeated-layers`` left layers out.
+FOLDED = "sdsc.folded"
 #: Of an argument that the frontend computed: the bytes of the model's data that it is made of.
 SOURCE_BYTES = "spyre.source_bytes"
 

@@ -46,6 +46,9 @@ class PipelineOptions(Options):
     ``insert`` adds passes of the user: ``NAME@OTHER`` or ``NAME{options}@OTHER`` right behind the last pass OTHER.
     What a choice costs is known behind the passes that follow it, these among them.
 
+    Of equal layers in a row only a few are planned, the others are copies of one of them; ``reuse=false`` plans each
+    of them by itself, with the same result.
+
     ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
     is the attribute ``sdsc.plan`` of the module.
     """
@@ -83,6 +86,7 @@ class PipelineOptions(Options):
     tile_for_span: bool = True
     from_level: str = ""
     insert: tuple[str, ...] = ()
+    reuse: bool = True
     use_plan: str | None = None
     save_plan: str | None = None
 

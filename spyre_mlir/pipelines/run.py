@@ -6,8 +6,9 @@ import contextlib
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from spyre_mlir import logs, passes
 from spyre_mlir.diagnostics import compile_error, of_remark
@@ -16,6 +17,9 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass
+from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
+from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
+from spyre_mlir.pipelines.folding import WholeModule
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.remarks import WARNING, Remark, Remarks
@@ -77,15 +81,42 @@ def run_pipeline(
     with operation.context, operation.location, collecting, timed, hidden:
         # All managers are built before the first runs: a misspelt option fails while the module is
         # unchanged.
-        managers = list(_managers(pipeline, verify_each, printing))
+        whole = WholeModule(operation, remarks)
+        managers = list(_managers(pipeline, verify_each, printing, whole))
+        whole.run = partial(_run_between, managers)
         # What follows may run in another process, which has another default.
         settle(operation)
-        count = itertools.count(1)
-        for stage, steps in itertools.groupby(managers, key=lambda entry: entry[0].stage):
-            with scope(stage, "stages") if stage else contextlib.nullcontext():
-                for step, manager in steps:
-                    with scope(step.name, "passes", str(step), (next(count), len(managers))):
-                        _run(step, manager, operation, remarks)
+        try:
+            _run_steps(managers, 0, operation, remarks, whole)
+        except NotPeriodic:
+            _run_steps(managers, whole.restore(), operation, remarks, whole)
+
+
+def _run_between(
+    managers: Sequence[tuple[PipelineStep, PassManager]], begin: int, end: int, operation: ir.Operation
+) -> None:
+    """Run the steps from ``begin`` to ``end`` on another module, which nobody is told about."""
+    with Remarks().collecting():
+        for step, manager in managers[begin:end]:
+            _run(step, manager, operation, None)
+
+
+def _run_steps(
+    managers: Sequence[tuple[PipelineStep, PassManager]],
+    first: int,
+    operation: ir.Operation,
+    remarks: Remarks | None,
+    whole: WholeModule,
+) -> None:
+    """Run the steps from index ``first`` on; ``whole`` keeps the module in front of the pass that leaves out layers."""
+    numbered = itertools.islice(enumerate(managers), first, None)
+    for stage, steps in itertools.groupby(numbered, key=lambda entry: entry[1][0].stage):
+        with scope(stage, "stages") if stage else contextlib.nullcontext():
+            for index, (step, manager) in steps:
+                if isinstance(step.ours, FoldRepeatedLayers):
+                    whole.keep(index)
+                with scope(step.name, "passes", str(step), (index + 1, len(managers))):
+                    _run(step, manager, operation, remarks)
 
 
 def check(pipeline: Pipeline, context: ir.Context) -> None:
@@ -95,7 +126,7 @@ def check(pipeline: Pipeline, context: ir.Context) -> None:
 
 
 def _managers(
-    pipeline: Pipeline, verify_each: bool, printing: Printing | None
+    pipeline: Pipeline, verify_each: bool, printing: Printing | None, whole: WholeModule | None = None
 ) -> Iterator[tuple[PipelineStep, PassManager]]:
     """Yield the steps, each with its pass manager; an evaluating pass gets an evaluator of what follows it."""
     costs: Costs = {}
@@ -103,7 +134,7 @@ def _managers(
         manager = PassManager("builtin.module")
         manager.enable_verifier(verify_each)
         if step.ours:
-            run = _callable(pipeline, index, costs)
+            run = _callable(pipeline, index, costs, whole)
             manager.add(run, name=type(step.ours).__name__, argument=str(step.ours))
         else:
             _add_upstream(manager, step)
@@ -112,12 +143,16 @@ def _managers(
         yield step, manager
 
 
-def _callable(pipeline: Pipeline, index: int, costs: Costs) -> Callable[[ir.Operation, object], None]:
+def _callable(
+    pipeline: Pipeline, index: int, costs: Costs, whole: WholeModule | None
+) -> Callable[[ir.Operation, object], None]:
     pass_ = pipeline.steps[index].ours
     assert pass_ is not None
     if isinstance(pass_, EvaluatingPass):
         evaluator = PipelineEvaluator.of_step(pipeline, index, costs)
         return lambda operation, _: pass_.decide(operation, evaluator)
+    if isinstance(pass_, UnfoldRepeatedLayers) and whole is not None:
+        return lambda operation, _: whole.unfold(pass_, index, operation)
     return lambda operation, _: pass_.run(operation)
 
 

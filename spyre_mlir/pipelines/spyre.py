@@ -14,6 +14,9 @@ from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 #: Upstream's cleaning: between our passes, so that each finds equal values as one and nothing dead.
 _CLEAN = ("canonicalize", "cse")
 
+#: The passes between which equal layers are left out.
+_FOLDING = frozenset({"fold-repeated-layers", "unfold-repeated-layers"})
+
 
 class LevelPasses:
     """Passes of each level by the options, as texts of a pipeline; the only place that says their order."""
@@ -69,6 +72,7 @@ class LevelPasses:
                 (
                     *self._cut(before_planning=True),
                     *self._scratchpad(),
+                    *self._unfolding(),
                     self._pool(),
                     *self._placed(),
                     *self._cut(before_planning=False),
@@ -82,6 +86,7 @@ class LevelPasses:
         return (
             "attach-hints",
             "drop-dead-results",
+            *self._folding(),
             "decompose-softmax",
             *_CLEAN,
             "narrow-matmuls",
@@ -104,6 +109,17 @@ class LevelPasses:
             # Always: only here a program of the user can lack a device operation.
             "verify-device-ops",
         )
+
+    def _folding(self) -> tuple[str, ...]:
+        """Return the pass that leaves out equal layers, unless operations are counted, named, or seen by a user."""
+        options = self.options
+        is_whole = options.bundle_operations or options.insert or options.use_plan is not None
+        if is_whole or options.save_plan is not None:
+            return ()
+        return ("fold-repeated-layers",)
+
+    def _unfolding(self) -> tuple[str, ...]:
+        return (_text("unfold-repeated-layers", reuse=self.options.reuse),) if self._folding() else ()
 
     def entry(self, begin: int) -> tuple[str, ...]:
         """Return the checks of a module that enters at level number ``begin``."""
@@ -265,7 +281,12 @@ class SpyrePipeline(PipelineOptions):
             sum((self._parsed(texts, level) for level, texts in part), Pipeline())
             for part in (stages[begin:end], stages[max(begin, end) :])
         )
-        return replace(self._parsed(self._target(), "entry") + entry + chosen, beyond=beyond.steps)
+        # A program is folded only where it is unfolded, too.
+        steps = chosen.steps
+        if not _FOLDING.issubset(step.name for step in steps):
+            steps = tuple(step for step in steps if step.name not in _FOLDING)
+        whole = self._parsed(self._target(), "entry") + entry + replace(chosen, steps=steps)
+        return replace(whole, beyond=beyond.steps)
 
     def _target(self) -> tuple[str, ...]:
         """Return the pass that attaches the target of the options; none without such options."""

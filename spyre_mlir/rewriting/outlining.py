@@ -122,7 +122,7 @@ class Outlined:
         with ir.InsertionPoint(block):
             for op in self.inside:
                 copy = op.clone().operation
-                _replace(copy, values)
+                replace_operands(copy, values)
                 if prepare is not None:
                     prepare(op, copy)
                 values.update(zip(op.results, copy.results, strict=True))
@@ -138,14 +138,15 @@ def _user(use: ir.OpOperand, beside: ir.Operation) -> ir.Value | None:
     return user.results[0] if user.results else None
 
 
-def _replace(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
+def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
+    """Let an op, and those in its regions, read ``values`` in place of the keys."""
     for number, operand in enumerate(op.operands):
         if operand in values:
             op.operands[number] = values[operand]
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
-                _replace(inner.operation, values)
+                replace_operands(inner.operation, values)
 
 
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:

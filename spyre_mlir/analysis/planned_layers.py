@@ -1,0 +1,239 @@
+"""The layer of a planned function that can be copied to those that ``fold-repeated-layers`` left out.
+
+Passes move operations over the ends of layers, insert some and fuse others. What was one layer is looked for as a
+window of items (``OperationSequence``) that is followed by an equal one: the same operations with the same divisions
+and placements, which read the same, what corresponds in the window before, or the arguments of the next layer. One such
+window leaves the memories as it got them, so any number of copies may follow it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from spyre_mlir.analysis.aliasing import argument_attributes
+from spyre_mlir.analysis.operation_sequence import OperationSequence, Read
+from spyre_mlir.analysis.repeated_layers import RepeatedLayers
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.mlir import ir
+from spyre_mlir.optimization.periodic_runs import periodic_runs
+
+
+@dataclass(frozen=True)
+class LayerArgument:
+    """An argument of one layer: the numbers of its column and of the layer."""
+
+    column: int
+    layer: int
+
+
+@dataclass(frozen=True)
+class FoldedLayers:
+    """A repetition of which ``kept`` layers stayed.
+
+    ``arguments`` and ``results`` have the columns of ``RepeatedLayers``, ``locations`` a row per layer.
+    """
+
+    count: int
+    kept: int
+    arguments: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[int, ...], ...]
+    locations: tuple[tuple[ir.Attribute, ...], ...]
+
+    @classmethod
+    def of(cls, sequence: OperationSequence, layers: RepeatedLayers, kept: int) -> FoldedLayers:
+        """Return a repetition of the whole function, whose sequence is given."""
+        locations = [op.location.attr for op in sequence.items[layers.first : layers.end]]
+        rows = (
+            tuple(locations[start : start + layers.period])
+            for start in range(0, len(locations), layers.period)
+        )
+        return cls(layers.count, kept, layers.arguments, layers.results, tuple(rows))
+
+    @property
+    def copies(self) -> int:
+        """Number of layers that were left out."""
+        return self.count - self.kept
+
+    @cached_property
+    def layer_of_location(self) -> Mapping[ir.Attribute, tuple[int, int]]:
+        """Layer and place in it of each location that one layer alone has."""
+        layers: dict[ir.Attribute, tuple[int, int]] = {}
+        shared: set[ir.Attribute] = set()
+        for layer, row in enumerate(self.locations):
+            for place, location in enumerate(row):
+                known = layers.setdefault(location, (layer, place))
+                if known[0] != layer:
+                    shared.add(location)
+        return {location: where for location, where in layers.items() if location not in shared}
+
+    def shifted(self, location: ir.Location, layers: int) -> ir.Location:
+        """Return the location of the same operation so many layers on; the same one for another operation."""
+        layer, place = self.layer_of_location.get(location.attr, (None, 0))
+        if layer is None or layer + layers >= self.count:
+            return location
+        return ir.Location.from_attr(self.locations[layer + layers][place])
+
+
+class FunctionArguments:
+    """The arguments of a planned function by the number that their host array has in the whole function."""
+
+    def __init__(self, func: ir.Operation, names: Mapping[str, int]) -> None:
+        self.attributes = argument_attributes(func)
+        self.array_names = [array_name(entry) for entry in self.attributes]
+        #: None for an array that passes added.
+        self.numbers = [names.get(name) for name in self.array_names]
+
+    def layer_arguments(self, layers: FoldedLayers) -> dict[int, LayerArgument]:
+        """Return what each argument of the function is in a repetition, for those that belong to one layer."""
+        where = {
+            number: LayerArgument(column, layer)
+            for column, numbers in enumerate(layers.arguments)
+            for layer, number in enumerate(numbers)
+        }
+        return {
+            index: where[number]
+            for index, number in enumerate(self.numbers)
+            if number is not None and number in where
+        }
+
+
+def array_name(entry: Mapping[str, ir.Attribute]) -> str:
+    """Return the name of the host array of an argument."""
+    name = entry[sdsc.SOURCE] if sdsc.SOURCE in entry else entry[sdsc.HOST].label
+    return ir.StringAttr(name).value
+
+
+@dataclass(frozen=True)
+class LayerWindow:
+    """``period`` items from ``first`` on, which an equal window follows."""
+
+    first: int
+    period: int
+
+    @property
+    def end(self) -> int:
+        """Index of the first item behind it."""
+        return self.first + self.period
+
+    def __contains__(self, index: int) -> bool:
+        return self.first <= index < self.end
+
+
+def layer_window(
+    sequence: OperationSequence, layers: FoldedLayers, arguments: Mapping[int, LayerArgument]
+) -> LayerWindow | None:
+    """Return the first window that an equal one of the next layer follows; None if there is none."""
+    for run in periodic_runs(sequence.keys):
+        search = _WindowSearch(sequence, layers, arguments, run.period)
+        for first in search.candidates(run.first, run.first + run.length - 2 * run.period):
+            return LayerWindow(first, run.period)
+    return None
+
+
+class _WindowSearch:
+    """Search for a window of one period."""
+
+    def __init__(
+        self,
+        sequence: OperationSequence,
+        layers: FoldedLayers,
+        arguments: Mapping[int, LayerArgument],
+        period: int,
+    ) -> None:
+        self.sequence, self.layers, self.arguments, self.period = sequence, layers, arguments, period
+
+    def candidates(self, first: int, last: int) -> Iterator[int]:
+        """Yield the indices from ``first`` to ``last`` at which a window begins."""
+        end = last + self.period
+        # The least and the largest start of a window that has the item, and whether it shows the step of a layer.
+        bounds = [self._bounds(index) for index in range(first, end)]
+        for start in range(first, last + 1):
+            inside = bounds[start - first : start - first + self.period]
+            if all(bound is not None and bound[0] <= start <= bound[1] for bound in inside) and any(
+                bound is not None and bound[2] for bound in inside
+            ):
+                yield start
+
+    def _bounds(self, index: int) -> tuple[int, int, bool] | None:
+        """Return the first and last start of windows that an item allows; None if it is no part of a layer."""
+        least, most = 0, index
+        reads = self.sequence.reads
+        if len(reads[index]) != len(reads[index + self.period]):
+            return None
+        steps = [self._location_step(index)]
+        for one, other in zip(reads[index], reads[index + self.period], strict=True):
+            if one.index is not None and one == other:
+                least = max(least, one.index + 1)
+            elif one.index is not None:
+                if other != Read(one.index + self.period, one.number):
+                    return None
+                most = min(most, one.index + self.period)
+            elif one.is_argument and other.is_argument and one != other:
+                steps.append(self._argument_step(one, other))
+            elif one != other:
+                return None
+        # A window that goes on by another number of layers, or to another place of a layer, is not one layer.
+        if any(step not in (None, 1) for step in steps):
+            return None
+        return least, most, 1 in steps
+
+    def _argument_step(self, one: Read, other: Read) -> int:
+        """Return how many layers lie between two arguments; 0 if they do not correspond."""
+        before, after = self.arguments.get(one.number), self.arguments.get(other.number)
+        if before is None or after is None or before.column != after.column:
+            return 0
+        return after.layer - before.layer
+
+    def _location_step(self, index: int) -> int | None:
+        """Return how many layers lie between an item and the one a period on by their locations; None if unknown."""
+        where = self.layers.layer_of_location
+        before, after = (
+            where.get(self.sequence.items[item].location.attr) for item in (index, index + self.period)
+        )
+        if before is None or after is None:
+            return None
+        return after[0] - before[0] if before[1] == after[1] else 0
+
+
+def windows(
+    sequence: OperationSequence, repetitions: Sequence[FoldedLayers], arguments: FunctionArguments
+) -> list[LayerWindow] | None:
+    """Return the window of each repetition, in program order; None if one has none, or they overlap."""
+    returned, chosen = _returned(sequence, repetitions), list[LayerWindow]()
+    for layers in repetitions:
+        window = layer_window(sequence, layers, arguments.layer_arguments(layers))
+        if window is None or (chosen and window.first < chosen[-1].end):
+            return None
+        columns = ([returned[number] for number in column[: layers.kept]] for column in layers.results)
+        if not all(_is_returned_by_layer(reads, window) for reads in columns):
+            return None
+        chosen.append(window)
+    return chosen
+
+
+def _returned(sequence: OperationSequence, repetitions: Sequence[FoldedLayers]) -> dict[int, Read]:
+    """Return what the function returns, by the numbers of results in the whole function."""
+    dropped = {
+        number for layers in repetitions for column in layers.results for number in column[layers.kept :]
+    }
+    stays = (number for number in itertools.count() if number not in dropped)
+    return dict(zip(stays, sequence.reads[-1], strict=False))
+
+
+def _is_returned_by_layer(reads: Sequence[Read], window: LayerWindow) -> bool:
+    """Return whether of a result that each layer gives one is of the window, and the next of the one behind it."""
+    indices = [-1 if read.index is None else read.index for read in reads]
+    copied = [layer for layer, index in enumerate(indices) if index in window]
+    if len(copied) != 1:
+        return False
+    following = reads[copied[0] + 1 : copied[0] + 2]
+    expected = Read(indices[copied[0]] + window.period, reads[copied[0]].number)
+    in_front, behind = indices[: copied[0]], indices[copied[0] + 1 :]
+    return (
+        all(read == expected for read in following)
+        and all(0 <= index < window.first for index in in_front)
+        and all(index >= window.end for index in behind)
+    )

@@ -1,0 +1,64 @@
+"""Periodic runs of a sequence: stretches in which each item equals the one a period further on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: How many occurrences further on an equal item is looked for: a period may have an item so often.
+_OCCURRENCES = 4
+
+#: Distances that are tried, those that most equal items have.
+_DISTANCES = 64
+
+
+@dataclass(frozen=True)
+class PeriodicRun:
+    """``length`` items from index ``first`` on, each equal to the one ``period`` further on if that is in the run."""
+
+    first: int
+    period: int
+    length: int
+
+    @property
+    def count(self) -> int:
+        """Number of whole periods."""
+        return self.length // self.period
+
+
+def periodic_runs(keys: Sequence[int], least: int = 2) -> list[PeriodicRun]:
+    """Return the maximal runs of at least ``least`` periods, the longest first, of equal ones that of least period.
+
+    Takes time linear in the sequence but for a sort of the items.
+    """
+    items = np.asarray(keys, np.int64)
+    runs = [
+        PeriodicRun(int(start), distance, int(length) + distance)
+        for distance in _distances(items)
+        for start, length in zip(*_stretches(items[distance:] == items[:-distance]), strict=True)
+        if length >= (least - 1) * distance
+    ]
+    return sorted(runs, key=lambda run: (-run.length, run.period, run.first))
+
+
+def _distances(items: NDArray[np.int64]) -> list[int]:
+    """Return the distances of equal items that cover most of the sequence."""
+    order = np.argsort(items, kind="stable")
+    distances = []
+    for step in range(1, min(_OCCURRENCES, len(items) - 1) + 1):
+        equal = items[order[step:]] == items[order[:-step]]
+        distances.append((order[step:] - order[:-step])[equal])
+    if not distances:
+        return []
+    values, counts = np.unique(np.concatenate(distances), return_counts=True)
+    return [int(value) for value in values[np.argsort(-(values * counts), kind="stable")][:_DISTANCES]]
+
+
+def _stretches(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the starts and lengths of the stretches of true flags."""
+    change = np.flatnonzero(np.diff(np.concatenate([[0], flags.view(np.int8), [0]])))
+    starts, ends = change[::2], change[1::2]
+    return starts, ends - starts

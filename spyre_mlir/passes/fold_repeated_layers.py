@@ -1,0 +1,59 @@
+"""Leaves out layers that repeat, so that what follows plans one of them for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.operation_sequence import OperationSequence
+from spyre_mlir.analysis.repeated_layers import repeated_layers
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.layer_folding import LayerFolding
+
+#: Layers that stay beside the first one that is like them: with fewer no two of them are among equals.
+KEPT = 3
+
+#: Operations that must be left out: planning them takes less time than folding them otherwise.
+LEAST_OPERATIONS = 100
+
+
+@dataclass(frozen=True)
+class FoldRepeatedLayers(Pass):
+    """Leave out all but a few of the equal layers of a program; ``unfold-repeated-layers`` brings them back.
+
+    Layers are equal groups of operations in a row (``analysis/repeated_layers.py``), each with weights of its own.
+    The passes between the two plan the few that stay, and what they decide for one is copied to those left out. The
+    attribute ``sdsc.folded`` of the module says that there are any.
+
+    With ``shift`` a layer that stays stands for the one so many layers on, as far as there is one: it has the weights
+    and source lines of that.
+
+    Before:
+        %1 = layer(%0, %w0); %2 = layer(%1, %w1); ..; %48 = layer(%47, %w47)
+    After:
+        %1 = layer(%0, %w0); %2 = layer(%1, %w1); %3 = layer(%2, %w2)
+    """
+
+    name: ClassVar[str] = "fold-repeated-layers"
+    is_evaluated: ClassVar[bool] = False
+    shift: int = 0
+
+    def run(self, module: ir.Operation) -> None:
+        if sdsc.FOLDED in module.attributes:
+            del module.attributes[sdsc.FOLDED]
+        funcs = functions(module)
+        if len(funcs) != 1 or len(funcs[0].regions[0].blocks) != 1:
+            return
+        (func,) = funcs
+        sequence = OperationSequence(func.regions[0].blocks[0])
+        repetitions = repeated_layers(func, sequence, KEPT, LEAST_OPERATIONS)
+        if not repetitions:
+            return
+        for layers in repetitions:
+            text = f"{layers.count} equal layers of {layers.period} operations: {KEPT} are planned for all"
+            self.remark(sequence.items[layers.first], "layers", text)
+        LayerFolding(func, repetitions, KEPT, self.shift).apply()
+        module.attributes[sdsc.FOLDED] = ir.UnitAttr.get(module.context)

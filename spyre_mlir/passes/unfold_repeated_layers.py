@@ -1,0 +1,70 @@
+"""Copies what was planned for one layer to those that were left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.operation_sequence import OperationSequence
+from spyre_mlir.analysis.planned_layers import FoldedLayers
+from spyre_mlir.analysis.repeated_layers import repeated_layers
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.fold_repeated_layers import KEPT, LEAST_OPERATIONS
+from spyre_mlir.rewriting.layer_unfolding import LayerUnfolding
+
+
+class NotPeriodic(Exception):
+    """The plan of the layers that stayed goes on differently from layer to layer, so none of them can be copied."""
+
+
+@dataclass(frozen=True)
+class UnfoldRepeatedLayers(Pass):
+    """Bring back the layers that ``fold-repeated-layers`` left out, as copies of one that is planned.
+
+    Two layers that stayed have to be planned alike, scratchpad and all (``analysis/planned_layers.py``): then any
+    number of copies may stand between them. Copies read the arguments of their own layer, and have the source lines of
+    that. Where no two are alike the pass raises ``NotPeriodic``, and ``run_pipeline`` plans the whole program instead.
+
+    What was left out is known from the module in front of ``fold-repeated-layers``, which ``run_pipeline`` keeps: a
+    module that another process folded stays as it is. ``reuse=false`` plans each layer that was left out by itself,
+    where the one that is copied stands, for a test that both give the same program.
+
+    Before, level *divided* with placements in LX, and after: the whole program at that level.
+    """
+
+    name: ClassVar[str] = "unfold-repeated-layers"
+    is_evaluated: ClassVar[bool] = False
+    reuse: bool = True
+
+    def run(self, module: ir.Operation) -> None:
+        """Leave a module as it is: alone, the pass does not know what was left out."""
+
+    def unfold(
+        self, module: ir.Operation, whole: ir.Operation, planned: Callable[[int], ir.Operation]
+    ) -> None:
+        """Rewrite ``module`` in place.
+
+        ``whole`` is what it was before layers were left out, ``planned`` plans it with another ``shift`` of them.
+        """
+        if sdsc.FOLDED not in module.attributes:
+            return
+        (whole_func,) = functions(whole)
+        sequence = OperationSequence(whole_func.regions[0].blocks[0])
+        repetitions = [
+            FoldedLayers.of(sequence, layers, KEPT)
+            for layers in repeated_layers(whole_func, sequence, KEPT, LEAST_OPERATIONS)
+        ]
+        most = 0 if self.reuse else max(layers.copies for layers in repetitions)
+        modules = [planned(shift) for shift in range(1, most + 1)]
+        funcs = [functions(operation)[0] for operation in (module, *modules)]
+        unfolding = LayerUnfolding.of(funcs, whole_func, repetitions)
+        if unfolding is None:
+            raise NotPeriodic
+        unfolding.apply()
+        del module.attributes[sdsc.FOLDED]
+        copies = sum(layers.copies for layers in repetitions)
+        self.remark(funcs[0], "layers", f"{copies} layers are copies of one that is planned")

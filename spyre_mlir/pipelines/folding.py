@@ -1,0 +1,62 @@
+"""What a pipeline knows of a module whose equal layers it leaves out for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
+from spyre_mlir.passes.unfold_repeated_layers import UnfoldRepeatedLayers
+from spyre_mlir.remarks import Remarks
+
+
+class WholeModule:
+    """A module in front of the pass that leaves out equal layers; their plans may turn out not to be equal.
+
+    ``run`` runs the steps of the pipeline from one index up to another on a module.
+    """
+
+    run: Callable[[int, int, ir.Operation], None]
+
+    def __init__(self, operation: ir.Operation, remarks: Remarks | None) -> None:
+        self._operation, self._remarks = operation, remarks
+        self._index = self._known = 0
+        self._clone: ir.Operation | None = None
+
+    def keep(self, index: int) -> None:
+        """Keep the module as it is in front of a step."""
+        self._index, self._known = index, len(self._remarks or ())
+        self._clone = self._operation.clone(ip=False)
+
+    def unfold(self, pass_: UnfoldRepeatedLayers, index: int, operation: ir.Operation) -> None:
+        """Run the pass that brings layers back, step ``index``, if there was one that left them out."""
+        if self._clone is not None:
+            pass_.unfold(operation, self._clone, lambda shift: self._planned(index, shift))
+
+    def _planned(self, index: int, shift: int) -> ir.Operation:
+        """Return the module up to a step, with layers that stand for others."""
+        assert self._clone is not None
+        module = self._clone.clone(ip=False)
+        with Remarks().collecting():
+            FoldRepeatedLayers(shift).run(module)
+        self.run(self._index + 1, index, module)
+        return module
+
+    def restore(self) -> int:
+        """Make the module what it was, and return the index of the step that follows; remarks since then go."""
+        assert self._clone is not None, "layers were left out before"
+        body = self._operation.regions[0].blocks[0]
+        for op in reversed(list(body.operations)):
+            op.operation.erase()
+        for op in list(self._clone.regions[0].blocks[0].operations):
+            body.append(op)
+        for name in list(self._operation.attributes):
+            del self._operation.attributes[name]
+        for name in self._clone.attributes:
+            self._operation.attributes[name] = self._clone.attributes[name]
+        if self._remarks is not None:
+            del self._remarks[self._known :]
+        reason = "equal layers are planned differently, one by one, so all are planned"
+        FoldRepeatedLayers().remark(functions(self._operation)[0], "layers", reason)
+        return self._index + 1
