@@ -79,6 +79,12 @@ class OperationSequence:
         """Return what a value of the block is."""
         return self._known[value]
 
+    def value_of(self, read: Read) -> ir.Value:
+        """Return the value of an item or the argument that a read is."""
+        if read.index is None:
+            return self.arguments[read.number]
+        return self.items[read.index].results[read.number]
+
 
 def _key(op: ir.Operation, values: list[ir.Value]) -> Hashable:
     """Return what an operation is, without the values it reads from outside, which are added to ``values``."""

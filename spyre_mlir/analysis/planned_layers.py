@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from spyre_mlir.analysis.aliasing import argument_attributes
@@ -19,6 +19,9 @@ from spyre_mlir.analysis.repeated_layers import RepeatedLayers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.optimization.periodic_runs import periodic_runs
+
+#: Operations between a layer and the return: a view, the copy into the buffer of the result, and a view of that.
+_LONGEST_EPILOGUE = 4
 
 
 @dataclass(frozen=True)
@@ -107,16 +110,37 @@ def array_name(entry: Mapping[str, ir.Attribute]) -> str:
 
 
 @dataclass(frozen=True)
+class LayerResult:
+    """A result of the function that each layer gives, for the layer of a window.
+
+    ``layer`` is the number of that layer, ``origin`` what the window computes. ``chains`` has for each layer that
+    stayed the operations from there to the return, mostly none or the copy into the buffer of the result.
+    """
+
+    layer: int
+    origin: Read
+    chains: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class LayerWindow:
-    """``period`` items from ``first`` on, which an equal window follows."""
+    """``period`` items from ``first`` on, which an equal window follows, and the results of that layer."""
 
     first: int
     period: int
+    results: tuple[LayerResult, ...] = ()
 
     @property
     def end(self) -> int:
         """Index of the first item behind it."""
         return self.first + self.period
+
+    @cached_property
+    def epilogues(self) -> frozenset[int]:
+        """Items behind the window that return results of its layer and of those before."""
+        return frozenset(
+            item for result in self.results for chain in result.chains[: result.layer + 1] for item in chain
+        )
 
     def __contains__(self, index: int) -> bool:
         return self.first <= index < self.end
@@ -208,9 +232,10 @@ def windows(
         if window is None or (chosen and window.first < chosen[-1].end):
             return None
         columns = ([returned[number] for number in column[: layers.kept]] for column in layers.results)
-        if not all(_is_returned_by_layer(reads, window) for reads in columns):
+        results = [_layer_result(sequence, reads, window) for reads in columns]
+        if None in results:
             return None
-        chosen.append(window)
+        chosen.append(replace(window, results=tuple(result for result in results if result is not None)))
     return chosen
 
 
@@ -223,17 +248,43 @@ def _returned(sequence: OperationSequence, repetitions: Sequence[FoldedLayers]) 
     return dict(zip(stays, sequence.reads[-1], strict=False))
 
 
-def _is_returned_by_layer(reads: Sequence[Read], window: LayerWindow) -> bool:
-    """Return whether of a result that each layer gives one is of the window, and the next of the one behind it."""
-    indices = [-1 if read.index is None else read.index for read in reads]
-    copied = [layer for layer, index in enumerate(indices) if index in window]
-    if len(copied) != 1:
-        return False
-    following = reads[copied[0] + 1 : copied[0] + 2]
-    expected = Read(indices[copied[0]] + window.period, reads[copied[0]].number)
-    in_front, behind = indices[: copied[0]], indices[copied[0] + 1 :]
-    return (
-        all(read == expected for read in following)
-        and all(0 <= index < window.first for index in in_front)
-        and all(index >= window.end for index in behind)
+def _layer_result(
+    sequence: OperationSequence, reads: Sequence[Read], window: LayerWindow
+) -> LayerResult | None:
+    """Return the result of the layer of a window among those of all layers; None if they are not alike."""
+    chains: list[tuple[int, ...]] = [() for _ in reads]
+    for _ in range(_LONGEST_EPILOGUE + 1):
+        layer = _returning_layer(reads, window)
+        if layer is not None:
+            return LayerResult(layer, reads[layer], tuple(chains))
+        # One operation further from the return.
+        if any(read.index is None for read in reads):
+            return None
+        chains = [(_index(read), *chain) for read, chain in zip(reads, chains, strict=True)]
+        sources = [
+            [source for source in sequence.reads[chain[0]] if source.constant is None] for chain in chains
+        ]
+        if len({sequence.keys[chain[0]] for chain in chains}) > 1 or any(len(read) != 1 for read in sources):
+            return None
+        reads = [read for (read,) in sources]
+    return None
+
+
+def _index(read: Read) -> int:
+    return -1 if read.index is None else read.index
+
+
+def _returning_layer(reads: Sequence[Read], window: LayerWindow) -> int | None:
+    """Return the layer whose value is of the window, if the next one's is of the window behind; else None."""
+    indices = [_index(read) for read in reads]
+    layers = [layer for layer, index in enumerate(indices) if index in window]
+    if len(layers) != 1:
+        return None
+    (layer,) = layers
+    expected = Read(indices[layer] + window.period, reads[layer].number)
+    follows = all(read == expected for read in reads[layer + 1 : layer + 2])
+    in_front, behind = indices[:layer], indices[layer + 1 :]
+    is_ordered = all(0 <= index < window.first for index in in_front) and all(
+        index >= window.end for index in behind
     )
+    return layer if follows and is_ordered else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.operation_sequence import OperationSequence, Read
@@ -54,12 +54,21 @@ def repeated_layers(
     runs = [run for run in periodic_runs(sequence.keys) if (run.count - kept) * run.period >= least]
     # What most operations repeat first: it may be a part of a layer that repeats.
     for run in sorted(runs, key=lambda run: (-(run.count - kept) * run.period, run.period, run.first)):
-        if any(run.first < other.end and other.first < run.first + run.length for other in chosen):
-            continue
-        for layers in _Repetition(sequence, run, attributes).layers():
-            if (layers.count - kept) * layers.period >= least:
-                chosen.append(layers)
+        for rest in _outside(run, chosen):
+            for layers in _Repetition(sequence, rest, attributes).layers():
+                if (layers.count - kept) * layers.period >= least:
+                    chosen.append(layers)
     return sorted(chosen, key=lambda layers: layers.first)
+
+
+def _outside(run: PeriodicRun, chosen: Sequence[RepeatedLayers]) -> list[PeriodicRun]:
+    """Return the parts of a run that no repetition has."""
+    parts, begin, end = list[PeriodicRun](), run.first, run.first + run.length
+    for layers in sorted(chosen, key=lambda layers: layers.first):
+        if layers.end > begin and layers.first < end:
+            parts.append(replace(run, first=begin, length=max(layers.first - begin, 0)))
+            begin = layers.end
+    return [*parts, replace(run, first=begin, length=max(end - begin, 0))]
 
 
 class _Repetition:

@@ -45,13 +45,13 @@ class UnfoldRepeatedLayers(Pass):
 
     def unfold(
         self, module: ir.Operation, whole: ir.Operation, planned: Callable[[int], ir.Operation]
-    ) -> None:
-        """Rewrite ``module`` in place.
+    ) -> bool:
+        """Rewrite ``module`` in place, and return whether there was anything to bring back.
 
         ``whole`` is what it was before layers were left out, ``planned`` plans it with another ``shift`` of them.
         """
         if sdsc.FOLDED not in module.attributes:
-            return
+            return False
         (whole_func,) = functions(whole)
         sequence = OperationSequence(whole_func.regions[0].blocks[0])
         repetitions = [
@@ -68,3 +68,4 @@ class UnfoldRepeatedLayers(Pass):
         del module.attributes[sdsc.FOLDED]
         copies = sum(layers.copies for layers in repetitions)
         self.remark(funcs[0], "layers", f"{copies} layers are copies of one that is planned")
+        return True

@@ -23,6 +23,8 @@ class WholeModule:
         self._operation, self._remarks = operation, remarks
         self._index = self._known = 0
         self._clone: ir.Operation | None = None
+        #: Whether layers that were left out are back.
+        self.is_unfolded = False
 
     def keep(self, index: int) -> None:
         """Keep the module as it is in front of a step."""
@@ -32,7 +34,7 @@ class WholeModule:
     def unfold(self, pass_: UnfoldRepeatedLayers, index: int, operation: ir.Operation) -> None:
         """Run the pass that brings layers back, step ``index``, if there was one that left them out."""
         if self._clone is not None:
-            pass_.unfold(operation, self._clone, lambda shift: self._planned(index, shift))
+            self.is_unfolded = pass_.unfold(operation, self._clone, lambda shift: self._planned(index, shift))
 
     def _planned(self, index: int, shift: int) -> ir.Operation:
         """Return the module up to a step, with layers that stand for others."""
@@ -46,6 +48,7 @@ class WholeModule:
     def restore(self) -> int:
         """Make the module what it was, and return the index of the step that follows; remarks since then go."""
         assert self._clone is not None, "layers were left out before"
+        self.is_unfolded = False
         body = self._operation.regions[0].blocks[0]
         for op in reversed(list(body.operations)):
             op.operation.erase()

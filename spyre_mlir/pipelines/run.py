@@ -86,10 +86,24 @@ def run_pipeline(
         whole.run = partial(_run_between, managers)
         # What follows may run in another process, which has another default.
         settle(operation)
-        try:
-            _run_steps(managers, 0, operation, remarks, whole)
-        except NotPeriodic:
-            _run_steps(managers, whole.restore(), operation, remarks, whole)
+        _run_folded(managers, operation, remarks, whole)
+
+
+def _run_folded(
+    managers: Sequence[tuple[PipelineStep, PassManager]],
+    operation: ir.Operation,
+    remarks: Remarks | None,
+    whole: WholeModule,
+) -> None:
+    """Run the steps; where layers that were left out cannot be copied, or not placed, once more with all layers."""
+    try:
+        _run_steps(managers, 0, operation, remarks, whole)
+    except NotPeriodic:
+        _run_steps(managers, whole.restore(), operation, remarks, whole)
+    except CompileError:
+        if not whole.is_unfolded:
+            raise
+        _run_steps(managers, whole.restore(), operation, remarks, whole)
 
 
 def _run_between(

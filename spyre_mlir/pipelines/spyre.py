@@ -111,12 +111,10 @@ class LevelPasses:
         )
 
     def _folding(self) -> tuple[str, ...]:
-        """Return the pass that leaves out equal layers, unless operations are counted, named, or seen by a user."""
+        """Return the pass that leaves out equal layers, unless operations are counted, pinned, or seen by a user."""
         options = self.options
         is_whole = options.bundle_operations or options.insert or options.use_plan is not None
-        if is_whole or options.save_plan is not None:
-            return ()
-        return ("fold-repeated-layers",)
+        return () if is_whole else ("fold-repeated-layers",)
 
     def _unfolding(self) -> tuple[str, ...]:
         return (_text("unfold-repeated-layers", reuse=self.options.reuse),) if self._folding() else ()

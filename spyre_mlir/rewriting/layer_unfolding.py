@@ -9,11 +9,13 @@ from spyre_mlir.analysis.operation_sequence import OperationSequence, Read
 from spyre_mlir.analysis.planned_layers import (
     FoldedLayers,
     FunctionArguments,
+    LayerResult,
     LayerWindow,
     windows,
 )
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.layer_names import LayerNames
 from spyre_mlir.rewriting.outlining import read_by, replace_operands
 from spyre_mlir.rewriting.unfolded_boundary import UnfoldedBoundary
 
@@ -83,6 +85,7 @@ class _Copies:
         self.main, self.window = unfolding.main, window
         self.boundary = unfolding.boundary
         self.layer_arguments = self.main.arguments.layer_arguments(layers)
+        self.names = LayerNames(self.main.sequence, window, self._argument_names())
         # Before anything is inserted: what stands behind the window is of the last layers from now on.
         self.later_uses = self._later_uses()
 
@@ -100,73 +103,85 @@ class _Copies:
 
     def _copy(self, copy: int, before: Mapping[Read, ir.Value]) -> dict[Read, ir.Value]:
         """Insert one copy; return its values by what they are in the window."""
+        sequence = self._template(copy).sequence
+        begin, end = sequence.positions[self.window.first], sequence.positions[self.window.end]
+        behind = self.main.sequence.items[self.window.end]
+        values = self._operands(copy, before)
+        ops = sequence.block_ops[begin:end]
+        self._clone(ops, copy, behind, values)
+        results = (value for op in ops for value in op.results)
+        reads = ((sequence.read_of(value), value) for value in results)
+        return {read: values[value] for read, value in reads if read.index is not None}
+
+    def _clone(
+        self, ops: Sequence[ir.Operation], copy: int, behind: ir.Operation, values: dict[ir.Value, ir.Value]
+    ) -> None:
+        """Insert clones in front of an operation that read ``values`` in place of the keys, and add their results."""
         template = self._template(copy)
-        sequence, window = template.sequence, self.window
-        begin, end = sequence.positions[window.first], sequence.positions[window.end]
-        behind = self.main.sequence.items[window.end]
-        values = self._operands(copy, template, before)
-        copied: dict[Read, ir.Value] = {}
-        for op in sequence.block_ops[begin:end]:
+        for op in ops:
             if template is not self.main:
-                self._bring_constants(op, template, behind, values)
+                self._clone_constants(op, template, behind, values)
             clone = op.clone(ir.InsertionPoint(behind)).operation
             replace_operands(clone, values)
             if template is self.main:
                 clone.location = self.layers.shifted(op.location, copy)
+                self.names.shift(clone, copy)
             values.update(zip(op.results, clone.results, strict=True))
-            read = sequence.read_of(op.results[0])
-            if read.index is not None:
-                copied.update({Read(read.index, number): value for number, value in enumerate(clone.results)})
-        return copied
 
     def _template(self, copy: int) -> PlannedFunction:
         shifted = self.unfolding.shifted
         return shifted[copy - 1] if shifted else self.main
 
-    def _bring_constants(
+    def _clone_constants(
         self,
         op: ir.Operation,
         template: PlannedFunction,
         behind: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> None:
-        """Copy the constants that an operation of another function reads."""
+        """Insert clones of the constants that an operation of another function reads."""
         for value in read_by(op):
             producer = defining_op(value)
             if value in values or producer is None or template.sequence.read_of(value).constant is None:
                 continue
-            self._bring_constants(producer, template, behind, values)
+            self._clone_constants(producer, template, behind, values)
             clone = producer.clone(ir.InsertionPoint(behind)).operation
             replace_operands(clone, values)
             values[value] = clone.results[0]
 
-    def _operands(
-        self, copy: int, template: PlannedFunction, before: Mapping[Read, ir.Value]
-    ) -> dict[ir.Value, ir.Value]:
+    def _operands(self, copy: int, before: Mapping[Read, ir.Value]) -> dict[ir.Value, ir.Value]:
         """Return what a copy reads in place of each value from outside that the window of its template reads."""
-        window, values = self.window, {}
+        template, window, values = self._template(copy), self.window, dict[ir.Value, ir.Value]()
+        reads = self.main.sequence.reads
         for item in range(window.first, window.end):
-            following = self.main.sequence.reads[item + window.period]
-            for value, read, other in zip(
-                template.sequence.values[item], template.sequence.reads[item], following, strict=True
-            ):
+            corresponding = zip(reads[item], reads[item + window.period], strict=True)
+            for value, (read, other) in zip(template.sequence.values[item], corresponding, strict=True):
                 if read.is_argument:
                     values[value] = self._argument(read.number, copy)
                 elif read.index is not None and read.index < window.first:
                     # The same place in the window before, unless all windows read one value.
-                    common = self.main.sequence.items[read.index].results[read.number]
+                    common = self.main.sequence.value_of(read)
                     values[value] = (
                         self.unfolding.latest.get(common, common) if read == other else before[other]
                     )
         return values
 
-    def _argument(self, number: int, copy: int) -> ir.Value:
-        """Return the argument that stands for one of the window so many layers on."""
+    def _argument(self, number: int, layers: int) -> ir.Value:
+        """Return the argument that stands for argument ``number`` so many layers on."""
         argument = self.layer_arguments.get(number)
         if argument is None:
             return self.main.sequence.arguments[number]
-        whole_number = self.layers.arguments[argument.column][argument.layer + copy]
+        whole_number = self.layers.arguments[argument.column][argument.layer + layers]
         return self.boundary.argument(whole_number, number)
+
+    def _argument_names(self) -> dict[str, tuple[Sequence[str], int]]:
+        """Return for the name of each argument of one layer those of all layers, and its layer."""
+        whole = list(self.boundary.names)
+        columns = [[whole[number] for number in column] for column in self.layers.arguments]
+        return {
+            self.main.arguments.array_names[number]: (columns[argument.column], argument.layer)
+            for number, argument in self.layer_arguments.items()
+        }
 
     def _later_uses(self) -> list[tuple[ir.Value, ir.Operation, int]]:
         """Return the operands behind the window that are of the window, or of one layer: value, operation, index."""
@@ -181,13 +196,15 @@ class _Copies:
         ]
 
     def _is_behind(self, op: ir.Operation) -> bool:
-        """Return whether an operation, or the one of the function that it is in, stands behind the window."""
+        """Return whether an operation, or the one of the function that it is in, is of what stands behind the layer."""
         while op.parent.operation.name != "func.func":
             op = op.parent.operation
         if not op.results:
             return True
         read = self.main.sequence.read_of(op.results[0])
-        return read.index is None or read.index >= self.window.end
+        return read.index is None or (
+            read.index >= self.window.end and read.index not in self.window.epilogues
+        )
 
     def _shift_what_follows(self, copies: Sequence[Mapping[Read, ir.Value]]) -> None:
         """Let what stands behind the window read the last copy and the arguments of the last layers."""
@@ -200,15 +217,34 @@ class _Copies:
             else:
                 op.operands[index] = last[sequence.read_of(value)]
         self.unfolding.latest.update({value: last[read] for read, value in copies[0].items()})
-        for item in sequence.items[self.window.end : -1]:
-            item.location = self.layers.shifted(item.location, self.layers.copies)
+        for index in range(self.window.end, len(sequence.items) - 1):
+            if index not in self.window.epilogues:
+                op = sequence.items[index]
+                op.location = self.layers.shifted(op.location, self.layers.copies)
+                self.names.shift(op, self.layers.copies)
 
     def _return_results(self, copies: Sequence[Mapping[Read, ir.Value]]) -> None:
         """Return what each layer returns."""
-        for column in self.layers.results:
+        for column, result in zip(self.layers.results, self.window.results, strict=True):
             stays = [self.boundary.returned(number) for number in column[: self.layers.kept]]
-            reads = [self.main.sequence.read_of(value) for value in stays]
-            copied = next(layer for layer, read in enumerate(reads) if read.index in self.window)
-            middle = [copy[reads[copied]] for copy in copies[1:]]
-            values = [*stays[: copied + 1], *middle, *stays[copied + 1 :]]
+            behind = result.layer + 1
+            middle = [
+                self._returned(result, copy, values[result.origin])
+                for copy, values in enumerate(copies[1:], 1)
+            ]
+            values = [*stays[:behind], *middle, *stays[behind:]]
             self.boundary.results.update(zip(column, values, strict=True))
+
+    def _returned(self, result: LayerResult, copy: int, value: ir.Value) -> ir.Value:
+        """Return the result of a copy, for which the operations between the layer and the return are cloned."""
+        chain = result.chains[result.layer]
+        if not chain:
+            return value
+        sequence = self._template(copy).sequence
+        ops = [sequence.items[index] for index in chain]
+        origin = sequence.value_of(result.origin)
+        values = {origin: value}
+        # In the order of layers: in front of what the next one returns.
+        position = self.main.sequence.positions[chain[-1]]
+        self._clone(ops, copy, self.main.sequence.block_ops[position + 1], values)
+        return values[ops[-1].results[0]]
