@@ -100,11 +100,9 @@ COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
 HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
-INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
-PING_PONG, OVER = "sdsc.ping_pong", "sdsc.over"
-RUNS, HIDES = "sdsc.runs", "sdsc.hides"
-#: Of a module: ``fold-repeated-layers`` left layers out.
-FOLDED = "sdsc.folded"
+INDEX_BOUNDS, BUNDLE, PING_PONG, OVER = "sdsc.index_bounds", "sdsc.bundle", "sdsc.ping_pong", "sdsc.over"
+#: The last is of a module, of which ``fold-repeated-layers`` left layers out.
+RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
 #: Of an argument that the frontend computed: the bytes of the model's data that it is made of.
 SOURCE_BYTES = "spyre.source_bytes"
 

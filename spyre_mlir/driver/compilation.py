@@ -25,7 +25,7 @@ from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.remarks import WARNING, Remarks
+from spyre_mlir.remarks import WARNING
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -107,7 +107,6 @@ def compile(
         program = _compiled_model(
             module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
         )
-    program.remark_on_bound()
     _warn(program)
     return program
 
@@ -206,9 +205,10 @@ def _compiled(
 
 def _warn(program: Program) -> None:
     """Give the warnings of a program as Python's, at the line that compiles it."""
-    if sentence := host_work_warning(program.steps, program.remarks):
+    built = program._built
+    if sentence := host_work_warning(program.steps, built.remarks):
         warnings.warn(sentence, HostWorkWarning, stacklevel=3)
-    for remark in Remarks(program.remarks).of_kind(WARNING):
+    for remark in built.remarks.of_kind(WARNING):
         warnings.warn(str(of_remark(remark)), stacklevel=3)
 
 

@@ -65,7 +65,6 @@ class Program(ProgramFigures):
         self.steps = built.steps
         self.arguments = built.arguments
         self.results = built.results
-        self.remarks = list(built.remarks)
         self.compile_seconds = built.seconds
         self.import_seconds = 0.0
         self.passes: Sequence[tuple[str, float]] = built.passes

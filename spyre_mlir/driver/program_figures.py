@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from numpy.typing import NDArray
 
@@ -32,7 +33,6 @@ class ProgramFigures:
     _built: Built
     steps: Sequence[Step]
     arrays: dict[str, NDArray]
-    remarks: list[Remark]
     compile_seconds: float
     import_seconds: float
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
@@ -88,7 +88,7 @@ class ProgramFigures:
 
     def facts(self) -> ProgramFacts:
         """Return the numbers in the summary and the page of ``report``, of a program that is one bundle."""
-        return self._only.facts()
+        return replace(self._only.facts(), remarks=tuple(self.remarks))
 
     def metrics(self) -> dict[str, float]:
         """Return the figures of the plan as plain numbers by stable names, which docs/cost.md lists; no run is needed.
@@ -113,15 +113,15 @@ class ProgramFigures:
         else:
             self._source = source, updates or {}
 
-    def remark_on_bound(self) -> None:
-        """Record what takes the time of a program that is far from its bound; its ``arrays`` have to be complete."""
+    @functools.cached_property
+    def remarks(self) -> list[Remark]:
+        """Decisions of all passes, and what takes the time of a program that is far from its bound.
+
+        That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete.
+        """
         bound = self.bound()
         remark = bound and bound_remark(self._timelines, bound)
-        if not remark:
-            return
-        self.remarks.append(remark)
-        if self.is_one_bundle:
-            self._only.remarks = [*self._only.remarks, remark]
+        return [*self._built.remarks, *((remark,) if remark else ())]
 
     def summary(self) -> str:
         """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.

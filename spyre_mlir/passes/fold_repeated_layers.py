@@ -7,17 +7,11 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.operation_sequence import OperationSequence
-from spyre_mlir.analysis.repeated_layers import repeated_layers
+from spyre_mlir.analysis.repeated_layers import RepeatedLayers, repeated_layers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.layer_folding import LayerFolding
-
-#: Layers that stay beside the first one that is like them: with fewer no two of them are among equals.
-KEPT = 3
-
-#: Operations that must be left out: planning them takes less time than folding them otherwise.
-LEAST_OPERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -28,6 +22,8 @@ class FoldRepeatedLayers(Pass):
     The passes between the two plan the few that stay, and what they decide for one is copied to those left out. The
     attribute ``sdsc.folded`` of the module says that there are any.
 
+    ``kept`` layers stay of those that are like the one before: with fewer than 3 no two of them are among equals.
+    Layers stay, too, where those left out would have less than ``least_operations``, which are planned as fast.
     With ``shift`` a layer that stays stands for the one so many layers on, as far as there is one: it has the weights
     and source lines of that.
 
@@ -39,6 +35,8 @@ class FoldRepeatedLayers(Pass):
 
     name: ClassVar[str] = "fold-repeated-layers"
     is_evaluated: ClassVar[bool] = False
+    kept: int = 3
+    least_operations: int = 100
     shift: int = 0
 
     def run(self, module: ir.Operation) -> None:
@@ -49,11 +47,17 @@ class FoldRepeatedLayers(Pass):
             return
         (func,) = funcs
         sequence = OperationSequence(func.regions[0].blocks[0])
-        repetitions = repeated_layers(func, sequence, KEPT, LEAST_OPERATIONS)
+        repetitions = self.repetitions(func, sequence)
         if not repetitions:
             return
         for layers in repetitions:
-            text = f"{layers.count} equal layers of {layers.period} operations: {KEPT} are planned for all"
+            text = (
+                f"{layers.count} equal layers of {layers.period} operations: {self.kept} are planned for all"
+            )
             self.remark(sequence.items[layers.first], "layers", text)
-        LayerFolding(func, repetitions, KEPT, self.shift).apply()
+        LayerFolding(func, sequence, repetitions, self.kept, self.shift).apply()
         module.attributes[sdsc.FOLDED] = ir.UnitAttr.get(module.context)
+
+    def repetitions(self, func: ir.Operation, sequence: OperationSequence) -> list[RepeatedLayers]:
+        """Return the repetitions of a function, of which the pass leaves most layers out."""
+        return repeated_layers(func, sequence, self.kept, self.least_operations)

@@ -9,11 +9,10 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.operation_sequence import OperationSequence
 from spyre_mlir.analysis.planned_layers import FoldedLayers
-from spyre_mlir.analysis.repeated_layers import repeated_layers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.fold_repeated_layers import KEPT, LEAST_OPERATIONS
+from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.rewriting.layer_unfolding import LayerUnfolding
 
 
@@ -44,19 +43,23 @@ class UnfoldRepeatedLayers(Pass):
         """Leave a module as it is: alone, the pass does not know what was left out."""
 
     def unfold(
-        self, module: ir.Operation, whole: ir.Operation, planned: Callable[[int], ir.Operation]
+        self,
+        module: ir.Operation,
+        whole: ir.Operation,
+        folding: FoldRepeatedLayers,
+        planned: Callable[[int], ir.Operation],
     ) -> bool:
         """Rewrite ``module`` in place, and return whether there was anything to bring back.
 
-        ``whole`` is what it was before layers were left out, ``planned`` plans it with another ``shift`` of them.
+        ``whole`` is what it was before ``folding`` left layers out, ``planned`` plans it with another ``shift``.
         """
         if sdsc.FOLDED not in module.attributes:
             return False
         (whole_func,) = functions(whole)
         sequence = OperationSequence(whole_func.regions[0].blocks[0])
         repetitions = [
-            FoldedLayers.of(sequence, layers, KEPT)
-            for layers in repeated_layers(whole_func, sequence, KEPT, LEAST_OPERATIONS)
+            FoldedLayers.of(sequence, layers, folding.kept)
+            for layers in folding.repetitions(whole_func, sequence)
         ]
         most = 0 if self.reuse else max(layers.copies for layers in repetitions)
         modules = [planned(shift) for shift in range(1, most + 1)]

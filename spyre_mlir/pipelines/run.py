@@ -19,9 +19,9 @@ from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
-from spyre_mlir.pipelines.folding import WholeModule
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
+from spyre_mlir.pipelines.whole_module import WholeModule
 from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.timing import Timing, entered, scope
 
@@ -128,7 +128,7 @@ def _run_steps(
         with scope(stage, "stages") if stage else contextlib.nullcontext():
             for index, (step, manager) in steps:
                 if isinstance(step.ours, FoldRepeatedLayers):
-                    whole.keep(index)
+                    whole.keep(index, step.ours)
                 with scope(step.name, "passes", str(step), (index + 1, len(managers))):
                     _run(step, manager, operation, remarks)
 

@@ -112,8 +112,7 @@ class LevelPasses:
 
     def _folding(self) -> tuple[str, ...]:
         """Return the pass that leaves out equal layers, unless operations are counted, pinned, or seen by a user."""
-        options = self.options
-        is_whole = options.bundle_operations or options.insert or options.use_plan is not None
+        is_whole = self.options.insert or self.options.bundle_operations or self.options.use_plan is not None
         return () if is_whole else ("fold-repeated-layers",)
 
     def _unfolding(self) -> tuple[str, ...]:
@@ -123,7 +122,7 @@ class LevelPasses:
         """Return the checks of a module that enters at level number ``begin``."""
         # A bundle has no operations of ours left to check.
         if begin == len(self.stages()):
-            return (self._bundle(),)
+            return ("verify-bundle",)
         relayouts = [name for name, _ in self.stages()].index("divided") < begin
         checks = (
             (_text("verify-device-ops", meaning=True, relayouts=relayouts),),
@@ -175,8 +174,7 @@ class LevelPasses:
         )
 
     def _resolve_padding(self) -> str:
-        zero = self.options.host_padding == "zero"
-        return "resolve-padding{host-padding=zero}" if zero else "resolve-padding"
+        return _text("resolve-padding", host_padding=self.options.host_padding)
 
     def _alignment(self) -> tuple[str, ...]:
         if not (self.options.lx_planning and self.options.co_optimizing_lx_planning):
@@ -238,10 +236,7 @@ class LevelPasses:
 
     def _checked_bundle(self) -> tuple[str, ...]:
         """Return the check of the bundle, which always runs where IR from elsewhere came in."""
-        return (self._bundle(),) if self.options.verify_each or self.options.from_level else ()
-
-    def _bundle(self) -> str:
-        return "verify-bundle"
+        return ("verify-bundle",) if self.options.verify_each or self.options.from_level else ()
 
     def _checks(self, *names: str) -> tuple[str, ...]:
         return names if self.options.verify_each else ()

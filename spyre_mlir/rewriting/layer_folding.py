@@ -26,11 +26,15 @@ class LayerFolding:
     """
 
     def __init__(
-        self, func: ir.Operation, repetitions: Sequence[RepeatedLayers], kept: int, shift: int = 0
+        self,
+        func: ir.Operation,
+        sequence: OperationSequence,
+        repetitions: Sequence[RepeatedLayers],
+        kept: int,
+        shift: int = 0,
     ) -> None:
-        self.func, self.kept = func, kept
+        self.func, self.sequence, self.kept = func, sequence, kept
         self.repetitions = [(layers, min(shift, layers.count - kept)) for layers in repetitions]
-        self.sequence = OperationSequence(func.regions[0].blocks[0])
         self.locations = [op.location for op in self.sequence.items]
 
     def apply(self) -> None:

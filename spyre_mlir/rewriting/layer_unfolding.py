@@ -21,7 +21,7 @@ from spyre_mlir.rewriting.unfolded_boundary import UnfoldedBoundary
 
 
 @dataclass(frozen=True)
-class PlannedFunction:
+class LayerTemplate:
     """A function whose layers stand for all, with the window of each repetition that copies are made of."""
 
     sequence: OperationSequence
@@ -31,7 +31,7 @@ class PlannedFunction:
     @classmethod
     def of(
         cls, func: ir.Operation, repetitions: Sequence[FoldedLayers], names: Mapping[str, int]
-    ) -> PlannedFunction | None:
+    ) -> LayerTemplate | None:
         """Return a function with its windows; None if a repetition has none."""
         sequence = OperationSequence(func.regions[0].blocks[0])
         arguments = FunctionArguments(func, names)
@@ -48,8 +48,8 @@ class LayerUnfolding:
 
     repetitions: Sequence[FoldedLayers]
     boundary: UnfoldedBoundary
-    main: PlannedFunction
-    shifted: Sequence[PlannedFunction]
+    main: LayerTemplate
+    shifted: Sequence[LayerTemplate]
     #: What stands for a value of a window behind the copies of that.
     latest: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class LayerUnfolding:
         None if one is not planned alike from layer to layer.
         """
         boundary = UnfoldedBoundary(funcs[0], whole, repetitions)
-        planned = [PlannedFunction.of(func, repetitions, boundary.names) for func in funcs]
+        planned = [LayerTemplate.of(func, repetitions, boundary.names) for func in funcs]
         functions = [function for function in planned if function is not None]
         if len(functions) < len(funcs) or any(
             function.windows != functions[0].windows for function in functions
@@ -128,14 +128,14 @@ class _Copies:
                 self.names.shift(clone, copy)
             values.update(zip(op.results, clone.results, strict=True))
 
-    def _template(self, copy: int) -> PlannedFunction:
+    def _template(self, copy: int) -> LayerTemplate:
         shifted = self.unfolding.shifted
         return shifted[copy - 1] if shifted else self.main
 
     def _clone_constants(
         self,
         op: ir.Operation,
-        template: PlannedFunction,
+        template: LayerTemplate,
         behind: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> None:

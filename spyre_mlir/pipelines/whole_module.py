@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.mlir import ir
@@ -23,25 +24,28 @@ class WholeModule:
         self._operation, self._remarks = operation, remarks
         self._index = self._known = 0
         self._clone: ir.Operation | None = None
+        self._folding = FoldRepeatedLayers()
         #: Whether layers that were left out are back.
         self.is_unfolded = False
 
-    def keep(self, index: int) -> None:
-        """Keep the module as it is in front of a step."""
-        self._index, self._known = index, len(self._remarks or ())
+    def keep(self, index: int, folding: FoldRepeatedLayers) -> None:
+        """Keep the module as it is in front of a pass, which is step ``index``."""
+        self._index, self._known, self._folding = index, len(self._remarks or ()), folding
         self._clone = self._operation.clone(ip=False)
 
     def unfold(self, pass_: UnfoldRepeatedLayers, index: int, operation: ir.Operation) -> None:
         """Run the pass that brings layers back, step ``index``, if there was one that left them out."""
         if self._clone is not None:
-            self.is_unfolded = pass_.unfold(operation, self._clone, lambda shift: self._planned(index, shift))
+            self.is_unfolded = pass_.unfold(
+                operation, self._clone, self._folding, lambda shift: self._planned(index, shift)
+            )
 
     def _planned(self, index: int, shift: int) -> ir.Operation:
         """Return the module up to a step, with layers that stand for others."""
         assert self._clone is not None
         module = self._clone.clone(ip=False)
         with Remarks().collecting():
-            FoldRepeatedLayers(shift).run(module)
+            replace(self._folding, shift=shift).run(module)
         self.run(self._index + 1, index, module)
         return module
 
@@ -61,5 +65,5 @@ class WholeModule:
         if self._remarks is not None:
             del self._remarks[self._known :]
         reason = "equal layers are planned differently, one by one, so all are planned"
-        FoldRepeatedLayers().remark(functions(self._operation)[0], "layers", reason)
+        self._folding.remark(functions(self._operation)[0], "layers", reason)
         return self._index + 1

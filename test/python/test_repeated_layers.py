@@ -1,0 +1,204 @@
+"""Equal layers: which are left out, that copies are what planning each gives, and what the whole program computes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import spyre_mlir
+from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.dialects import context, sdsc
+from spyre_mlir.frontend import import_torch
+from spyre_mlir.optimization.periodic_runs import PeriodicRun, periodic_runs
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+
+HIDDEN, ROWS = 128, 64
+
+
+class Layer(nn.Module):
+    """A small transformer layer."""
+
+    def __init__(self, inner: int = 256, activation: Callable[[Tensor], Tensor] = F.silu) -> None:
+        super().__init__()
+        self.norm, self.other_norm = nn.RMSNorm(HIDDEN), nn.RMSNorm(HIDDEN)
+        self.q, self.k, self.v, self.o = (nn.Linear(HIDDEN, HIDDEN, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(HIDDEN, inner, bias=False), nn.Linear(inner, HIDDEN, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the result, and the keys and values that a cache would keep."""
+        y = self.norm(x)
+        q, k, v = (part(y).view(ROWS, 2, HIDDEN // 2).transpose(0, 1) for part in (self.q, self.k, self.v))
+        scores = q @ k.transpose(1, 2) * (HIDDEN // 2) ** -0.5
+        if mask is not None:
+            scores = scores + mask
+        attended = (scores.softmax(-1) @ v).transpose(0, 1).reshape(ROWS, HIDDEN)
+        x = x + self.o(attended)
+        return x + self.down(self.activation(self.up(self.other_norm(x)))), k, v
+
+
+class Stack(nn.Module):
+    """Layers in a row."""
+
+    def __init__(self, layers: Sequence[nn.Module], caches: bool = False) -> None:
+        super().__init__()
+        self.layers, self.caches = nn.ModuleList(layers), caches
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the result of the last layer, and with ``caches`` the keys and values of all."""
+        kept: list[Tensor] = []
+        for layer in self.layers:
+            x, k, v = layer(x, mask)
+            kept += [k, v]
+        return (x, *kept) if self.caches else (x,)
+
+
+class EncoderAndDecoder(nn.Module):
+    """Layers whose result all other layers read."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.encoder = Stack([Layer() for _ in range(count)])
+        self.decoder = nn.ModuleList([Layer(inner=384) for _ in range(count)])
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return what the last layer makes of both inputs."""
+        (encoded,) = self.encoder(x)
+        for layer in self.decoder:
+            y = layer(y + encoded)[0]
+        return y
+
+
+class Shared(nn.Module):
+    """One layer many times."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layer, self.count = Layer(), count
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the last pass through the layer gives."""
+        for _ in range(self.count):
+            x = self.layer(x)[0]
+        return x
+
+
+def _layers(count: int, **odd: Layer) -> list[nn.Module]:
+    """Equal layers but for those of ``odd``, by number (``at_6``)."""
+    layers: list[nn.Module] = [Layer() for _ in range(count)]
+    for name, layer in odd.items():
+        layers[int(name.removeprefix("at_"))] = layer
+    return layers
+
+
+def _with_another_epsilon() -> Layer:
+    layer = Layer()
+    layer.norm.eps = 0.5
+    return layer
+
+
+def _with_a_shared_weight() -> list[nn.Module]:
+    layers = _layers(11)
+    layers[5].q = layers[4].q
+    return layers
+
+
+X = (ROWS, HIDDEN)
+
+#: Models, the shapes of their inputs, and how many layers are copies.
+MODELS: dict[str, tuple[Callable[[], nn.Module], Sequence[tuple[int, ...]], int]] = {
+    "plain": (lambda: Stack(_layers(9)), [X], 5),
+    "mask": (lambda: Stack(_layers(9)), [X, (ROWS, ROWS)], 5),
+    "caches": (lambda: Stack(_layers(9), caches=True), [X], 5),
+    "one_weight_for_all": (lambda: Shared(9), [X], 5),
+    "two_kinds": (lambda: Stack([Layer(activation=(F.silu, F.gelu)[n % 2]) for n in range(14)]), [X], 3),
+    "encoder_and_decoder": (lambda: EncoderAndDecoder(8), [X, X], 8),
+    "one_activation_differs": (lambda: Stack(_layers(12, at_6=Layer(activation=F.gelu))), [X], 3),
+    "one_size_differs": (lambda: Stack(_layers(12, at_6=Layer(inner=384))), [X], 4),
+    "one_number_differs": (lambda: Stack(_layers(11, at_5=_with_another_epsilon())), [X], 3),
+    "two_share_a_weight": (lambda: Stack(_with_a_shared_weight()), [X], 3),
+    "few": (lambda: Stack(_layers(4)), [X], 0),
+}  # fmt: skip
+
+
+def _model(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    torch.manual_seed(len(name))
+    model, shapes, _ = MODELS[name]
+    return model().half().eval(), tuple(torch.randn(shape).half() for shape in shapes)
+
+
+def _copies(program: spyre_mlir.Program) -> int:
+    """Layers that are copies, by the remark of the pass that makes them."""
+    remarks = [one for one in program.remarks if one.pass_name == "unfold-repeated-layers"]
+    return sum(int(remark.reason.split()[0]) for remark in remarks)
+
+
+def _digest(program: spyre_mlir.Program, folder: Path) -> str:
+    program.save(folder)
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_programs(name: str) -> None:
+    """Layers are copies where there are enough equal ones, and the program computes what the model does."""
+    model, inputs = _model(name)
+    program = spyre_mlir.compile(model, inputs)
+    assert _copies(program) == MODELS[name][2]
+    results = program(*inputs)
+    with torch.no_grad():
+        expected = model.double()(*(value.double() for value in inputs))
+    pairs = [(results, expected)] if isinstance(results, Tensor) else zip(results, expected, strict=True)
+    for result, reference in pairs:
+        assert (result.double() - reference).abs().max() < 0.01 * reference.abs().max()
+
+
+@pytest.mark.parametrize("name", ["plain", "caches", "encoder_and_decoder", "one_size_differs"])
+def test_reuse(name: str, tmp_path: Path) -> None:
+    """Each layer planned by itself gives the same bytes as the copies: bundle, manifest and remarks."""
+    model, inputs = _model(name)
+    digests = [
+        _digest(spyre_mlir.compile(model, inputs, reuse=reuse), tmp_path / str(reuse))
+        for reuse in (True, False)
+    ]
+    assert digests[0] == digests[1]
+
+
+def test_plan() -> None:
+    """The plan of a program with copies names all operations, and gives the same program again."""
+    model, inputs = _model("caches")
+    program = spyre_mlir.compile(model, inputs)
+    again = spyre_mlir.compile(model, inputs, plan=program.plan())
+    assert (_copies(program), _copies(again)) == (5, 0)
+    assert again.metrics()["predicted_us"] == program.metrics()["predicted_us"]
+
+
+def test_locations() -> None:
+    """Each copy has the source lines of its own layer, so the products of each layer follow those of the one before."""
+    model, inputs = _model("plain")
+    module = import_torch(model, inputs, context=context()).module
+    assert module is not None
+    run_pipeline(module, SpyrePipeline().pipeline("placed"))
+    (func,) = functions(module.operation)
+    products = [op for op in all_ops(func) if sdsc.opcode_of(op) == "batchmatmul"]
+    layers = [re.findall(r'module = "layers\.(\d+)', str(op.location)) for op in products]
+    assert [int(numbers[0]) for numbers in layers] == sorted(list(range(9)) * (len(products) // 9))
+
+
+def test_periodic_runs() -> None:
+    """Runs are as long as they can be; of one run the least period comes first."""
+    assert periodic_runs([7, 1, 2, 3, 1, 2, 3, 1, 2, 9])[0] == PeriodicRun(1, 3, 8)
+    assert periodic_runs([5] * 6)[0] == PeriodicRun(0, 1, 6)
+    assert periodic_runs([1, 2, 3, 4]) == periodic_runs([]) == periodic_runs([1]) == []
+    assert [run for run in periodic_runs([1, 1, 2, 2, 1, 1, 2, 2]) if run.period == 4] == [
+        PeriodicRun(0, 4, 8)
+    ]
