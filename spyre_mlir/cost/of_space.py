@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -120,17 +121,13 @@ def _operands(
 
 def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
     """Elements of the largest slice of each dim, padding included."""
-    shares = shares_of(space.units, splits)
-    return tuple(
-        share * (extent // units)
-        for share, extent, units in zip(shares, space.padded, space.units, strict=True)
-    )
+    return tuple(map(operator.mul, shares_of(space.units, splits), space.granules))
 
 
 def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """The contiguous bytes of each operand that a core takes in one go: of one matrix, and of all it has."""
     dims, shares = _dims(opcode, space), _elements_of_shares(space, splits)
-    granules = [space.granule(dim) for dim in range(len(shares))]
+    granules = space.granules
     tiles = [dims.tile(enumerate(shares), granules)]
     # Without batches one matrix is all there is.
     if dims.batches:

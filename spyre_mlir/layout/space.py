@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,18 +50,25 @@ class Space:
     @functools.cached_property
     def padded(self) -> tuple[int, ...]:
         """Extents in elements, whole sticks where the dim is in the stick of any operand."""
-        return tuple(-(-size // self.granule(dim)) * self.granule(dim) for dim, size in enumerate(self.sizes))
+        return tuple(
+            -(-size // granule) * granule for size, granule in zip(self.sizes, self.granules, strict=True)
+        )
 
-    def granule(self, dim: int) -> int:
-        """Return the elements that cannot be divided: a window, the longest stick of a dim, 1 for a dim in no stick."""
-        if any(dim == window.kernel for window in self.windows):
-            return self.sizes[dim]
-        return max((view.stick_elements(dim) for view in self.views), default=1)
+    @functools.cached_property
+    def granules(self) -> tuple[int, ...]:
+        """The elements of each dim that cannot be divided: a window, its longest stick, 1 for a dim in no stick."""
+        granules = [1] * len(self.sizes)
+        for view in self.views:
+            for dim in view.stick_dims:
+                granules[dim] = max(granules[dim], view.stick_elements(dim))
+        for window in self.windows:
+            granules[window.kernel] = self.sizes[window.kernel]
+        return tuple(granules)
 
     @functools.cached_property
     def units(self) -> tuple[int, ...]:
         """Extents in granules: what can be divided over cores."""
-        return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))
+        return tuple(-(-size // granule) for size, granule in zip(self.sizes, self.granules, strict=True))
 
     @property
     def iteration(self) -> Iteration:
@@ -76,13 +83,13 @@ class Space:
         view = self.views[operand]
         return footprint(view, self.windows) if self.windows and operand == 0 else view
 
-    def accessed(self, operand: int, shares: Sequence[Any]) -> list[Any]:
+    def accessed(self, operand: int, shares: Iterable[Any]) -> list[Any]:
         """Elements of each dim of the footprint of an operand that a core with these shares accesses, at most."""
         accessed = list(shares)
         for window in self.windows if operand == 0 else ():
             accessed[window.kernel] = 1
         for dim, window in self.slid(operand):
-            accessed[dim] = window.most_accessed(shares[dim])
+            accessed[dim] = window.most_accessed(accessed[dim])
         return accessed
 
     def slid(self, operand: int) -> tuple[tuple[int, Sliding], ...]:
@@ -190,5 +197,8 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
     innermost = [begin + len(starts) - 1 for begin, starts in zip(first, cuts, strict=True)]
     stick_dim = None if view.stick_dim is None else innermost[view.stick_dim]
     stick_axes = tuple(replace(axis, dim=innermost[axis.dim]) for axis in view.stick_axes)
-    result = replace(view, shape=sizes, axes=tuple(axes), stick_dim=stick_dim, stick_axes=stick_axes)
-    return result.canonical()
+    digits = tuple(axes), stick_dim, stick_axes
+    # Most views have no dim in pieces, and a view is costly to build.
+    if sizes != view.shape or digits != (view.axes, view.stick_dim, view.stick_axes):
+        view = replace(view, shape=sizes, axes=digits[0], stick_dim=stick_dim, stick_axes=stick_axes)
+    return view.canonical()
