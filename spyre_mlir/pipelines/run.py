@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from spyre_mlir import logs, passes
 from spyre_mlir.diagnostics import compile_error, of_remark
+from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
@@ -74,7 +75,7 @@ def run_pipeline(
     collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
     timed = timing.collecting() if timing is not None else contextlib.nullcontext()
     hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
-    with operation.context, operation.location, collecting, timed, hidden:
+    with operation.context, operation.location, collecting, timed, hidden, parsed_once():
         # All managers are built before the first runs: a misspelt option fails while the module is
         # unchanged.
         managers = list(_managers(pipeline, verify_each, printing))
