@@ -68,9 +68,13 @@ def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
     return np.array([view.run_bytes(shape) for shape in tiles.T.tolist()])[which]
 
 
-@functools.lru_cache(maxsize=1 << 12)
 def _dims(opcode: str, space: Space) -> OperationDims[int]:
-    return OperationDims(KINDS[opcode], space.present)
+    return _operation_dims(KINDS[opcode], space.present)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _operation_dims(kind: Kind, present: tuple[frozenset[int], ...]) -> OperationDims[int]:
+    return OperationDims(kind, present)
 
 
 def _work(

@@ -196,7 +196,13 @@ def _core_view(
             merged[steps] = _merged(steps)
         regions.append(CoreRegion(view.offset + sum([part.start for part in owned]), merged[steps]))
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
-    return CoreView(tuple(regions), partial, slices, _image(view, _touched(shares, slid)))
+    return _unique(CoreView(tuple(regions), partial, slices, _image(view, _touched(shares, slid))), slices)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _unique(view: CoreView, _slices: tuple[tuple[int, int], ...]) -> CoreView:
+    """The one object for equal views with equal slices: keys of caches are then compared by identity."""
+    return view
 
 
 def _touched(shares: tuple[int, ...], slid: Halos) -> tuple[int, ...]:

@@ -139,7 +139,7 @@ def refined(views: Sequence[BufferView]) -> Space:
     All ``views`` have one logical shape. ``ViewError`` if the pieces of one do not fall on those of another.
     """
     shape = views[0].shape
-    cuts = [_cuts(views, dim) for dim in range(len(shape))]
+    cuts = _cuts(views, len(shape))
     first, sizes = [], []
     for dim, size in enumerate(shape):
         first.append(len(sizes))
@@ -163,17 +163,19 @@ def pieces(view: BufferView) -> list[tuple[int, int]]:
     ]
 
 
-def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
-    """The starts of the pieces of a dim, ascending, the first is 1; only that if it lies in one piece everywhere."""
-    boundaries = {1}
+def _cuts(views: Sequence[BufferView], rank: int) -> list[list[int]]:
+    """The starts of the pieces of each dim, ascending, the first is 1; only that if it lies in one piece everywhere."""
+    boundaries = [{1} for _ in range(rank)]
     for view in views:
-        axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
-        # An axis that counts sticks cuts nothing: it begins where the positions in the stick end.
-        boundaries |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
-    cuts = sorted(boundaries)
-    for low, high in itertools.pairwise(cuts):
-        if high % low:
-            raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
+        for axis in view.axes:
+            # An axis that counts sticks cuts nothing: it begins where the positions in the stick end.
+            if axis.divisor != view.stick_elements(axis.dim):
+                boundaries[axis.dim].add(axis.divisor)
+    cuts = [sorted(starts) for starts in boundaries]
+    for dim, starts in enumerate(cuts):
+        for low, high in itertools.pairwise(starts):
+            if high % low:
+                raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
     return cuts
 
 

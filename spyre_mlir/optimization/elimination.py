@@ -222,13 +222,14 @@ class _Elimination:
             self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
             for scope in members
         ]
-        shape = tuple(self.sizes[v] for v in union)
-        if len(tables) == 1 and tables[0].shape == shape:
-            return tables[0]
-        total = np.zeros(shape)
+        if not tables:
+            return np.zeros([self.sizes[v] for v in union])
+        shape, total = tuple(self.sizes[v] for v in union), tables[0].astype(np.float64, copy=False)
+        if len(tables) > 1:
+            total = total + tables[1]
         # In place: a new table of a million entries for each member costs more than the additions.
-        for table in tables:
-            total += table
+        for table in tables[2:]:
+            total = np.add(total, table, out=total if total.shape == shape else None)
         return total
 
 
