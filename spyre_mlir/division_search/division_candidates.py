@@ -259,6 +259,7 @@ def _dims_by_step(space: Space, operand: int) -> dict[tuple[int, int], int]:
     return {(axis.stride, space.units[axis.dim]): axis.dim for axis in axes}
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _first_element(view: CoreView) -> int:
     """The first element that any core touches; every core has a region.
 
