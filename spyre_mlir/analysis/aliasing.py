@@ -15,7 +15,15 @@ from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, 
 from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, step_of, windows_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
+from spyre_mlir.dialects.structured import (
+    Known,
+    Map,
+    Structured,
+    defining_op,
+    extents_of,
+    reduced_dims,
+    structured,
+)
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
@@ -56,9 +64,10 @@ class AliasAnalysis:
 
     def place(self, value: ir.Value) -> Place:
         """Return the buffer of a value and its view of it."""
-        if value not in self._places:
-            self._places[value] = self._resolve(value)
-        return self._places[value]
+        place = self._places.get(value)
+        if place is None:
+            place = self._places[value] = self._resolve(value)
+        return place
 
     def _resolve(self, value: ir.Value) -> Place:
         op = defining_op(value)
@@ -167,7 +176,7 @@ class AliasAnalysis:
 
     def _space(self, generic: Structured, opcode: str, values: tuple[ir.Value, ...]) -> Space:
         views = tuple(self.place(value).view for value in values)
-        return _space(opcode, views, generic.maps, generic.extents, generic.reduced, windows_of(generic))
+        return _space(opcode, views, generic.maps, generic.iterators, windows_of(generic))
 
 
 def _operands(generic: Structured) -> tuple[ir.Value, ...]:
@@ -180,15 +189,24 @@ def _space(
     opcode: str,
     operands: tuple[BufferView, ...],
     maps: tuple[Map, ...],
-    extents: tuple[int, ...],
-    reduced: tuple[int, ...],
+    iterators: tuple[str, ...],
     windows: Windows = (),
 ) -> Space:
     """The space of an operation over the views of its operands: a program repeats few of them."""
+    extents, reduced = (
+        extents_of(maps, [view.shape for view in operands], len(iterators)),
+        reduced_dims(iterators),
+    )
     renamed = [view.rename(dims, len(extents), extents) for view, dims in zip(operands, maps, strict=True)]
     present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
     views = _with_unit_sticks(opcode, renamed, extents, present, frozenset(reduced))
-    return Space(extents, tuple(views), present, frozenset(reduced), windows)
+    return _unique(Space(extents, tuple(views), present, frozenset(reduced), windows))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _unique(space: Space) -> Space:
+    """The one object for equal spaces, as of different operations: keys of caches are then compared by identity."""
+    return space
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops
 from spyre_mlir.analysis.core_ownership import (
@@ -114,6 +115,8 @@ class Usage:
         self.ops = divided_ops(self.memory, body)
         self.end = body[-1]
         self.results = {self.memory.place(value).buffer for value in self.end.operands}
+        #: Candidates for LX by the rules that were asked for (``lx_candidates.py``).
+        self.candidates: dict[Hashable, tuple[Any, ...]] = {}
         self.buffers: dict[ir.Value, BufferAccesses] = {}
         for position, user in enumerate(self.ops):
             for operand, value in enumerate(user.values):

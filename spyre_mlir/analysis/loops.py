@@ -36,10 +36,10 @@ def terminator(block: ir.Block) -> ir.Operation:
 def nested_ops(block: ir.Block) -> list[ir.Operation]:
     """The ops of a block in program order, each loop before the ops in it; not what is inside other ops."""
     ops = []
-    for op in block.operations:
-        ops.append(op.operation)
-        if op.operation.name == LOOP:
-            ops += nested_ops(body_block(op.operation))
+    for op in (item.operation for item in block.operations):
+        ops.append(op)
+        if op.name == LOOP:
+            ops += nested_ops(body_block(op))
     return ops
 
 

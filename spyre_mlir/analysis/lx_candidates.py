@@ -93,9 +93,11 @@ class BufferDivision:
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """All buffers but those that the host fills, in the order of their first accesses."""
-    buffers = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
-    able = candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
-    return _with_pairs(able, rules.space)
+    if rules not in usage.candidates:
+        buffers = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
+        able = candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
+        usage.candidates[rules] = tuple(_with_pairs(able, rules.space))
+    return list(usage.candidates[rules])
 
 
 def _with_pairs(candidates: Sequence[Candidate], space: MemorySpace) -> list[Candidate]:

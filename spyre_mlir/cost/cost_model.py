@@ -240,8 +240,17 @@ def _burst_slowdown(target: Target, run_bytes: Any) -> Any:
     return _larger(1.0, (1 + overhead / _larger(run_bytes, 1)) / (1 + overhead / burst))
 
 
-def saturation(target: Target, cores: int) -> float:
+def saturation(target: Target, cores: Any) -> Any:
     """The part of the bandwidth of all cores that so many attain."""
+    return _saturation_of_count(target, cores) if isinstance(cores, int) else _saturation(target, cores)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _saturation_of_count(target: Target, cores: int) -> float:
+    return _saturation(target, cores)
+
+
+def _saturation(target: Target, cores: Any) -> Any:
     steps = zip(target.saturation_cores, target.saturation, strict=True)
     # Products in place of conditions, so that ``cores`` may be an array.
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -67,9 +68,13 @@ def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
     return np.array([view.run_bytes(shape) for shape in tiles.T.tolist()])[which]
 
 
-@functools.lru_cache(maxsize=1 << 12)
 def _dims(opcode: str, space: Space) -> OperationDims[int]:
-    return OperationDims(KINDS[opcode], space.present)
+    return _operation_dims(KINDS[opcode], space.present)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _operation_dims(kind: Kind, present: tuple[frozenset[int], ...]) -> OperationDims[int]:
+    return OperationDims(kind, present)
 
 
 def _work(
@@ -120,17 +125,13 @@ def _operands(
 
 def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
     """Elements of the largest slice of each dim, padding included."""
-    shares = shares_of(space.units, splits)
-    return tuple(
-        share * (extent // units)
-        for share, extent, units in zip(shares, space.padded, space.units, strict=True)
-    )
+    return tuple(map(operator.mul, shares_of(space.units, splits), space.granules))
 
 
 def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """The contiguous bytes of each operand that a core takes in one go: of one matrix, and of all it has."""
     dims, shares = _dims(opcode, space), _elements_of_shares(space, splits)
-    granules = [space.granule(dim) for dim in range(len(shares))]
+    granules = space.granules
     tiles = [dims.tile(enumerate(shares), granules)]
     # Without batches one matrix is all there is.
     if dims.batches:

@@ -432,9 +432,8 @@ def name_of(op: ir.Operation) -> str | None:
 
 def opcode_of(op: ir.Operation) -> str | None:
     """Return the device operation recorded on an op, or None."""
-    if OP not in op.attributes:
-        return None
-    return ir.StringAttr(op.attributes[OP].opcode).value
+    attributes = op.attributes
+    return ir.StringAttr(attributes[OP].opcode).value if OP in attributes else None
 
 
 def constants_of(op: ir.Operation) -> dict[str, float]:

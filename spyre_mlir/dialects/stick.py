@@ -26,6 +26,7 @@ operand is made. Only the arguments of a function have the layout in their type 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
+import functools
 from collections.abc import Mapping
 
 from spyre_mlir.dialects.attributes import from_dims, to_dims
@@ -175,7 +176,15 @@ def requested_layout(op: ir.Operation) -> StickLayout:
 def layout_from(attr: LayoutAttr, type_: ir.Type, target: Target) -> StickLayout:
     """Convert an attribute to the layout of a tensor type. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
-    return StickLayout(target, tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
+    return _unique(
+        StickLayout(target, tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _unique(layout: StickLayout) -> StickLayout:
+    """The one object for equal layouts: keys of caches are then compared by identity."""
+    return layout
 
 
 def has_layout(type_: ir.Type) -> bool:

@@ -7,7 +7,10 @@ operation and upstream's lowering can run every level.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import contextvars
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc
@@ -42,54 +45,91 @@ class Structured:
         """The block with the scalar ops."""
         return self.op.regions[0].blocks[0]
 
-    @property
+    @functools.cached_property
     def reduced(self) -> tuple[int, ...]:
         """The reduction dims of the iteration space."""
-        return tuple(dim for dim, kind in enumerate(self.iterators) if kind == "reduction")
+        return reduced_dims(self.iterators)
 
-    @property
+    @functools.cached_property
     def extents(self) -> tuple[int, ...]:
         """The size of each iteration dim."""
-        sizes = [1] * len(self.iterators)
-        for value, dims in zip((*self.inputs, self.output), self.maps, strict=True):
-            for dim, size in zip(dims, shape_of(value), strict=True):
-                if dim is not None:
-                    sizes[dim] = size
-        return tuple(sizes)
+        return extents_of(
+            self.maps, [shape_of(value) for value in (*self.inputs, self.output)], len(self.iterators)
+        )
 
-    @property
+    @functools.cached_property
     def opcode(self) -> str:
         """The device operation recorded on the op; empty without one."""
         return sdsc.opcode_of(self.op) or ""
 
 
-#: Cache of maps and iterators by the attributes of generic ops; its owner decides how long it lasts.
-Known = dict[tuple[ir.Attribute, ir.Attribute], tuple[tuple[Map | None, ...], tuple[str, ...]]]
+def reduced_dims(iterators: Sequence[str]) -> tuple[int, ...]:
+    """Return the reduction dims of an iteration space."""
+    return tuple(dim for dim, kind in enumerate(iterators) if kind == "reduction")
+
+
+def extents_of(maps: Sequence[Map], shapes: Sequence[Sequence[int]], rank: int) -> tuple[int, ...]:
+    """Return the size of each of ``rank`` iteration dims, from the shapes of the operands that the maps index."""
+    sizes = [1] * rank
+    for shape, dims in zip(shapes, maps, strict=True):
+        for dim, size in zip(dims, shape, strict=True):
+            if dim is not None:
+                sizes[dim] = size
+    return tuple(sizes)
+
+
+#: Cache of maps and iterators by the attributes of generic ops, None where a map is no selection; its owner decides
+#: how long it lasts.
+Known = dict[tuple[ir.Attribute, ir.Attribute], tuple[tuple[Map, ...], tuple[str, ...]] | None]
+
+#: The cache of ``parsed_once``, None outside of it.
+_known: contextvars.ContextVar[Known | None] = contextvars.ContextVar("known", default=None)
+
+
+@contextlib.contextmanager
+def parsed_once() -> Iterator[None]:
+    """Parse equal maps and iterators of all ops in a block once.
+
+    Attributes keep their MLIR context, and with it constants, so the cache ends with the block.
+    """
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
 
 
 def structured(op: ir.Operation, known: Known | None = None) -> Structured | None:
     """Return the view of a ``linalg.generic``; None if it has several results or maps that are not selections.
 
-    ``known`` caches parsed attributes: callers that read many ops of one module pass the same one.
+    ``known`` caches parsed attributes: callers that read many ops outside of ``parsed_once`` pass the same one.
     """
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
-    key = op.attributes["indexing_maps"], op.attributes["iterator_types"]
-    known = {} if known is None else known
-    if key not in known:
-        known[key] = _space_of(*key)
-    maps, iterators = known[key]
-    if any(dims is None for dims in maps):
+    attributes = op.attributes
+    key = attributes["indexing_maps"], attributes["iterator_types"]
+    known = _known.get() if known is None else known
+    if known is None:
+        space = _space_of(*key)
+    elif key in known:
+        space = known[key]
+    else:
+        space = known[key] = _space_of(*key)
+    if space is None:
         return None
     *inputs, output = op.operands
-    return Structured(op, tuple(inputs), output, maps, iterators)  # type: ignore[arg-type]
+    return Structured(op, tuple(inputs), output, *space)
 
 
-def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map | None, ...], tuple[str, ...]]:
+def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map, ...], tuple[str, ...]] | None:
+    selections = [selection(ir.AffineMapAttr(attr).value) for attr in ir.ArrayAttr(maps)]
+    selected = tuple(dims for dims in selections if dims is not None)
+    if len(selected) < len(selections):
+        return None
     # Text may have iterator types as enums or as strings (``parser_limits.py``), and both contain the
     # word.
     names = ("reduction" if "reduction" in str(attr) else "parallel" for attr in ir.ArrayAttr(iterators))
-    return tuple(selection(ir.AffineMapAttr(attr).value) for attr in ir.ArrayAttr(maps)), tuple(names)
+    return selected, tuple(names)
 
 
 def selection(map_: ir.AffineMap) -> Map | None:

@@ -106,7 +106,7 @@ def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, H
     halos, starts = [], [sorted(set(starts_of_dim)) for starts_of_dim in zip(*begins, strict=True)]
     for dim, starts_of_dim in enumerate(starts):
         share = -(-space.units[dim] // len(starts_of_dim))
-        if len(starts_of_dim) == 1 or space.granule(dim) > 1 or starts_of_dim[0]:
+        if len(starts_of_dim) == 1 or space.granules[dim] > 1 or starts_of_dim[0]:
             continue
         behind = max(last[dim] for begin, last in zip(begins, lasts, strict=True) if not begin[dim])
         before, after = share - starts_of_dim[1], behind + 1 - share

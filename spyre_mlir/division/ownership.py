@@ -8,6 +8,7 @@ so equal parts are written alike, whatever the operation calls its dims.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -70,10 +71,8 @@ def core_view(space: Space, operand: int, division: Division) -> CoreView:
     The output of a division that splits a reduction dim is ``partial``. ``ViewError`` if slices do not fall on
     the pieces of a dim that lies in several.
     """
-    granules = (extent // units for extent, units in zip(space.padded, space.units, strict=True))
-    shares = shares_of(space.units, division.splits)
     # Cores hold whole sticks, so shares count the padding.
-    elements = tuple(share * granule for share, granule in zip(shares, granules, strict=True))
+    elements = tuple(map(operator.mul, shares_of(space.units, division.splits), space.granules))
     reduced_split = any(division.splits[dim] > 1 for dim in space.reduced)
     partial = reduced_split and operand == len(space.views) - 1
     view, slid = space.footprint(operand), space.slid(operand)
@@ -91,8 +90,8 @@ def local_bytes(space: Space, operand: int, division: Division) -> int:
 
 def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     """Bytes of an operand in a full share, whole sticks, with so many slices of each dim."""
-    units, view, sticks = shares_of(space.units, splits), space.views[operand], 1
-    shares = [share * (space.padded[dim] // space.units[dim]) for dim, share in enumerate(units)]
+    view, sticks = space.views[operand], 1
+    shares = map(operator.mul, shares_of(space.units, splits), space.granules)
     accessed = space.accessed(operand, shares)
     for dim in space.present[operand]:
         sticks *= accessed[dim] // view.stick_elements(dim)
@@ -197,7 +196,13 @@ def _core_view(
             merged[steps] = _merged(steps)
         regions.append(CoreRegion(view.offset + sum([part.start for part in owned]), merged[steps]))
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
-    return CoreView(tuple(regions), partial, slices, _image(view, _touched(shares, slid)))
+    return _unique(CoreView(tuple(regions), partial, slices, _image(view, _touched(shares, slid))), slices)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _unique(view: CoreView, _slices: tuple[tuple[int, int], ...]) -> CoreView:
+    """The one object for equal views with equal slices: keys of caches are then compared by identity."""
+    return view
 
 
 def _touched(shares: tuple[int, ...], slid: Halos) -> tuple[int, ...]:

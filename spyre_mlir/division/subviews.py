@@ -32,6 +32,7 @@ class Subview:
         return times * _stick_strides(self.image)[index]
 
 
+@functools.lru_cache(maxsize=1 << 13)
 def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = False) -> str | None:
     """Return why cores cannot access a buffer, or a subview of it, as it is ``resident`` in LX; None if they can.
 

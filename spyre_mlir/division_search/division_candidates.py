@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -64,8 +65,13 @@ class SharedBuffer:
     def share(self, access: int) -> float:
         """Return how often an access pays for a relayout of its value if all reads of that share it."""
         number, runs = self.value(access)
+        return runs / max(1, self._reads_of_values[number])
+
+    @functools.cached_property
+    def _reads_of_values(self) -> Counter[int]:
+        """Count the reads of each value."""
         reads = range(0 if self.from_host else 1, len(self.accesses))
-        return runs / max(1, sum(self.value(other)[0] == number for other in reads))
+        return Counter(self.value(access)[0] for access in reads)
 
 
 @dataclass(frozen=True)
@@ -253,6 +259,7 @@ def _dims_by_step(space: Space, operand: int) -> dict[tuple[int, int], int]:
     return {(axis.stride, space.units[axis.dim]): axis.dim for axis in axes}
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _first_element(view: CoreView) -> int:
     """The first element that any core touches; every core has a region.
 

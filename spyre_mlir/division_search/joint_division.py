@@ -129,6 +129,9 @@ class _JointSearch:
             for buffer, accesses in zip(self.buffers, self.accesses, strict=True)
         ]
         self.tables = list(self._tables())
+        # A choice is asked for its placements and its work several times before the next one.
+        self._placements: dict[tuple[int, ...], list[BufferPlacement | None]] = {}
+        self._work: dict[tuple[int, ...], list[OperationWork]] = {}
 
     def solve(self) -> JointDivision:
         """Return the best of all rounds, with the largest bound."""
@@ -147,11 +150,19 @@ class _JointSearch:
             angles = self._next_angles(angles, choice.states, step)
         return JointDivision(
             tuple(options[state] for options, state in zip(self.candidates, best.states, strict=False)),
-            tuple(self._placement(number, best.states) for number in range(len(self.buffers))),
+            tuple(self._placements_of(best.states)),
             start.nanoseconds,
             best.nanoseconds,
             min(bound, best.nanoseconds),
         )
+
+    def _placements_of(self, states: tuple[int, ...]) -> list[BufferPlacement | None]:
+        """The placement of each buffer."""
+        if states not in self._placements:
+            self._placements[states] = [
+                self._placement(number, states) for number in range(len(self.buffers))
+            ]
+        return self._placements[states]
 
     def _placement(self, number: int, states: Sequence[int]) -> BufferPlacement | None:
         """The placement of a buffer, without copies and relayouts that no reader needs.
@@ -238,9 +249,9 @@ class _JointSearch:
             for op, work in zip(self.ops, self._work_of_ops(states), strict=True)
         ]
         spent = [runs * cost.total_ns for runs, cost in costs]
-        for number, buffer in enumerate(self.buffers):
-            placement = self._placement(number, states)
+        for number, placement in enumerate(self._placements_of(states)):
             if placement is not None:
+                buffer = self.buffers[number]
                 spent.append(buffer.copies * placement.copy_ns)
                 spent.append(placement.relayout_ns * self._relayouts(number, placement, states))
         return _Choice(states, math.fsum(spent))
@@ -261,12 +272,17 @@ class _JointSearch:
 
     def _work_of_ops(self, states: tuple[int, ...]) -> list[OperationWork]:
         """The work of each operation, with its operands in LX."""
+        if states not in self._work:
+            self._work[states] = self._computed_work(states)
+        return self._work[states]
+
+    def _computed_work(self, states: tuple[int, ...]) -> list[OperationWork]:
         in_lx: list[set[int]] = [set() for _ in self.ops]
-        for number, buffer in enumerate(self.buffers):
-            placement = self._placement(number, states)
+        for number, placement in enumerate(self._placements_of(states)):
             if placement is None:
                 continue
-            for access, (index, operand) in zip(self.accesses[number], buffer.accesses, strict=True):
+            accesses = self.buffers[number].accesses
+            for access, (index, operand) in zip(self.accesses[number], accesses, strict=True):
                 if access.writes or placement.accepts_reader(self._view(access, index, states)):
                     in_lx[index].add(operand)
         return [

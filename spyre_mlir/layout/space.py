@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,18 +50,25 @@ class Space:
     @functools.cached_property
     def padded(self) -> tuple[int, ...]:
         """Extents in elements, whole sticks where the dim is in the stick of any operand."""
-        return tuple(-(-size // self.granule(dim)) * self.granule(dim) for dim, size in enumerate(self.sizes))
+        return tuple(
+            -(-size // granule) * granule for size, granule in zip(self.sizes, self.granules, strict=True)
+        )
 
-    def granule(self, dim: int) -> int:
-        """Return the elements that cannot be divided: a window, the longest stick of a dim, 1 for a dim in no stick."""
-        if any(dim == window.kernel for window in self.windows):
-            return self.sizes[dim]
-        return max((view.stick_elements(dim) for view in self.views), default=1)
+    @functools.cached_property
+    def granules(self) -> tuple[int, ...]:
+        """The elements of each dim that cannot be divided: a window, its longest stick, 1 for a dim in no stick."""
+        granules = [1] * len(self.sizes)
+        for view in self.views:
+            for dim in view.stick_dims:
+                granules[dim] = max(granules[dim], view.stick_elements(dim))
+        for window in self.windows:
+            granules[window.kernel] = self.sizes[window.kernel]
+        return tuple(granules)
 
     @functools.cached_property
     def units(self) -> tuple[int, ...]:
         """Extents in granules: what can be divided over cores."""
-        return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))
+        return tuple(-(-size // granule) for size, granule in zip(self.sizes, self.granules, strict=True))
 
     @property
     def iteration(self) -> Iteration:
@@ -76,13 +83,13 @@ class Space:
         view = self.views[operand]
         return footprint(view, self.windows) if self.windows and operand == 0 else view
 
-    def accessed(self, operand: int, shares: Sequence[Any]) -> list[Any]:
+    def accessed(self, operand: int, shares: Iterable[Any]) -> list[Any]:
         """Elements of each dim of the footprint of an operand that a core with these shares accesses, at most."""
         accessed = list(shares)
         for window in self.windows if operand == 0 else ():
             accessed[window.kernel] = 1
         for dim, window in self.slid(operand):
-            accessed[dim] = window.most_accessed(shares[dim])
+            accessed[dim] = window.most_accessed(accessed[dim])
         return accessed
 
     def slid(self, operand: int) -> tuple[tuple[int, Sliding], ...]:
@@ -132,7 +139,7 @@ def refined(views: Sequence[BufferView]) -> Space:
     All ``views`` have one logical shape. ``ViewError`` if the pieces of one do not fall on those of another.
     """
     shape = views[0].shape
-    cuts = [_cuts(views, dim) for dim in range(len(shape))]
+    cuts = _cuts(views, len(shape))
     first, sizes = [], []
     for dim, size in enumerate(shape):
         first.append(len(sizes))
@@ -156,17 +163,19 @@ def pieces(view: BufferView) -> list[tuple[int, int]]:
     ]
 
 
-def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
-    """The starts of the pieces of a dim, ascending, the first is 1; only that if it lies in one piece everywhere."""
-    boundaries = {1}
+def _cuts(views: Sequence[BufferView], rank: int) -> list[list[int]]:
+    """The starts of the pieces of each dim, ascending, the first is 1; only that if it lies in one piece everywhere."""
+    boundaries = [{1} for _ in range(rank)]
     for view in views:
-        axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
-        # An axis that counts sticks cuts nothing: it begins where the positions in the stick end.
-        boundaries |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
-    cuts = sorted(boundaries)
-    for low, high in itertools.pairwise(cuts):
-        if high % low:
-            raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
+        for axis in view.axes:
+            # An axis that counts sticks cuts nothing: it begins where the positions in the stick end.
+            if axis.divisor != view.stick_elements(axis.dim):
+                boundaries[axis.dim].add(axis.divisor)
+    cuts = [sorted(starts) for starts in boundaries]
+    for dim, starts in enumerate(cuts):
+        for low, high in itertools.pairwise(starts):
+            if high % low:
+                raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
     return cuts
 
 
@@ -190,5 +199,8 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
     innermost = [begin + len(starts) - 1 for begin, starts in zip(first, cuts, strict=True)]
     stick_dim = None if view.stick_dim is None else innermost[view.stick_dim]
     stick_axes = tuple(replace(axis, dim=innermost[axis.dim]) for axis in view.stick_axes)
-    result = replace(view, shape=sizes, axes=tuple(axes), stick_dim=stick_dim, stick_axes=stick_axes)
-    return result.canonical()
+    digits = tuple(axes), stick_dim, stick_axes
+    # Most views have no dim in pieces, and a view is costly to build.
+    if sizes != view.shape or digits != (view.axes, view.stick_dim, view.stick_axes):
+        view = replace(view, shape=sizes, axes=digits[0], stick_dim=stick_dim, stick_axes=stick_axes)
+    return view.canonical()

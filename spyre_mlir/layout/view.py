@@ -105,7 +105,8 @@ class BufferView:
         stick_dim = self.stick_dim
         if stick_dim is not None and self.shape[stick_dim] == 1 and not self.stick_axes:
             stick_dim = None  # a stick of one element is sparse
-        return replace(self, axes=axes, stick_dim=stick_dim)
+        is_canonical = (axes, stick_dim) == (self.axes, self.stick_dim)
+        return self if is_canonical else replace(self, axes=axes, stick_dim=stick_dim)
 
     # -- view operations ------------------------------------------------------------------------------
 

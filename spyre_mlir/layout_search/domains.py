@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from spyre_mlir.layout.rules import violation
 from spyre_mlir.layout.stick_layout import is_convertible
@@ -42,6 +42,10 @@ from spyre_mlir.layout_search.tensor_graph import (
     ViewNode,
     in_loop,
 )
+from spyre_mlir.optimization.bounded_cache import BoundedCache
+
+#: Domains of the last programs, at most so many states: programs on trial differ in few of their tensors.
+_DOMAINS: BoundedCache[Domain] = BoundedCache(1 << 16, lambda domain: len(domain.states))
 
 
 class Domains:
@@ -63,7 +67,7 @@ class Domains:
         self.domains: list[Domain] = []
         self._readers = _reader_counts(graph)
         # Layers of a model repeat: one object for equal domains lets the cost tables between them be shared.
-        self._known: dict[tuple, Domain] = {}
+        self._known: dict[Hashable, Domain] = {}
 
     def build(self) -> list[Domain]:
         """Return one domain per node."""
@@ -83,7 +87,7 @@ class Domains:
         )
         key = (type(node), produced, targets, readers, node.times, node.pin, node.from_host, constants)
         if key not in self._known:
-            self._known[key] = _domain(node, produced, targets, readers)
+            self._known[key] = _DOMAINS.get(key, lambda: _domain(node, produced, targets, readers))
         return self._known[key]
 
     def _default(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:

@@ -65,14 +65,16 @@ class ViewOf(Edge):
         """Return 0 where the source has a layout for each base of the view, else infinity."""
         images = [image(self.step, read) for read in source.candidates]
         bases = distinct(base for state in result.states for base in state.base)
-        needed = np.array([[base in state.base for state in result.states] for base in bases])
-        existing = np.zeros((len(source.states), len(bases)), dtype=bool)
         column = {base: index for index, base in enumerate(bases)}
-        for row, candidates in zip(existing, source.available, strict=True):
-            # An image that is no base of the view serves none of its states.
-            row[[column[images[k]] for k in candidates if images[k] in column]] = True
-        missing = (needed[None, :, :] & ~existing[:, :, None]).any(axis=1)
-        return np.where(missing, INFINITE, 0.0)
+        needed = np.zeros((len(bases), len(result.states)), dtype=np.float32)
+        for index, state in enumerate(result.states):
+            needed[[column[base] for base in state.base], index] = 1
+        # An image that is no base of the view serves none of its states.
+        shown = [column.get(view, -1) if view is not None else -1 for view in images]
+        existing = np.array(shown)[source.available][:, :, None] == np.arange(len(bases))
+        # Counts of the bases that are missing, as a product of matrices: small numbers are exact in floats.
+        missing = (~existing.any(axis=1)).astype(np.float32) @ needed
+        return np.where(missing > 0, INFINITE, 0.0)
 
     def reads(self, source: State, result: State) -> list[LayoutCandidate]:
         """Return the layout of the source behind each base of the view."""

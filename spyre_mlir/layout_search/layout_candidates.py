@@ -186,4 +186,6 @@ def copying_cost(source: LayoutCandidate, target: LayoutCandidate) -> int:
 
 def cheapest(sources: Sequence[LayoutCandidate], target: LayoutCandidate) -> LayoutCandidate:
     """Return the source that converts to ``target`` in the shortest time, the first of several."""
+    if len(sources) == 1:
+        return sources[0]
     return min(sources, key=lambda source: relayout_cost(source, target))

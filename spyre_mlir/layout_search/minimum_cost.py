@@ -48,10 +48,14 @@ from spyre_mlir.layout_search.tensor_graph import (
     in_loop,
     whole,
 )
+from spyre_mlir.optimization.bounded_cache import BoundedCache
 from spyre_mlir.optimization.elimination import Minimum, Sum
 
 #: Nodes whose tensor is a buffer that no single operation writes.
 _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
+
+#: Cost tables of the last programs by edge and domains, at most so many bytes.
+_TABLES: BoundedCache[NDArray[np.float64]] = BoundedCache(1 << 28, lambda table: table.nbytes)
 
 
 def _is_buffer(node: TensorNode) -> bool:
@@ -144,9 +148,9 @@ class Problem:
         domain, result = self.domains[source], self.domains[index]
         edge = self._edge(node, position)
         # Elimination recognises equal subproblems by the identity of their tables, so each is made once.
-        key = (edge, id(domain), id(result), node.times)
+        key = (edge, domain, result, node.times)
         if key not in self._tables:
-            self._tables[key] = node.times * edge.table(domain, result)
+            self._tables[key] = _TABLES.get(key, lambda: node.times * edge.table(domain, result))
         return self._tables[key]
 
     def _edge(self, node: TensorNode, position: int) -> Edge:

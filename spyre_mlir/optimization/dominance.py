@@ -66,7 +66,7 @@ class _Cache:
         key = tuple((id(table), axis) for table, axis in rows)
         if key not in self._needed:
             self._alive += [table for table, _ in rows]
-            self._needed[key] = _needed([_by_state(table, axis) for table, axis in rows])
+            self._needed[key] = _needed(rows)
         return self._needed[key]
 
     def reduced(self, table: Table, axis: int, states: NDArray[np.intp]) -> Table:
@@ -83,13 +83,17 @@ def _by_state(table: Table, axis: int) -> Table:
     return table.swapaxes(0, axis).reshape(table.shape[axis], -1)
 
 
-def _needed(rows: list[Table]) -> NDArray[np.intp] | None:
+def _needed(rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
     """The states without another that costs no more anywhere (of equal ones the first); None if too many."""
-    costs = np.concatenate(rows, axis=1)
-    states, columns = costs.shape
-    if states < _FEW or states * states * columns > _MANY_COMPARISONS:
+    states = rows[0][0].shape[rows[0][1]]
+    if states < _FEW or states * sum(table.size for table, _ in rows) > _MANY_COMPARISONS:
         return None
-    no_more = (costs[:, None, :] <= costs[None, :, :]).all(axis=2)
+    costs = np.concatenate([_by_state(table, axis) for table, axis in rows], axis=1)
+    # States of a neighbour repeat few columns, and a column counts once.
+    distinct = {column.tobytes(): column for column in np.ascontiguousarray(costs.T)}
+    no_more = np.ones((states, states), dtype=bool)
+    for column in distinct.values():
+        no_more &= column[:, None] <= column
     equal = no_more & no_more.T
     better = no_more & ~equal | equal & _earlier(states)
     return np.flatnonzero(~better.any(axis=0))

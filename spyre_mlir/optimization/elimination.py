@@ -218,11 +218,18 @@ class _Elimination:
         return groups
 
     def _total(self, members: list[Scope], union: Scope) -> Table:
-        shape = tuple(self.sizes[v] for v in union)
-        total = np.zeros(shape)
+        tables = [
+            self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
+            for scope in members
+        ]
+        if not tables:
+            return np.zeros([self.sizes[v] for v in union])
+        shape, total = tuple(self.sizes[v] for v in union), tables[0].astype(np.float64, copy=False)
+        if len(tables) > 1:
+            total = total + tables[1]
         # In place: a new table of a million entries for each member costs more than the additions.
-        for scope in members:
-            total += self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
+        for table in tables[2:]:
+            total = np.add(total, table, out=total if total.shape == shape else None)
         return total
 
 
@@ -256,15 +263,15 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         bucket = buckets[position]
         extended = bounds[:, None] + np.zeros(sizes[bucket.variable])
         for scope, table in bucket.groups:
-            extended = extended + _values_at(table, scope, live, bucket.variable)
+            extended += _values_at(table, scope, live, bucket.variable)
         for scope, table in bucket.messages:
             if scope:
                 message = _values_at(table, scope, live, None)
                 # Infinity less infinity is undefined; where a message is infinite its group is as well.
-                extended = extended - np.where(np.isinf(message), 0, message)[:, None]
+                extended -= np.where(np.isinf(message), 0, message)[:, None]
         flat = extended.ravel()
-        best = _smallest(flat, width)
-        best = best[flat[best] < math.inf]
+        possible = np.flatnonzero(flat < math.inf)
+        best = possible[_smallest(flat[possible], width)]
         if not len(best):
             return None
         parents, chosen = np.divmod(best, sizes[bucket.variable])

@@ -9,6 +9,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import AliasAnalysis, functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
 from spyre_mlir.analysis.lx_candidates import ineligibility_reasons
 from spyre_mlir.dialects.structured import element_of, maker_of
@@ -50,7 +51,7 @@ class CloneInputs(Pass):
     def run(self, module: ir.Operation) -> None:
         lx_bytes = target_of(module).usable_lx_bytes
         for func in functions(module):
-            usage = Usage(func)
+            usage = usage_of(func)
             for buffer in list(usage.buffers.values()):
                 if not (buffer.from_host or ineligibility_reasons(buffer, usage)):
                     continue

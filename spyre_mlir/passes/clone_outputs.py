@@ -9,6 +9,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.core_ownership import read_mismatch, written_distribution
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import LOOP, body_block, terminator
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.dialects.targets import target_of
@@ -47,7 +48,7 @@ class CloneOutputs(Pass):
     def run(self, module: ir.Operation) -> None:
         lx_bytes = target_of(module).usable_lx_bytes
         for func in functions(module):
-            usage = Usage(func)
+            usage = usage_of(func)
             for buffer in list(usage.buffers.values()):
                 for writer in buffer.writes:
                     if _bytes(writer) <= lx_bytes:

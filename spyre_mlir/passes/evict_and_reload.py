@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import block_of
 from spyre_mlir.analysis.lx_candidates import Candidate
@@ -59,7 +60,7 @@ class EvictAndReload(BeforePlanning):
             self._move(func, evaluator)
 
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        usage = Usage(func)
+        usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
         # All of it fits, so nothing has a reason to leave.
         if fit(eligible, space):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ class _Matcher:
 
     def __init__(self, pattern: Pattern) -> None:
         self.constants = pattern.constants
-        self.shared = Counter(applications_of(pattern.expression))
+        self.shared = _applications(pattern.expression)
 
     def match(self, expression: tuple, op: Structured, dims: Map, bound: dict) -> Iterator[dict]:
         """Yield the bindings under which an expression is ``op``, whose iteration dims are ``dims`` of the root's."""
@@ -230,7 +231,7 @@ class _Matcher:
 
     def _value(self, expression: Expression, value: ir.Value, where: Map, bound: dict) -> Iterator[dict]:
         if isinstance(expression, tuple):
-            inner = _inner(value, may_be_shared=self.shared[expression] > 1)
+            inner = _inner(value, expression[0], may_be_shared=self.shared[expression] > 1)
             if inner is not None and inner.maps[-1] == tuple(range(len(where))):
                 yield from self.match(expression, inner, where, bound)
         elif isinstance(expression, float):
@@ -245,16 +246,26 @@ class _Matcher:
             yield {**bound, expression: (value, where)}
 
 
+@functools.cache
+def _applications(expression: tuple) -> Counter[tuple]:
+    """Count the applications of functions in an expression."""
+    return Counter(applications_of(expression))
+
+
 def _is_number(constant: float, number: float) -> bool:
     """Return whether a constant is the number of a pattern, which a program in fp16 may have rounded."""
     is_exact = float(np.float16(number)) == number
     return constant == number or (not is_exact and abs(constant - number) <= 1e-3 * abs(number))
 
 
-def _inner(value: ir.Value, may_be_shared: bool = False) -> Structured | None:
-    """Return the device operation of a value with one reader, or with several if it may be shared."""
+def _inner(value: ir.Value, opcode: str = "", may_be_shared: bool = False) -> Structured | None:
+    """Return the device operation, of an ``opcode`` or any, of a value with one reader, or with several if it may be.
+
+    Of an operation with another opcode nothing else is read, which is most of the time of the pass.
+    """
     owner = defining_op(value)
-    if owner is None or sdsc.opcode_of(owner) is None:
+    name = None if owner is None else sdsc.opcode_of(owner)
+    if owner is None or name is None or opcode not in ("", name):
         return None
     return structured(owner) if may_be_shared or _has_one_reader(value) else None
 

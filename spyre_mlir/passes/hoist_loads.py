@@ -9,6 +9,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions, is_compute
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import Divided
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loads import (
     module_of,
     move_behind,
@@ -46,7 +47,7 @@ class HoistLoads(EvaluatingPass):
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
         for func in functions(module):
-            moves = list(_moves(Usage(func)))
+            moves = list(_moves(usage_of(func)))
             if moves and self._pays(func, evaluator):
                 for load, behind in moves:
                     self.remark(load.op, "hoist", f"its loads overlap '{behind.opcode}'")

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from spyre_mlir.analysis.aliasing import all_ops, functions, is_compute
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
 from spyre_mlir.analysis.plan_pins import pins_of
@@ -90,7 +91,7 @@ class JointPlanning(EvaluatingPass):
 
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Apply the best joint division if it is better than none; a function that uses the ring already stays."""
-        usage = Usage(func)
+        usage = usage_of(func)
         # Shuffles are those of an earlier run or of a plan file.
         if any(user.opcode == SHUFFLE for user in usage.ops):
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, functions, is_compute
-from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, terminator
 from spyre_mlir.dialects.structured import defining_op
@@ -41,7 +41,7 @@ class ReorderOperations(BeforePlanning):
             self._reorder(func, evaluator)
 
     def _reorder(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        usage = Usage(func)
+        usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
         if fit(eligible, space):
             return

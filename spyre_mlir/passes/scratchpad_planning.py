@@ -10,6 +10,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions, is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.lx_candidates import Candidate, Rules, candidates
 from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.diagnostics import error_at
@@ -67,7 +68,7 @@ class ScratchpadPlanning(Pass):
             self._plan(func, rules)
 
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
-        usage = Usage(func)
+        usage = usage_of(func)
         all_candidates, plan = self._planned(usage, rules)
         # What the shuffle copied goes through device memory now, so all is planned anew.
         while self._drop_relayouts(usage, all_candidates, plan):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.kept_usage import usage_kept, usage_of
 from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects.targets import target_of
@@ -63,14 +64,14 @@ class PipelineEvaluator:
         key = ",".join(map(str, passes)), str(module)
         # Passes ask for equal groups again and again, as layers of a model are equal.
         if key not in self.costs:
-            with scope("trial"):
+            with scope("trial"), usage_kept():
                 refused = self._run(passes, module)
                 self.costs[key] = None if refused else cost_of_program(_usage(module))
         return self.costs[key]
 
     def time(self, module: ir.Module) -> ProgramCost | None:
         """Evaluate the bundle by its timeline; None if the rest refuses the module."""
-        with scope("prediction"):
+        with scope("prediction"), usage_kept():
             if self._run(list(self._before(_PLACED)), module):
                 return None
             try:
@@ -174,4 +175,4 @@ def no_layout(error: ViewError, target: Target) -> CompileError:
 
 def _usage(module: ir.Module) -> Usage:
     (function,) = functions(module.operation)
-    return Usage(function)
+    return usage_of(function)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from spyre_mlir import logs, passes
+from spyre_mlir.analysis.kept_usage import usage_kept
 from spyre_mlir.diagnostics import compile_error, of_remark
+from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
@@ -78,7 +80,7 @@ def run_pipeline(
     collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
     timed = timing.collecting() if timing is not None else contextlib.nullcontext()
     hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
-    with operation.context, operation.location, collecting, timed, hidden:
+    with operation.context, operation.location, collecting, timed, hidden, parsed_once(), usage_kept():
         # All managers are built before the first runs: a misspelt option fails while the module is
         # unchanged.
         whole = WholeModule(operation, remarks)

@@ -89,7 +89,7 @@ def test_no_core_reaches_further_than_its_span(seed):
     space = Space(view.shape, (view,), (frozenset(range(len(view.shape))),))
     splits = [min(rng.choice((1, 2, 3, 4, 8)), units) for units in space.units]
     where, index = addresses(view), np.indices(view.shape)
-    shares = [space.granule(dim) * math.ceil(space.units[dim] / n) for dim, n in enumerate(splits)]
+    shares = [space.granules[dim] * math.ceil(space.units[dim] / n) for dim, n in enumerate(splits)]
     for own in itertools.product(*map(range, splits)):
         mine = np.ones(view.shape, bool)
         for dim, (slice_, share) in enumerate(zip(own, shares, strict=True)):

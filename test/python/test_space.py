@@ -35,13 +35,13 @@ def test_a_stick_dim_counts_whole_sticks_for_every_operand():
 def test_the_longest_stick_counts():
     """A cast: sticks of 64 and of 32 elements of one dim; 70 is two granules of 64."""
     space = whole(view_of((3, 70)), view_of((3, 70), dtype="f32"))
-    assert (space.granule(1), space.padded, space.units) == (64, (3, 128), (3, 2))
+    assert (space.granules[1], space.padded, space.units) == (64, (3, 128), (3, 2))
     assert whole(view_of((3, 70), dtype="f32")).units == (3, 3)
 
 
 def test_sparse_operands_have_no_granule():
     space = whole(view_of((65,), [0, -1]))
-    assert (space.granule(0), space.padded, space.units) == (1, (65,), (65,))
+    assert (space.granules[0], space.padded, space.units) == (1, (65,), (65,))
 
 
 def test_a_copy_between_orders_needs_no_cut():
