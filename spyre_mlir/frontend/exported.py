@@ -25,6 +25,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
+from spyre_mlir.frontend.decomposed import decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
@@ -165,7 +166,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
             address_storages(program)
             check_functional_form(program)
             table = decomposition_table(precision) | grouped_products() | random_forms()
-            program = program.run_decompositions(table)
+            program = decomposed(program, table)
             for node in program.graph.find_nodes(op="placeholder"):
                 # By name, as decomposing has built a new graph.
                 node.meta[INDEX_BOUNDS] = bounds.get(node.name)
