@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._export.utils import _rename_without_collisions
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export._unlift import _register_attrs_to_new_gm
 from torch.export.graph_signature import (
@@ -27,7 +27,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, Node
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils import _pytree as pytree
 
@@ -83,7 +83,7 @@ def _computes_tensors(node: Node) -> bool:
     if not isinstance(node.target, OpOverload) and node.target is not operator.getitem:
         return False
     return all(
-        leaf is None or type(leaf) is FakeTensor and leaf.layout == torch.strided
+        leaf is None or (type(leaf) is FakeTensor and leaf.layout == torch.strided)
         for leaf in pytree.tree_leaves(node.meta.get("val"))
     )
 

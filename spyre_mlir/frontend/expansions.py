@@ -31,13 +31,10 @@ from torch.fx.experimental.proxy_tensor import (
     get_proxy_slot,
     track_tensor_tree,
 )
-from torch.fx.node import map_aggregate
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-#: Types of arguments that their text tells apart.
-_PLAIN = (
-    bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None),
-)  # fmt: skip
+from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
 
 
 class NotExpandedError(Exception):
@@ -97,14 +94,17 @@ class Expander:
         """Expansion of a call on nodes that have values, and the nodes that are its inputs."""
         indices: dict[Node, int] = {}
 
-        def argument(value: Any) -> Any:
-            """Argument of the call, a node by its index."""
-            return _Operand(indices.setdefault(value, len(indices))) if isinstance(value, Node) else value
+        def index(node: Node) -> int:
+            """Index of an operand among those of the call."""
+            return indices.setdefault(node, len(indices))
 
-        call = map_aggregate((tuple(args), dict(kwargs)), argument)
+        key = (target, argument_key(args, Node, index), argument_key(kwargs, Node, index))
         values = [node.meta["val"] for node in indices]
-        key = (target, _key(call), *map(_metadata, values))
+        if any(value._has_symbolic_sizes_strides for value in values):
+            raise NotExpandedError
+        key = (*key, *map(tensor_key, values))
         if key not in self._expansions:
+            call = map_arg((args, kwargs), lambda node: _Operand(index(node)))
             self._expansions[key] = self._traced(target, call, values)
         return self._expansions[key], list(indices)
 
@@ -150,26 +150,3 @@ def _name(graph: Graph, node: Node) -> str:
     """Name that a tracer asks for, which the names of other nodes may change."""
     target = node.target
     return graph._target_to_str(target.overloadpacket.__name__ if isinstance(target, OpOverload) else target)
-
-
-def _metadata(tensor: Tensor) -> Hashable:
-    """Key of a tensor: all that an operation can know of it; ``NotExpandedError`` for a size that is not known."""
-    if tensor._has_symbolic_sizes_strides:
-        raise NotExpandedError
-    # The storage of an input that is a view has a symbolic size, which is no key.
-    size = str(tensor.untyped_storage().nbytes())
-    layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), size
-    return tensor.dtype, tensor.device, *layout, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
-
-
-def _key(argument: Any) -> Hashable:
-    """Key of an argument: its text, as 1, 1.0 and True are equal; ``NotExpandedError`` for what has none."""
-    if isinstance(argument, (tuple, list)):
-        return (type(argument) is tuple, *map(_key, argument))
-    if isinstance(argument, dict):
-        return tuple((name, _key(value)) for name, value in argument.items())
-    if isinstance(argument, _Operand):
-        return argument
-    if type(argument) not in _PLAIN:
-        raise NotExpandedError
-    return type(argument), repr(argument)

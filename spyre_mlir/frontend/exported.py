@@ -32,6 +32,7 @@ from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
+from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
@@ -156,7 +157,8 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
     """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
-            program = _program(model, inputs)
+            with inferring_once():
+                program = _program(model, inputs)
             _check_nodes(program)
             _forget_notes_on_inputs(program)
             # Before decomposition, while an index still belongs to the operation that the model calls.
