@@ -6,6 +6,7 @@ that writes to an argument or to what a view sees needs that, as only the whole 
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils import _pytree as pytree
@@ -131,16 +133,11 @@ class _Decomposition:
         self.graph.eliminate_dead_code()
         _rename(self.graph, specs)
         outputs = _output_specs(signature, cast(Sequence, new_output.args[0]))
-        return ExportedProgram(
-            root={},
-            graph=self.graph,
-            graph_signature=ExportGraphSignature(specs, outputs),
-            state_dict=program.state_dict,
-            range_constraints=program.range_constraints,
-            module_call_graph=program.module_call_graph,
-            example_inputs=program.example_inputs,
-            constants=program.constants,
-        )
+        result = copy.copy(program)
+        # Its constructor would write Python code for the graph and check what is so by construction.
+        result._graph_module = _LazyGraphModule({}, self.graph)
+        result._graph_signature = ExportGraphSignature(specs, outputs)
+        return result
 
     def _add_placeholder(self, node: Node, name: str) -> None:
         placeholder = self.graph.placeholder(name)
@@ -177,9 +174,9 @@ class _Decomposition:
         source = NodeSource(node, "decomposed", NodeSourceAction.CREATE)
         for step in expansion.steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), copies.__getitem__)
-            copy = self.graph.create_node("call_function", step.node.target, args, kwargs, step.name)
-            copy.meta = {**step.node.meta, **inherited, "from_node": [source]}
-            copies[step.node] = copy
+            new = self.graph.create_node("call_function", step.node.target, args, kwargs, step.name)
+            new.meta = {**step.node.meta, **inherited, "from_node": [source]}
+            copies[step.node] = new
         return copies
 
 

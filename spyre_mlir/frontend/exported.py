@@ -16,6 +16,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
@@ -157,7 +158,8 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
     """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
-            with inferring_once():
+            # Nobody calls a graph, so its Python code is not written.
+            with inferring_once(), _use_lazy_graph_module(True):
                 program = _program(model, inputs)
             _check_nodes(program)
             _forget_notes_on_inputs(program)
@@ -365,7 +367,6 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
-    program.graph_module.recompile()
     _check_dtypes(program.graph_module)
     is_hinted = resolve_hints(program.graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
