@@ -24,6 +24,7 @@ from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
     InputSpec,
+    OutputKind,
     OutputSpec,
     TensorArgument,
 )
@@ -33,11 +34,15 @@ from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.frontend.expansions import Expander, Expansion, NotExpandedError
+from spyre_mlir.frontend.decomposed_calls import CallDecomposer, DecomposedCall, NeedsWholeProgramError
 from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
 
 #: Metadata that a node hands on to the operations that it decomposes into.
 _INHERITED = ("stack_trace", "nn_module_stack", "torch_fn", "source_fn_stack", "custom")
+#: Arguments and results that are tensors, or numbers that are known.
+_PLAIN_KINDS = {
+    InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, OutputKind.USER_OUTPUT,
+}  # fmt: skip
 #: Metadata of a placeholder that a decomposed program keeps.
 _KEPT = ("val", "tensor_meta", "custom")
 
@@ -45,11 +50,11 @@ _KEPT = ("val", "tensor_meta", "custom")
 def decomposed(program: ExportedProgram, table: Mapping[Any, Callable]) -> ExportedProgram:
     """Program decomposed by a table from operations to functions, as by ``run_decompositions``."""
     mode = next((value.fake_mode for node in program.graph.nodes for value in _tensors(node)), None)
-    if mode is not None and _is_functional(program.graph):
+    if mode is not None and _has_plain_signature(program.graph_signature) and _is_functional(program.graph):
         try:
-            return _Decomposition(program, Expander(table, mode)).run()
+            return _Decomposition(program, CallDecomposer(table, mode)).run()
         # The operation needs constants of its own, which PyTorch makes arguments of the program.
-        except NotExpandedError:
+        except NeedsWholeProgramError:
             pass
     return program.run_decompositions(dict(table))
 
@@ -57,6 +62,12 @@ def decomposed(program: ExportedProgram, table: Mapping[Any, Callable]) -> Expor
 def _tensors(node: Node) -> Iterator[FakeTensor]:
     """Fake tensors that a node returns."""
     return (leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, FakeTensor))
+
+
+def _has_plain_signature(signature: ExportGraphSignature) -> bool:
+    """Return whether a program takes tensors alone, changes none of them, and is no gradient."""
+    kinds = {spec.kind for spec in signature.output_specs} | {spec.kind for spec in signature.input_specs}
+    return kinds <= _PLAIN_KINDS and signature.backward_signature is None
 
 
 def _is_functional(graph: Graph) -> bool:
@@ -104,9 +115,9 @@ def _is_written_whole(node: Node) -> bool:
 class _Decomposition:
     """Graph of a decomposed program, to which operations are added in the order of the program."""
 
-    def __init__(self, program: ExportedProgram, expander: Expander) -> None:
+    def __init__(self, program: ExportedProgram, decomposer: CallDecomposer) -> None:
         self.program = program
-        self.expander = expander
+        self.decomposer = decomposer
         self.graph = Graph()
         #: Node of the new graph for each of the program, a structure of them where it returns several tensors.
         self.values: dict[Node, Any] = {}
@@ -115,14 +126,14 @@ class _Decomposition:
         self.storages: dict[Node, int] = {}
 
     def run(self) -> ExportedProgram:
-        """Return the decomposed program; ``NotExpandedError`` where an operation needs more than its operands."""
+        """Return the decomposed program; ``NeedsWholeProgramError`` where an operation needs more than its operands."""
         program, signature = self.program, self.program.graph_signature
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         specs = _input_specs(program)
         for index, spec in enumerate(specs):
             self._add_placeholder(placeholders[spec.arg.name], f"arg{index}_1")
         written = written_storages(program.graph)
-        with self.expander:
+        with self.decomposer:
             for node in program.graph.nodes:
                 if node.op == "call_function":
                     self.values[node] = self._added(node)
@@ -163,16 +174,16 @@ class _Decomposition:
             source, index = node.args
             return self.values[cast(Node, source)][index]
         args, kwargs = map_arg((node.args, node.kwargs), self._value)
-        expansion, operands = self.expander.expansion(cast(OpOverload, node.target), args, kwargs)
-        copies = self._copied(expansion, operands, node)
-        return pytree.tree_map_only(Node, copies.__getitem__, expansion.result)
+        call, operands = self.decomposer.decomposed(cast(OpOverload, node.target), args, kwargs)
+        copies = self._copied(call, operands, node)
+        return pytree.tree_map_only(Node, copies.__getitem__, call.result)
 
-    def _copied(self, expansion: Expansion, operands: Sequence[Node], node: Node) -> dict[Node, Node]:
-        """Nodes of the graph for those of an expansion, which are added; their source is a node of the program."""
-        copies = dict(zip(expansion.inputs, operands, strict=True))
+    def _copied(self, call: DecomposedCall, operands: Sequence[Node], node: Node) -> dict[Node, Node]:
+        """Nodes of the graph for those of a decomposed call, which are added; their source is a node of the program."""
+        copies = dict(zip(call.inputs, operands, strict=True))
         inherited = {key: node.meta[key] for key in _INHERITED if key in node.meta}
         source = NodeSource(node, "decomposed", NodeSourceAction.CREATE)
-        for step in expansion.steps:
+        for step in call.steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), copies.__getitem__)
             new = self.graph.create_node("call_function", step.node.target, args, kwargs, step.name)
             new.meta = {**step.node.meta, **inherited, "from_node": [source]}
@@ -182,7 +193,7 @@ class _Decomposition:
 
 def _input_specs(program: ExportedProgram) -> list[InputSpec]:
     """Inputs in the order of ``run_decompositions``: parameters, buffers and constants module by module, arguments."""
-    signature, module = program.graph_signature, torch.nn.Module()
+    signature, module = program.graph_signature, _LazyGraphModule({}, Graph())
     _register_attrs_to_new_gm(module, signature, program.state_dict, program.constants)
     state = {spec.target: spec for spec in signature.input_specs if spec.kind != InputKind.USER_INPUT}
     for name in signature.lifted_tensor_constants:

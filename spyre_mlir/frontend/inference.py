@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch._dispatch.python import no_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_impls import fast_detach
@@ -23,6 +24,7 @@ from torch.fx import Node
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_slot, set_proxy_slot
 from torch.fx.node import map_arg
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
@@ -38,7 +40,7 @@ def inferring_once() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Result:
+class _TracedTensor:
     """A tensor that a call returns: its type and place in memory, its own or that of an operand, and its metadata."""
 
     tensor: FakeTensor
@@ -59,12 +61,21 @@ class _Result:
 
 @dataclass(frozen=True)
 class _TracedCall:
-    """A call in a graph, the nodes of its operands, and what it returns; ``kind`` is the type of several results."""
+    """A call in a graph, the name that it asks for, the nodes of its operands, and what it returns.
+
+    ``kind`` is the type of several results, None for one.
+    """
 
     node: Node
+    name: str
     operands: tuple[Node, ...]
-    results: tuple[_Result, ...]
+    results: tuple[_TracedTensor, ...]
     kind: type | None
+
+    @property
+    def length(self) -> int:
+        """Number of its nodes: itself, and one for each of several results."""
+        return 1 if self.kind is None else 1 + len(self.results)
 
 
 class _Calls:
@@ -83,14 +94,11 @@ class _Calls:
         tensors = list(operands.values())
         if key in self.traced:
             return _repeated(tracer, self.traced[key], tensors)
-        length = len(tracer.graph.nodes)
+        before = len(tracer.graph.nodes)
         returned = self.trace(mode, target, pre_dispatch, args, kwargs)
-        if key is not None:
-            call = _traced_call(tracer, target, returned, tensors)
-            if call is not None and len(tracer.graph.nodes) == length + 1 + (
-                (call.kind and len(call.results)) or 0
-            ):
-                self.traced[key] = call
+        call = None if key is None else _traced_call(tracer, target, returned, tensors)
+        if call is not None and len(tracer.graph.nodes) == before + call.length:
+            self.traced[key] = call
         return returned
 
 
@@ -98,7 +106,7 @@ def _key(
     tracer: Any, target: OpOverload, args: Any, kwargs: Any, operands: dict[int, Tensor]
 ) -> Hashable | None:
     """Key of a call, whose operands are added; None for one that does or may depend on more than that."""
-    if target._schema.is_mutable or is_in_torch_dispatch_mode(include_infra_modes=False):
+    if target._schema.is_mutable or _is_in_another_mode():
         return None
 
     def index(tensor: Tensor) -> int:
@@ -109,7 +117,16 @@ def _key(
     call = argument_key(args, Tensor, index), argument_key(kwargs, Tensor, index)
     if not all(_is_known(tensor, tracer) for tensor in operands.values()):
         return None
-    return tracer, target, *call, *map(tensor_key, operands.values()), *_settings()
+    storages = [_storage(tensor) for tensor in operands.values()]
+    shared = tuple(map(storages.index, storages))
+    return tracer, target, *call, shared, *map(tensor_key, operands.values()), *_settings()
+
+
+def _is_in_another_mode() -> bool:
+    """Return whether something else than the trace sees or changes what a model calls."""
+    has_transforms = peek_interpreter_stack() is not None
+    is_cast = torch._C._is_any_autocast_enabled()
+    return is_cast or has_transforms or is_in_torch_dispatch_mode(include_infra_modes=False)
 
 
 def _settings() -> tuple[Hashable, ...]:
@@ -117,8 +134,7 @@ def _settings() -> tuple[Hashable, ...]:
     attention = (
         torch._C._get_flash_sdp_enabled(), torch._C._get_mem_efficient_sdp_enabled(), torch._C._get_math_sdp_enabled(),
     )  # fmt: skip
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._is_any_autocast_enabled()
-    return torch.get_default_dtype(), *modes, *attention
+    return torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *attention
 
 
 def _is_known(tensor: Any, tracer: Any) -> bool:
@@ -133,36 +149,42 @@ def _node(tensor: Tensor, tracer: Any) -> Node:
     return get_proxy_slot(tensor, tracer).proxy.node
 
 
+def _storage(tensor: Tensor) -> int:
+    """Identity of the memory that a tensor has."""
+    return StorageWeakRef(tensor.untyped_storage()).cdata
+
+
 def _traced_call(
     tracer: Any, target: OpOverload, returned: Any, operands: Sequence[Tensor]
 ) -> _TracedCall | None:
     """A call that has been traced; None unless it is one node whose results are tensors of their own or views."""
-    tensors = [returned] if isinstance(returned, Tensor) else returned
-    if not isinstance(tensors, (tuple, list)) or not all(_is_known(tensor, tracer) for tensor in tensors):
+    kind = None if isinstance(returned, Tensor) else type(returned)
+    tensors = [returned] if kind is None else returned
+    if kind not in (None, tuple, list) or not all(_is_known(tensor, tracer) for tensor in tensors):
         return None
     nodes = [_node(tensor, tracer) for tensor in tensors]
-    call = nodes[0] if tensors is not returned else nodes[0].args[0] if nodes else None
     results = [_result(tensor, node, operands) for tensor, node in zip(tensors, nodes, strict=True)]
-    if not isinstance(call, Node) or call.target is not target or None in results:
+    own = [_storage(result.tensor) for result in results if result is not None and result.base is None]
+    if not nodes or None in results or len(set(own)) < len(own):
         return None
+    call = nodes[0] if kind is None else nodes[0].args[0]
     sources = tuple(_node(operand, tracer) for operand in operands)
-    if set(sources) != set(call.all_input_nodes) or len(set(sources)) != len(sources):
+    if not isinstance(call, Node) or call.target is not target or len(set(sources)) < len(sources):
         return None
-    return _TracedCall(
-        call, sources, tuple(filter(None, results)), type(returned) if tensors is returned else None
-    )
+    if set(sources) != set(call.all_input_nodes):
+        return None
+    name = tracer.graph._target_to_str(target.overloadpacket.__name__)
+    return _TracedCall(call, name, sources, tuple(filter(None, results)), kind)
 
 
-def _result(tensor: FakeTensor, node: Node, operands: Sequence[Tensor]) -> _Result | None:
+def _result(tensor: Tensor, node: Node, operands: Sequence[Tensor]) -> _TracedTensor | None:
     """A tensor that a call returns; None if a new one could not be made alike."""
-    storages = [operand.untyped_storage()._cdata for operand in operands]
-    storage = tensor.untyped_storage()
-    # Not the tensor itself: PyTorch would copy what a factory returns if anybody else had it.
-    result = _Result(node.meta["val"], None, node.meta.get("tensor_meta"))
-    if storage._cdata in storages:
-        result = replace(result, base=storages.index(storage._cdata))
     if any(tensor is operand for operand in operands) or tensor.requires_grad:
         return None
+    storages = [_storage(operand) for operand in operands]
+    base = storages.index(_storage(tensor)) if _storage(tensor) in storages else None
+    # Not the tensor itself: PyTorch would copy what a factory returns if anybody else had it.
+    result = _TracedTensor(node.meta["val"], base, node.meta.get("tensor_meta"))
     return result if tensor_key(result.fake(operands)) == tensor_key(tensor) else None
 
 
@@ -170,8 +192,7 @@ def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> A
     """Result of a call that is equal to one that has been traced; it is added to the graph."""
     nodes = dict(zip(traced.operands, (_node(operand, tracer) for operand in operands), strict=True))
     args, kwargs = map_arg((traced.node.args, traced.node.kwargs), nodes.__getitem__)
-    name = tracer.graph._target_to_str(traced.node.target.overloadpacket.__name__)
-    call = tracer.create_node("call_function", traced.node.target, args, kwargs, name)
+    call = tracer.create_node("call_function", traced.node.target, args, kwargs, traced.name)
     tensors = [result.fake(operands) for result in traced.results]
     if traced.kind is None:
         return _tracked(tracer, call, traced.results[0], tensors[0])
@@ -182,7 +203,7 @@ def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> A
     return traced.kind(tensors)
 
 
-def _tracked(tracer: Any, node: Node, result: _Result, tensor: FakeTensor) -> FakeTensor:
+def _tracked(tracer: Any, node: Node, result: _TracedTensor, tensor: FakeTensor) -> FakeTensor:
     """Tensor of a node, in the books of both."""
     node.meta["val"] = fast_detach(tensor.fake_mode, tensor)
     node.meta["tensor_meta"] = result.tensor_meta

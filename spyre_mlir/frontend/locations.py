@@ -53,6 +53,7 @@ def _is_user_file(filename: str) -> bool:
     return not standard and not filename.startswith(_INTERNAL_PREFIXES)
 
 
+@functools.cache
 def _is_compiler_file(filename: str) -> bool:
     """Return whether a file is one of those that call a model, or that are called by it."""
     return filename.startswith(_FRONTEND) and filename != _INFERENCE
@@ -73,10 +74,9 @@ class _ModelFrames:
         frames = []
         frame: types.FrameType | None = sys._getframe(1)
         # Frames above the compiler's own belong to its caller.
-        while frame is not None and not _is_compiler_file(frame.f_code.co_filename):
-            if _is_user_file(frame.f_code.co_filename):
-                place = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-                frames.append(traceback.FrameSummary(*place))
+        while frame is not None and not _is_compiler_file(filename := frame.f_code.co_filename):
+            if _is_user_file(filename):
+                frames.append(traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         return cls(frames[::-1])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -31,50 +31,46 @@ from torch.fx.experimental.proxy_tensor import (
     get_proxy_slot,
     track_tensor_tree,
 )
-from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
 
 
-class NotExpandedError(Exception):
+class NeedsWholeProgramError(Exception):
     """An operation whose decomposition is not a graph of operations on its operands alone."""
 
 
 @dataclass(frozen=True)
-class _Operand:
+class _TensorPosition:
     """A tensor argument of a call, by its index among the tensors of the call."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Step:
-    """One operation of an expansion: its node, and the name that its copies ask for."""
+class DecomposedStep:
+    """One operation of a decomposed call: its node, and the name that its copies ask for."""
 
     node: Node
     name: str
 
 
 @dataclass(frozen=True)
-class Expansion:
-    """Operations that a call decomposes into, on ``inputs``; what it returns, and the new values of its operands.
-
-    A node in ``result`` or ``operands`` is that of a step or one of the inputs.
-    """
+class DecomposedCall:
+    """Operations that a call decomposes into, on ``inputs``, and what it returns, with a node for each tensor."""
 
     inputs: tuple[Node, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[DecomposedStep, ...]
     result: Any
-    operands: tuple[Node, ...]
 
 
-class Expander:
-    """Expansions of the calls of one program by a table of decompositions, inside of a ``with``."""
+class CallDecomposer:
+    """Decompositions of the calls of one program, by a table from operations to functions, inside of a ``with``."""
 
     def __init__(self, table: Mapping[Any, Callable], mode: FakeTensorMode) -> None:
-        implicit, self._table = _split_decomp_table_to_cia_and_python_decomp(dict(table))
-        self._expansions: dict[Hashable, Expansion] = {}
+        implicit, explicit = _split_decomp_table_to_cia_and_python_decomp(dict(table))
+        self._table = cast(dict[OpOverload, Callable], explicit)
+        self._decomposed: dict[Hashable, DecomposedCall] = {}
         self._contexts = contextlib.ExitStack()
         # Those of run_decompositions.
         self._entered = (
@@ -82,7 +78,7 @@ class Expander:
             _compiling_state_context(), torch.no_grad(), enable_python_dispatcher(),
         )  # fmt: skip
 
-    def __enter__(self) -> Expander:
+    def __enter__(self) -> CallDecomposer:
         for context in self._entered:
             self._contexts.enter_context(context)
         return self
@@ -90,8 +86,8 @@ class Expander:
     def __exit__(self, *error: object) -> None:
         self._contexts.close()
 
-    def expansion(self, target: OpOverload, args: Any, kwargs: Any) -> tuple[Expansion, list[Node]]:
-        """Expansion of a call on nodes that have values, and the nodes that are its inputs."""
+    def decomposed(self, target: OpOverload, args: Any, kwargs: Any) -> tuple[DecomposedCall, list[Node]]:
+        """What a call on nodes that have values decomposes into, and the nodes that are its inputs."""
         indices: dict[Node, int] = {}
 
         def index(node: Node) -> int:
@@ -101,15 +97,15 @@ class Expander:
         key = (target, argument_key(args, Node, index), argument_key(kwargs, Node, index))
         values = [node.meta["val"] for node in indices]
         if any(value._has_symbolic_sizes_strides for value in values):
-            raise NotExpandedError
+            raise NeedsWholeProgramError
         key = (*key, *map(tensor_key, values))
-        if key not in self._expansions:
-            call = map_arg((args, kwargs), lambda node: _Operand(index(node)))
-            self._expansions[key] = self._traced(target, call, values)
-        return self._expansions[key], list(indices)
+        if key not in self._decomposed:
+            call = pytree.tree_map_only(Node, lambda node: _TensorPosition(index(node)), (args, kwargs))
+            self._decomposed[key] = self._traced(target, call, values)
+        return self._decomposed[key], list(indices)
 
-    def _traced(self, target: OpOverload, call: Any, values: Sequence[Tensor]) -> Expansion:
-        """Expansion of a call whose operands have these values."""
+    def _traced(self, target: OpOverload, call: Any, values: Sequence[Tensor]) -> DecomposedCall:
+        """What a call decomposes into whose operands have these values."""
         tracer = PythonKeyTracer()
         tracer.root, tracer.graph, tracer.tensor_attrs = torch.nn.Module(), Graph(), {}
         operands = [value.detach().requires_grad_(value.requires_grad) for value in values]
@@ -120,30 +116,32 @@ class Expander:
             returned = _functional(target, call, operands)
 
         def node(tensor: Tensor) -> Node:
-            """Node of the graph that computes a tensor."""
-            return get_proxy_slot(tensor, tracer).proxy.node
+            """Node of the graph that computes a tensor; a constant has none."""
+            slot = get_proxy_slot(tensor, tracer, None)
+            if slot is None:
+                raise NeedsWholeProgramError
+            return slot.proxy.node
 
-        result, written = pytree.tree_map_only(Tensor, node, returned)
         inputs, steps = _split(tracer.graph, len(operands))
-        return Expansion(inputs, steps, result, tuple(written))
+        return DecomposedCall(inputs, steps, pytree.tree_map_only(Tensor, node, returned))
 
 
-def _functional(target: OpOverload, call: Any, operands: Sequence[Tensor]) -> tuple[Any, list[Tensor]]:
-    """Result of a call in functional form, and the new values of its operands."""
+def _functional(target: OpOverload, call: Any, operands: Sequence[Tensor]) -> Any:
+    """Result of a call in functional form, that of an operation in place too."""
     guard = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
     with FunctionalTensorMode(pre_dispatch=False, _allow_token_discovery=True), guard:
         functional = [to_fun(operand) for operand in operands]
-        args, kwargs = pytree.tree_map_only(_Operand, lambda operand: functional[operand.index], call)
+        args, kwargs = pytree.tree_map_only(_TensorPosition, lambda operand: functional[operand.index], call)
         result = target(*args, **kwargs)
-        return pytree.tree_map(from_fun, result), [from_fun(tensor) for tensor in functional]
+        return pytree.tree_map(from_fun, result)
 
 
-def _split(graph: Graph, inputs: int) -> tuple[tuple[Node, ...], tuple[Step, ...]]:
-    """Inputs and steps of a traced graph; ``NotExpandedError`` if it needs anything else, such as a constant."""
+def _split(graph: Graph, inputs: int) -> tuple[tuple[Node, ...], tuple[DecomposedStep, ...]]:
+    """Inputs and steps of a traced graph; ``NeedsWholeProgramError`` if it needs anything else, such as a constant."""
     nodes = list(graph.nodes)
     if any(node.op != "call_function" for node in nodes[inputs:]):
-        raise NotExpandedError
-    return tuple(nodes[:inputs]), tuple(Step(node, _name(graph, node)) for node in nodes[inputs:])
+        raise NeedsWholeProgramError
+    return tuple(nodes[:inputs]), tuple(DecomposedStep(node, _name(graph, node)) for node in nodes[inputs:])
 
 
 def _name(graph: Graph, node: Node) -> str:
