@@ -16,6 +16,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
@@ -25,12 +26,14 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
+from spyre_mlir.frontend.decomposed import decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
+from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
@@ -155,7 +158,9 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
     """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
-            program = _program(model, inputs)
+            # Nobody calls a graph, so its Python code is not written.
+            with inferring_once(), _use_lazy_graph_module(True):
+                program = _program(model, inputs)
             _check_nodes(program)
             _forget_notes_on_inputs(program)
             # Before decomposition, while an index still belongs to the operation that the model calls.
@@ -165,7 +170,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
             address_storages(program)
             check_functional_form(program)
             table = decomposition_table(precision) | grouped_products() | random_forms()
-            program = program.run_decompositions(table)
+            program = decomposed(program, table)
             for node in program.graph.find_nodes(op="placeholder"):
                 # By name, as decomposing has built a new graph.
                 node.meta[INDEX_BOUNDS] = bounds.get(node.name)
@@ -362,7 +367,6 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
-    program.graph_module.recompile()
     _check_dtypes(program.graph_module)
     is_hinted = resolve_hints(program.graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}

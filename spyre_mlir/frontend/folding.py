@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
+from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 
@@ -61,22 +62,65 @@ def _multiplies_fp8(node: Node) -> bool:
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
     """Add the value of every node that depends on known nodes alone, or has no elements.
 
-    A value becomes None once nobody needs it. An error of PyTorch, a division by 0 or an index out of bounds, leaves
-    the operation to the run, which reports it.
+    Calls of an operation on the same operands are evaluated once. A value becomes None once nobody needs it. An error
+    of PyTorch, a division by 0 or an index out of bounds, leaves the operation to the run, which reports it.
     """
+    calls = _EqualCalls(graph)
     with unset_fake_temporarily(), torch.no_grad():
         for node in graph.nodes:
             if is_empty(node) and node not in values:
                 values[node] = torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
             elif _is_foldable(node, values):
-                args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
+                equal = next((call for call in calls.equal_to(node) if call in values), None)
                 try:
-                    values[node] = node.target(*args, **kwargs)
+                    values[node] = _call(node, values) if equal is None else values[equal]
                 except (RuntimeError, IndexError, ValueError):
                     continue
-                for source in node.all_input_nodes:
-                    if source.op == "call_function" and all(user in values for user in source.users):
-                        values[source] = None
+                for call in calls.not_read_after(node):
+                    values[call] = None
+
+
+def _call(node: Node, values: Mapping[Node, Any]) -> Any:
+    """Result of a call on known operands."""
+    args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
+    return cast(Callable, node.target)(*args, **kwargs)
+
+
+class _EqualCalls:
+    """Calls of a graph by what they compute, and how many of their readers are not evaluated yet."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._numbers: dict[Node, int] = {}
+        self._calls: list[list[Node]] = []
+        self._readers: list[int] = []
+        numbers: dict[Hashable, int] = {}
+        for node in graph.nodes:
+            key = self._key(node)
+            self._numbers[node] = number = numbers.setdefault(key, len(numbers))
+            if number == len(self._calls):
+                self._calls.append([])
+                self._readers.append(0)
+            self._calls[number].append(node)
+            self._readers[number] += len(node.users)
+
+    def _key(self, node: Node) -> Hashable:
+        """Key of a call: its operation and its arguments; other nodes are equal to none."""
+        if node.op != "call_function":
+            return node
+        number = self._numbers.__getitem__
+        return node.target, argument_key(node.args, Node, number), argument_key(node.kwargs, Node, number)
+
+    def equal_to(self, node: Node) -> Sequence[Node]:
+        """Calls with the result of a node, itself among them."""
+        return self._calls[self._numbers[node]]
+
+    def not_read_after(self, node: Node) -> Iterator[Node]:
+        """Evaluated operands of a call, and their equals, that no node after it reads."""
+        for source in node.all_input_nodes:
+            number = self._numbers[source]
+            self._readers[number] -= 1
+            if source.op == "call_function" and not self._readers[number]:
+                yield from self._calls[number]
 
 
 def _memory(tensor: torch.Tensor) -> int:
@@ -118,6 +162,9 @@ class ConstantFolder:
         self.arguments: dict[Node, torch.Tensor] = {}
         self.source_bytes: dict[Node, int] = {}
         self._by_content: dict[tuple, Node] = {}
+        #: By the identity of a value, which equal calls share: whether its elements are equal, and its placeholder.
+        self._uniform: dict[int, bool] = {}
+        self._placeholders: dict[int, Node] = {}
 
     def run(self) -> None:
         """Fold the graph, in place."""
@@ -147,7 +194,9 @@ class ConstantFolder:
     def _replace(self, node: Node, value: torch.Tensor) -> None:
         """Replace a known node by ``aten.full`` or by a new placeholder with its data."""
         with self.graph.inserting_before(node), unset_fake_temporarily():
-            if _is_uniform(value):
+            if id(value) not in self._uniform:
+                self._uniform[id(value)] = _is_uniform(value)
+            if self._uniform[id(value)]:
                 replacement = self._full(node, value)
             else:
                 replacement = self._placeholder(node, value)
@@ -171,6 +220,17 @@ class ConstantFolder:
 
     def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
         """Node with this value: the placeholder of its elements, expanded to its shape."""
+        if id(value) not in self._placeholders:
+            self._placeholders[id(value)] = self._with_content(node, value)
+        source = self._placeholders[id(value)]
+        if self.arguments[source].shape == value.shape:
+            return source
+        expanded = self.graph.call_function(torch.ops.aten.expand.default, (source, list(value.shape)))
+        expanded.meta = dict(node.meta)
+        return expanded
+
+    def _with_content(self, node: Node, value: torch.Tensor) -> Node:
+        """Placeholder with the distinct elements of a value, a new one unless another value has the same."""
         # A mask is often expanded over heads: its distinct elements are enough.
         data = _without_broadcast(value)
         # By bits, as numpy has no bfloat16 and no fp8.
@@ -179,12 +239,7 @@ class ConstantFolder:
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
         if key not in self._by_content:
             self._by_content[key] = self._new_placeholder(node, data)
-        source = self._by_content[key]
-        if data.shape == value.shape:
-            return source
-        expanded = self.graph.call_function(torch.ops.aten.expand.default, (source, list(value.shape)))
-        expanded.meta = dict(node.meta)
-        return expanded
+        return self._by_content[key]
 
     def _new_placeholder(self, node: Node, data: torch.Tensor) -> Node:
         """New placeholder for data, before the first operation."""

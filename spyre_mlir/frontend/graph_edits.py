@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 import torch
@@ -9,6 +10,37 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
+
+#: Types of arguments that their text tells apart, as 1, 1.0 and True are equal.
+_PLAIN = (
+    bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None),
+)  # fmt: skip
+
+
+def argument_key(argument: Any, operand_type: type, operand_key: Callable[[Any], Hashable]) -> Hashable:
+    """Key of an argument of a call, equal for equal ones, with ``operand_key`` of the operands in it.
+
+    What is of no type that operations take is equal to itself alone.
+    """
+    if isinstance(argument, operand_type):
+        return operand_type, operand_key(argument)
+    if isinstance(argument, dict):
+        return dict, *(
+            (name, argument_key(value, operand_type, operand_key)) for name, value in argument.items()
+        )
+    if isinstance(argument, (tuple, list)):
+        # FX has lists and tuples of its own.
+        kind = tuple if isinstance(argument, tuple) else list
+        return kind, *(argument_key(value, operand_type, operand_key) for value in argument)
+    return type(argument), repr(argument) if type(argument) in _PLAIN else id(argument)
+
+
+def tensor_key(tensor: torch.Tensor) -> Hashable:
+    """Key of a tensor of known size without numbers: all that an operation can know of it."""
+    # The storage of an input that is a view has a symbolic size, which is no key.
+    size = str(tensor.untyped_storage().nbytes())
+    layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), size
+    return tensor.dtype, tensor.device, *layout, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
 
 
 def operation_name(node: Node) -> str:

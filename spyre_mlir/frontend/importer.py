@@ -9,7 +9,9 @@ Locations carry the file and line of the model, the module path and the aten ope
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -103,12 +105,25 @@ def import_torch(
         raise CompileError(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
-    exported = export_graph(model, pytree.tree_map(_off_the_device, inputs), precision)
-    # Nothing is computed, so there is no program.
-    if not exported.signature.results:
-        return Imported(None, exported.signature, {})
-    module = lower_to_linalg(_import_graph(exported, context))
+    with _without_garbage_collection():
+        exported = export_graph(model, pytree.tree_map(_off_the_device, inputs), precision)
+        # Nothing is computed, so there is no program.
+        if not exported.signature.results:
+            return Imported(None, exported.signature, {})
+        module = lower_to_linalg(_import_graph(exported, context))
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Context in which Python looks for no cycles: a graph is many small objects that all stay until it is imported."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _off_the_device(leaf: Any) -> Any:

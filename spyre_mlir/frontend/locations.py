@@ -12,15 +12,19 @@ are in a location around that one (``dialects/hint_attributes.py``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
+import sys
 import traceback
+import types
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.fx import Node
-from torch.fx.proxy import TracerBase
+from torch.fx import proxy as fx_proxy
 from torch_mlir.extras import fx_importer
 from torch_mlir.extras.fx_importer import ContextCache
 
@@ -37,29 +41,58 @@ _FRONTEND = os.path.dirname(__file__) + os.sep
 _INTERNAL_PREFIXES = (
     *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)), _FRONTEND, "<",
 )  # fmt: skip
+#: Between the model and the node that is made for it.
+_INFERENCE = _FRONTEND + "inference.py"
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
+@functools.cache
 def _is_user_file(filename: str) -> bool:
     """Return whether a file is the user's, as is a model in an installed package."""
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
     return not standard and not filename.startswith(_INTERNAL_PREFIXES)
 
 
-def _called_by_export(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
-    """Frames of the model's code: the user's ones below the call of torch.export."""
-    # Frames above belong to the caller of the compiler.
-    start = max(
-        (index for index, frame in enumerate(stack) if frame.filename.startswith(_FRONTEND)), default=-1
-    )
-    return traceback.StackSummary.from_list(
-        frame for frame in stack[start + 1 :] if _is_user_file(frame.filename)
-    )
+@functools.cache
+def _is_compiler_file(filename: str) -> bool:
+    """Return whether a file is one of those that call a model, or that are called by it."""
+    return filename.startswith(_FRONTEND) and filename != _INFERENCE
 
 
-def recording_all_frames() -> contextlib.AbstractContextManager:
+class _ModelFrames:
+    """Frames of the model's code in the call stack: the user's ones below the call of torch.export.
+
+    Stands for torch's capture of all frames, which costs more than the rest of a node.
+    """
+
+    def __init__(self, frames: list[traceback.FrameSummary]) -> None:
+        self._frames = frames
+
+    @classmethod
+    def extract(cls) -> _ModelFrames:
+        """Frames at this point."""
+        frames = []
+        frame: types.FrameType | None = sys._getframe(1)
+        # Frames above the compiler's own belong to its caller.
+        while frame is not None and not _is_compiler_file(filename := frame.f_code.co_filename):
+            if _is_user_file(filename):
+                frames.append(traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+        return cls(frames[::-1])
+
+    def summary(self) -> traceback.StackSummary:
+        """The frames, outermost first."""
+        return traceback.StackSummary.from_list(self._frames)
+
+
+@contextlib.contextmanager
+def recording_all_frames() -> Iterator[None]:
     """Context in which torch.export records every function of the model, not only those named forward."""
-    return mock.patch.object(TracerBase, "_filter_traceback_frames", _called_by_export, create=True)
+    with (
+        mock.patch.object(fx_proxy, "CapturedTraceback", _ModelFrames),
+        mock.patch.object(fx_proxy.TracerBase, "_filter_traceback_frames", lambda _, frames: frames),
+    ):
+        yield
 
 
 def user_frames(node: Node) -> list[tuple[str, int]]:

@@ -16,14 +16,12 @@ _TO_LINALG = (
     "func.func(torch-match-quantized-custom-ops,torch-reduce-op-variants{extra-library=},canonicalize,"
     "torch-decompose-complex-ops,torch-recompose-complex-ops,canonicalize)",
     "func.func(torch-restructure-non-constant-axes,torch-fuse-quantized-ops,convert-torch-to-tmtensor,"
-    "canonicalize,convert-torch-to-linalg,canonicalize,convert-torch-to-scf,convert-torch-to-arith,convert-torch-to-tensor)",
+    "canonicalize,convert-torch-to-linalg)",
+    "func.func(canonicalize,convert-torch-to-scf,convert-torch-to-arith,convert-torch-to-tensor)",
 )
 _FINISH = (
-    "convert-torch-conversion-to-mlprogram",
-    "func.func(memref-expand,canonicalize,resolve-shaped-type-result-dims,cse)",
-    "torch-func-backend-type-conversion",
-    "func.func(canonicalize,torch-finalizing-backend-type-conversion)",
-    "func.func(canonicalize,cse)",
+    "convert-torch-conversion-to-mlprogram,func.func(memref-expand,canonicalize,resolve-shaped-type-result-dims,cse),"
+    "torch-func-backend-type-conversion,func.func(canonicalize,torch-finalizing-backend-type-conversion,canonicalize,cse)",
 )
 _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 
@@ -54,12 +52,17 @@ def load_conversion_dialect(context: ir.Context) -> None:
 
 
 def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
-    """Run passes with the diagnostics in the exception, not on stderr."""
+    """Run passes with the diagnostics in the exception, not on stderr; the module is verified after each list."""
     context = module.context
     emit, context.emit_error_diagnostics = context.emit_error_diagnostics, False
     try:
         with context:
-            PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
+            for names in passes:
+                manager = PassManager.parse(f"builtin.module({names})")
+                # After each pass it would take as long as the passes.
+                manager.enable_verifier(False)
+                manager.run(module.operation)
+                module.operation.verify()
     except ir.MLIRError as error:
         raise _named_operation(error) from error
     finally:

@@ -80,7 +80,6 @@ def address_storages(program: ExportedProgram) -> None:
         elif node.target in _DROPOUTS and not node.args[2]:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 def _address(node: Node, origin: Node) -> None:

@@ -1,0 +1,211 @@
+"""Shapes and types of what a model calls, inferred once for equal calls while torch.export traces it.
+
+torch.export sends each call through PyTorch's dispatcher to a tensor without numbers. A second call of the same
+operation, on tensors of the same types, shapes and strides, gives the same, so it is written down without that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch._dispatch.python import no_python_dispatcher
+from torch._ops import OpOverload
+from torch._subclasses.fake_impls import fast_detach
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch.fx import Node
+from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_slot, set_proxy_slot
+from torch.fx.node import map_arg
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
+
+aten = torch.ops.aten
+
+
+@contextlib.contextmanager
+def inferring_once() -> Iterator[None]:
+    """Context in which torch.export infers the result of equal calls once for each trace."""
+    with mock.patch.object(proxy_tensor, "proxy_call", _Calls(proxy_tensor.proxy_call)):
+        yield
+
+
+@dataclass(frozen=True)
+class _TracedTensor:
+    """A tensor that a call returns: its type and place in memory, its own or that of an operand, and its metadata."""
+
+    tensor: FakeTensor
+    base: int | None
+    tensor_meta: Any
+
+    def fake(self, operands: Sequence[Tensor]) -> FakeTensor:
+        """New tensor without numbers, for a call on these operands."""
+        tensor = self.tensor
+        with no_python_dispatcher(), in_kernel_invocation_manager(tensor.fake_mode):
+            place = tensor.shape, tensor.stride()
+            if self.base is None:
+                meta = torch.empty_strided(*place, dtype=tensor.dtype, device="meta")
+            else:
+                meta = aten.as_strided.default(operands[self.base], *place, tensor.storage_offset())
+        return FakeTensor(tensor.fake_mode, meta, tensor.fake_device)
+
+
+@dataclass(frozen=True)
+class _TracedCall:
+    """A call in a graph, the name that it asks for, the nodes of its operands, and what it returns.
+
+    ``kind`` is the type of several results, None for one.
+    """
+
+    node: Node
+    name: str
+    operands: tuple[Node, ...]
+    results: tuple[_TracedTensor, ...]
+    kind: type | None
+
+    @property
+    def length(self) -> int:
+        """Number of its nodes: itself, and one for each of several results."""
+        return 1 if self.kind is None else 1 + len(self.results)
+
+
+class _Calls:
+    """Stands for ``proxy_call``, which traces a call."""
+
+    def __init__(self, trace: Callable[..., Any]) -> None:
+        self.trace = trace
+        self.traced: dict[Hashable, _TracedCall] = {}
+
+    def __call__(
+        self, mode: ProxyTorchDispatchMode, target: OpOverload, pre_dispatch: bool, args: Any, kwargs: Any
+    ) -> Any:
+        tracer: Any = mode.tracer
+        operands: dict[int, Tensor] = {}
+        key = _key(tracer, target, args, kwargs, operands) if pre_dispatch else None
+        tensors = list(operands.values())
+        if key in self.traced:
+            return _repeated(tracer, self.traced[key], tensors)
+        before = len(tracer.graph.nodes)
+        returned = self.trace(mode, target, pre_dispatch, args, kwargs)
+        call = None if key is None else _traced_call(tracer, target, returned, tensors)
+        if call is not None and len(tracer.graph.nodes) == before + call.length:
+            self.traced[key] = call
+        return returned
+
+
+def _key(
+    tracer: Any, target: OpOverload, args: Any, kwargs: Any, operands: dict[int, Tensor]
+) -> Hashable | None:
+    """Key of a call, whose operands are added; None for one that does or may depend on more than that."""
+    if target._schema.is_mutable or _is_in_another_mode():
+        return None
+
+    def index(tensor: Tensor) -> int:
+        """Index of an operand among those of the call."""
+        operands.setdefault(id(tensor), tensor)
+        return list(operands).index(id(tensor))
+
+    call = argument_key(args, Tensor, index), argument_key(kwargs, Tensor, index)
+    if not all(_is_known(tensor, tracer) for tensor in operands.values()):
+        return None
+    storages = [_storage(tensor) for tensor in operands.values()]
+    shared = tuple(map(storages.index, storages))
+    return tracer, target, *call, shared, *map(tensor_key, operands.values()), *_settings()
+
+
+def _is_in_another_mode() -> bool:
+    """Return whether something else than the trace sees or changes what a model calls."""
+    has_transforms = peek_interpreter_stack() is not None
+    is_cast = torch._C._is_any_autocast_enabled()
+    return is_cast or has_transforms or is_in_torch_dispatch_mode(include_infra_modes=False)
+
+
+def _settings() -> tuple[Hashable, ...]:
+    """Settings of PyTorch that the result of a call depends on, and that a model may change."""
+    attention = (
+        torch._C._get_flash_sdp_enabled(), torch._C._get_mem_efficient_sdp_enabled(), torch._C._get_math_sdp_enabled(),
+    )  # fmt: skip
+    return torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *attention
+
+
+def _is_known(tensor: Any, tracer: Any) -> bool:
+    """Return whether a tensor has a node and a known size, and no numbers."""
+    if type(tensor) is not FakeTensor or tensor._has_symbolic_sizes_strides:
+        return False
+    slot = get_proxy_slot(tensor, tracer, None)
+    return slot is not None and slot.constant is None
+
+
+def _node(tensor: Tensor, tracer: Any) -> Node:
+    return get_proxy_slot(tensor, tracer).proxy.node
+
+
+def _storage(tensor: Tensor) -> int:
+    """Identity of the memory that a tensor has."""
+    return StorageWeakRef(tensor.untyped_storage()).cdata
+
+
+def _traced_call(
+    tracer: Any, target: OpOverload, returned: Any, operands: Sequence[Tensor]
+) -> _TracedCall | None:
+    """A call that has been traced; None unless it is one node whose results are tensors of their own or views."""
+    kind = None if isinstance(returned, Tensor) else type(returned)
+    tensors = [returned] if kind is None else returned
+    if kind not in (None, tuple, list) or not all(_is_known(tensor, tracer) for tensor in tensors):
+        return None
+    nodes = [_node(tensor, tracer) for tensor in tensors]
+    results = [_result(tensor, node, operands) for tensor, node in zip(tensors, nodes, strict=True)]
+    own = [_storage(result.tensor) for result in results if result is not None and result.base is None]
+    if not nodes or None in results or len(set(own)) < len(own):
+        return None
+    call = nodes[0] if kind is None else nodes[0].args[0]
+    sources = tuple(_node(operand, tracer) for operand in operands)
+    if not isinstance(call, Node) or call.target is not target or len(set(sources)) < len(sources):
+        return None
+    if set(sources) != set(call.all_input_nodes):
+        return None
+    name = tracer.graph._target_to_str(target.overloadpacket.__name__)
+    return _TracedCall(call, name, sources, tuple(filter(None, results)), kind)
+
+
+def _result(tensor: Tensor, node: Node, operands: Sequence[Tensor]) -> _TracedTensor | None:
+    """A tensor that a call returns; None if a new one could not be made alike."""
+    if any(tensor is operand for operand in operands) or tensor.requires_grad:
+        return None
+    storages = [_storage(operand) for operand in operands]
+    base = storages.index(_storage(tensor)) if _storage(tensor) in storages else None
+    # Not the tensor itself: PyTorch would copy what a factory returns if anybody else had it.
+    result = _TracedTensor(node.meta["val"], base, node.meta.get("tensor_meta"))
+    return result if tensor_key(result.fake(operands)) == tensor_key(tensor) else None
+
+
+def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> Any:
+    """Result of a call that is equal to one that has been traced; it is added to the graph."""
+    nodes = dict(zip(traced.operands, (_node(operand, tracer) for operand in operands), strict=True))
+    args, kwargs = map_arg((traced.node.args, traced.node.kwargs), nodes.__getitem__)
+    call = tracer.create_node("call_function", traced.node.target, args, kwargs, traced.name)
+    tensors = [result.fake(operands) for result in traced.results]
+    if traced.kind is None:
+        return _tracked(tracer, call, traced.results[0], tensors[0])
+    call.meta["val"] = traced.kind(fast_detach(tensor.fake_mode, tensor) for tensor in tensors)
+    for index, (result, tensor) in enumerate(zip(traced.results, tensors, strict=True)):
+        part = tracer.create_node("call_function", operator.getitem, (call, index), {})
+        _tracked(tracer, part, result, tensor)
+    return traced.kind(tensors)
+
+
+def _tracked(tracer: Any, node: Node, result: _TracedTensor, tensor: FakeTensor) -> FakeTensor:
+    """Tensor of a node, in the books of both."""
+    node.meta["val"] = fast_detach(tensor.fake_mode, tensor)
+    node.meta["tensor_meta"] = result.tensor_meta
+    set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(tracer.proxy(node), None))
+    return tensor
