@@ -24,9 +24,9 @@ from spyre_mlir.target.target import Target
 class _FunctionState:
     """A function as it was read: its text, and its ops themselves, for equal text may be that of other ops."""
 
-    func: ir.Operation
-    target: Target
     digest: bytes
+    target: Target
+    func: ir.Operation
     ops: list[ir.Operation]
 
     @classmethod
@@ -34,7 +34,15 @@ class _FunctionState:
         """Return the present state of a function."""
         bytecode = io.BytesIO()
         func.write_bytecode(bytecode)
-        return cls(func, target_of(func), hashlib.sha256(bytecode.getbuffer()).digest(), all_ops(func))
+        return cls(hashlib.sha256(bytecode.getbuffer()).digest(), target_of(func), func, all_ops(func))
+
+    def is_now(self, state: _FunctionState) -> bool:
+        """Return whether a function that was read is still in that state."""
+        try:
+            return self == state
+        except RuntimeError:
+            # An op that was erased since cannot be compared.
+            return False
 
 
 @dataclass
@@ -68,6 +76,6 @@ def usage_of(func: ir.Operation) -> Usage:
     if kept is None:
         return Usage(func)
     state = _FunctionState.of(func)
-    if kept.usage is None or kept.state != state:
+    if kept.usage is None or kept.state is None or not kept.state.is_now(state):
         kept.state, kept.usage = state, Usage(func)
     return kept.usage
