@@ -10,8 +10,10 @@ from typing import Any
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
+    DefUseEdge,
     Divided,
     PartialAccesses,
+    def_use_edges,
     divided_ops,
     partial_accesses_of,
     written_distribution,
@@ -123,6 +125,11 @@ class Usage:
                 root = self.root(value)
                 buffer = self.buffers.setdefault(root, BufferAccesses(root))
                 buffer.accesses.append(BufferUse(position, user, operand))
+
+    @functools.cached_property
+    def edges(self) -> list[DefUseEdge]:
+        """The def-use edges of all buffers, in program order of the readers."""
+        return list(def_use_edges(self.memory, self.ops))
 
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""

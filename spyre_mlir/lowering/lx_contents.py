@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, Place, is_in_lx
+from spyre_mlir.analysis.aliasing import AliasAnalysis, Place, all_ops, is_in_lx
 from spyre_mlir.analysis.core_ownership import (
     PartialAccesses,
-    def_use_edges,
-    divided_ops,
     partial_accesses_of,
     uses_of_buffers,
     written_distribution,
 )
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
@@ -29,15 +28,18 @@ class LxContents:
     The check stands here because in a bundle nothing could detect that any more.
     """
 
-    def __init__(self, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
-        self.memory = memory
+    def __init__(self, func: ir.Operation) -> None:
+        ops = all_ops(func)
         self.core_views: dict[ir.Value, CoreView] = {}
         self.partial: dict[ir.Value, PartialAccesses] = {}  # buffers that operations access in parts
         # Ownership is costly to compute, and only buffers in LX need it.
         if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in ops):
+            self.memory = AliasAnalysis(func)
             return
-        divided = divided_ops(memory, ops)
-        for edge in def_use_edges(memory, divided):
+        usage = usage_of(func)
+        memory, divided = usage.memory, usage.ops
+        self.memory = memory
+        for edge in usage.edges:
             if edge.is_illegal:
                 raise edge.error()
         for user in divided:

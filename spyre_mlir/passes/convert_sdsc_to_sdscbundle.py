@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import (
-    AliasAnalysis,
     Place,
     all_ops,
     functions,
@@ -74,10 +73,9 @@ class _Lowering:
         self.module = module
         (func,) = funcs
         self.func = func
-        self.memory = AliasAnalysis(func)
-        ops = all_ops(func)
-        self.lx = LxContents(self.memory, ops)
-        self.buffers = KernelBuffers(func, self.memory, ops)
+        self.lx = LxContents(func)
+        self.memory = self.lx.memory
+        self.buffers = KernelBuffers(func, self.memory, all_ops(func))
         self.addresses = AddressTable()
         self.uses: list[tuple[str, ...]] = []
         self.cuts: list[int] = []  # the executes that begin another bundle

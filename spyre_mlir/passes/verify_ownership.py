@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions
-from spyre_mlir.analysis.core_ownership import def_use_edges, divided_ops
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.layout.space import Space
@@ -31,13 +31,12 @@ class VerifyOwnership(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            memory = AliasAnalysis(func)
-            ops = divided_ops(memory, all_ops(func))
-            for user in ops:
+            usage = usage_of(func)
+            for user in usage.ops:
                 problem = _problem(user.space, user.division)
                 if problem is not None:
                     raise error_at(user.op, problem)
-            for edge in def_use_edges(memory, ops):
+            for edge in usage.edges:
                 if edge.is_illegal:
                     raise edge.error()
                 if edge.problem is not None:

@@ -13,7 +13,8 @@ from spyre_mlir.analysis.aliasing import (
     functions,
     is_in_lx,
 )
-from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, divided_ops, partial_accesses_of
+from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, partial_accesses_of
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.live_scopes import ScopedLiveRange, ScopedLiveRanges
 from spyre_mlir.analysis.ping_pong import pairs_of, second_at
 from spyre_mlir.diagnostics import error_at
@@ -82,7 +83,8 @@ class _ScratchpadCheck:
         # Ownership is costly to compute, and only buffers in LX need it.
         if not placed:
             return
-        self.ops = divided_ops(self.memory, self.body)
+        usage = usage_of(self.func)
+        self.memory, self.ops = usage.memory, usage.ops
         self.accesses = self._accesses()
         self.live_ranges = ScopedLiveRanges.of(self.memory)
         residents = [self._resident(op) for op in placed]
