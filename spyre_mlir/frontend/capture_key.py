@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import operator
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,12 +38,16 @@ from torch.overrides import _len_torch_function_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
+from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: Libraries of operations whose meaning is that of a version of PyTorch, of transformers or of this package.
 _LIBRARIES = {"aten", "prims", "prim", "spyre", "transformers"}
+
+#: Note on a node that counts the operations of autograd in a process, and says nothing about a graph.
+_COUNTER = "seq_nr"
 
 _PLAIN_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice, type(...))
 
@@ -71,13 +75,21 @@ def input_layouts_key(inputs: Any) -> str:
     ])  # fmt: skip
 
 
-def content_digests(program: ExportedProgram, names: Iterable[str]) -> dict[str, str]:
-    """Digest of the numbers of each named parameter, buffer or constant; ``Unkeyed`` if there is no such tensor."""
-    state = _state(program)
-    missing = sorted(set(names) - state.keys())
+def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, Any]:
+    """Digests of the numbers that an import read; ``Unkeyed`` for a tensor that the model does not have.
+
+    A check on the example inputs runs the model, which reads its state.
+    """
+    state, leaves = _state(program), pytree.tree_leaves(program.example_inputs)
+    names = state.keys() if reads.example_inputs else reads.names
+    missing = sorted(reads.names - state.keys())
     if missing:
         raise Unkeyed(f"reads the numbers of '{missing[0]}', which is no tensor of the model")
-    return {name: content_digest(state[name]) for name in sorted(names)}
+    inputs = [content_digest(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+    return {
+        "tensors": {name: content_digest(state[name]) for name in sorted(names)},
+        "inputs": inputs if reads.example_inputs else None,
+    }
 
 
 def content_digest(tensor: Tensor) -> str:
@@ -151,7 +163,7 @@ class _CaptureText:
     def _graph(self, module: GraphModule) -> Iterator[str]:
         """The nodes of a graph, the graphs of its branches at the nodes that name them."""
         for node in module.graph.nodes:
-            meta = {key: self._meta(key, value) for key, value in sorted(node.meta.items())}
+            meta = {key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER}
             yield f"{node.op} {node.name} {self._target(node)} {self._text([node.args, node.kwargs])} {meta}"
             if node.op == "get_attr":
                 yield from self._attribute(operator.attrgetter(node.target)(module))

@@ -7,6 +7,7 @@ whose function is code, and computed tensors that share the memory of the model'
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -31,6 +32,9 @@ from spyre_mlir.frontend.signature import (
     View,
     ViewCall,
 )
+
+#: Functions by which outputs are views, beside PyTorch's operations.
+_FUNCTIONS = {"reshape": torch.reshape, "getitem": operator.getitem}
 
 _PLAIN = (type(None), bool, int, str)
 
@@ -63,8 +67,9 @@ class _SignatureWriter:
         self.arrays: dict[str, NDArray] = {}
         self._state = {id(tensor): name for name, tensor in _state(program).items()}
         leaves = pytree.tree_leaves(program.example_inputs)
-        tensors = [leaf for leaf in (*_state(program).values(), *leaves) if isinstance(leaf, Tensor)]
-        self._memories = {tensor.untyped_storage()._cdata for tensor in tensors}
+        self._dtypes = {name: tensor.dtype for name, tensor in _state(program).items()}
+        self._sources = {_memory(tensor): name for name, tensor in _state(program).items()}
+        self._inputs = {_memory(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
         self._arguments: list[Argument] = []
 
     def plain(self, signature: Signature) -> dict[str, Any]:
@@ -108,12 +113,22 @@ class _SignatureWriter:
             return {"leaf": argument.leaf}
         if id(argument.tensor) in self._state:
             return {"state": self._state[id(argument.tensor)]}
+        if _memory(argument.tensor) in self._sources:
+            return {"view": self._view(argument.tensor)}
         return {"array": self._array(argument.tensor)}
+
+    def _view(self, tensor: Tensor) -> dict[str, Any]:
+        """A view of the state of the model, whose changes in place it has."""
+        name = self._sources[_memory(tensor)]
+        if self._dtypes[name] != tensor.dtype:
+            raise Unkeyed(f"has a view of '{name}' in another type")
+        place = {"shape": list(tensor.shape), "stride": tensor.stride(), "offset": tensor.storage_offset()}
+        return {"name": name, "dtype": _dtype_name(tensor.dtype), **place}
 
     def _array(self, tensor: Tensor) -> dict[str, Any]:
         """Add the bytes of a computed tensor to the arrays."""
-        shares = tensor.untyped_storage()._cdata in self._memories
-        if shares or not tensor.is_contiguous() or tensor.device.type != "cpu" or type(tensor) is not Tensor:
+        is_shared = _memory(tensor) in self._inputs or _memory(tensor) in self._sources
+        if is_shared or not tensor.is_contiguous() or tensor.device.type != "cpu" or type(tensor) is not Tensor:
             raise Unkeyed("has a constant that is no array of its own")
         name = f"signature.{len(self.arrays)}"
         self.arrays[name] = tensor.detach().reshape(-1).view(torch.uint8).numpy()
@@ -191,7 +206,15 @@ class _SignatureReader:
             return None
         if "leaf" in data:
             return self._leaves[data["leaf"]].detach()
+        if "view" in data:
+            return self._view(data["view"])
         return self._state[data["state"]] if "state" in data else self._array(data["array"])
+
+    def _view(self, entry: Mapping[str, Any]) -> Tensor:
+        source = self._state[entry["name"]].detach()
+        if source.dtype != _dtype(entry["dtype"]):
+            raise ValueError(f"'{entry['name']}' has another type")
+        return source.as_strided(entry["shape"], entry["stride"], entry["offset"])
 
     def _array(self, entry: Mapping[str, Any]) -> Tensor:
         data = np.ascontiguousarray(self._arrays[entry["name"]], dtype=np.uint8)
@@ -221,9 +244,15 @@ class _SignatureReader:
         return {"float": float.fromhex, "array": self._array, "dtype": _dtype}[kind](inner)
 
 
+def _memory(tensor: Tensor) -> int:
+    """Identity of the memory of a tensor."""
+    return tensor.untyped_storage()._cdata
+
+
 def _view_name(operation: Any) -> str:
-    if operation is torch.reshape:
-        return "reshape"
+    name = next((name for name, function in _FUNCTIONS.items() if function is operation), None)
+    if name is not None:
+        return name
     if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":
         raise Unkeyed(f"returns a view by {operation}")
     return str(operation)
@@ -231,8 +260,8 @@ def _view_name(operation: Any) -> str:
 
 def _view(name: str) -> Any:
     """The view operation of a name; ``ValueError`` for anything else, whatever the name leads to."""
-    if name == "reshape":
-        return torch.reshape
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
     library, packet, overload = name.split(".")
     operation = getattr(getattr(torch.ops.aten, packet), overload)
     if library != "aten" or not isinstance(operation, torch._ops.OpOverload) or not operation.is_view:
