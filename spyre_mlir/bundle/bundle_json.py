@@ -36,6 +36,4 @@ def bundle_from_json(value: Any, source: str) -> Bundle:
         filename: from_json(design.value, source, manifest.target)
         for filename, design in root["designs"].members()
     }
-    return Bundle(
-        parameters, statements, with_padding(designs, root["manifest"].value, source), manifest
-    )
+    return Bundle(parameters, statements, with_padding(designs, root["manifest"].value, source), manifest)

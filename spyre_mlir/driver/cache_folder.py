@@ -1,8 +1,8 @@
 """The folder of the cache on disk: one file per program, bounded in its size, shared by any number of processes.
 
-A file is written beside the others under a name of its own and renamed, so a reader has all of it or none. A hit sets its
-time; the files that were used longest ago go first when the folder is larger than it may be. What a process left that
-was killed goes after an hour. Nothing here knows what an entry says: it is arrays by name, without pickled objects.
+A file is written beside the others under a name of its own and renamed, so a reader has all of it or none. A hit sets
+its time; the files that were used longest ago go first when the folder is larger than it may be. What a process left
+that was killed goes after an hour. Nothing here knows what an entry says: it is arrays by name, no pickled objects.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from spyre_mlir.errors import Uncached
 from spyre_mlir.files import read_text
 from spyre_mlir.passes.base import PASSES
 from spyre_mlir.pipelines import SpyrePipeline
@@ -39,10 +40,6 @@ _SUFFIXES = (".py", ".toml", ".json")
 
 #: Nanoseconds before the package was loaded in which a file counts as changed since: clocks of files are coarse.
 _MARGIN_NS = 10**9
-
-
-class Uncached(Exception):
-    """Reason why a compilation has no place in the cache, as the rest of a sentence about the program."""
 
 
 class _File(NamedTuple):
@@ -81,7 +78,7 @@ def package_digest() -> str:
     newest = max(files, key=lambda file: file.changed_ns, default=None)
     if newest is None or newest.changed_ns > LOADED_NS - _MARGIN_NS:
         changed = newest.path if newest else "the package"
-        raise Uncached(f"is compiled by code that is older than '{changed}'; start Python again")
+        raise Uncached(f"is compiled by a process that may be older than '{changed}'; start Python again")
     return _digest_of(files)
 
 

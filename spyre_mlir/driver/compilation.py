@@ -100,7 +100,7 @@ def compile(
     if isinstance(plan, str | Path):
         pipeline, plan = replace(pipeline, use_plan=str(plan)), None
     chosen = choices(layouts or {}, pipeline.stick_outermost)
-    request = _Request(pipeline, precision, chosen, numerics, plan, fallback)
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback)
     programs = ProgramCache.open(pipeline, cache)
     if isinstance(module_or_mlir, ir.Module | str | Path):
         program = _compiled_mlir(module_or_mlir, inputs, request, programs)
@@ -111,7 +111,7 @@ def compile(
 
 
 @dataclass(frozen=True)
-class _Request:
+class _Choices:
     """The choices of a caller beside the model and its inputs; ``plan`` is one that is no file."""
 
     pipeline: SpyrePipeline
@@ -140,7 +140,7 @@ class _Request:
 def _compiled_mlir(
     source: ir.Module | str | Path,
     inputs: Sequence[Any] | Mapping[str, Any],
-    request: _Request,
+    request: _Choices,
     programs: ProgramCache | None,
 ) -> Program:
     """Compile a module, or take its program from the cache."""
@@ -168,7 +168,7 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 
 
 def _compiled_model(
-    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Request, programs: ProgramCache | None
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
     """Compile a PyTorch model, or take its program from the cache, and bind its weights."""
     # These import torch.
@@ -236,7 +236,7 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
         raise compile_error(error, "The module cannot be parsed.") from error
 
 
-def _compiled(module: ir.Module, request: _Request, updates: Mapping[int, str] | None = None) -> Program:
+def _compiled(module: ir.Module, request: _Choices, updates: Mapping[int, str] | None = None) -> Program:
     pipeline = request.pipeline
     if request.plan is not None:
         module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(request.plan), module.context)

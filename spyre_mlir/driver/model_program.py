@@ -9,7 +9,8 @@ from typing import Any
 from spyre_mlir.driver.program import Bound, Program
 from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.frontend.capture_key import Unkeyed, captured_key, content_digests, input_layouts_key
+from spyre_mlir.errors import Uncached
+from spyre_mlir.frontend.capture_key import captured_key, content_digests, input_layouts_key
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.signature import Signature, to_numpy
 from spyre_mlir.frontend.stored_signature import signature_from_plain, signature_to_plain
@@ -45,8 +46,9 @@ class ModelCache:
             return None
         try:
             source = captured_key(captured), input_layouts_key(inputs)
-        except Unkeyed as reason:
-            tell_uncached(str(reason))
+        # A program is what the caller wants, whatever keeps its source from having a key.
+        except Exception as reason:
+            tell_uncached(str(reason) if isinstance(reason, Uncached) else f"has no key: {reason}")
             return None
         return cls(programs, captured, programs.key("model", *source, choices))
 
@@ -67,14 +69,11 @@ class ModelCache:
 
     def keep(self, program: Program, signature: Signature, reads: ContentReads) -> None:
         """Write the entry for a program whose import read some numbers of the model."""
-        try:
+        weights = [argument.name for argument in signature.arguments]
+
+        def store() -> StoredProgram:
             plain, arrays = signature_to_plain(signature, self.captured)
             digests = content_digests(self.captured, reads)
-        except Unkeyed as reason:
-            tell_uncached(str(reason))
-            return
-        weights = [argument.name for argument in signature.arguments]
-        source = program.source_text()
-        self.programs.keep(
-            self.key, lambda: StoredProgram.of(self.key, program, source, digests, plain, arrays, weights)
-        )
+            return StoredProgram.of(self.key, program, program.source_text(), digests, plain, arrays, weights)
+
+        self.programs.keep(self.key, store)

@@ -1,9 +1,9 @@
 """The cache on disk of ``compile`` and ``spyre-compile``: a program that was compiled before is read, not compiled.
 
-The key of a program is the digest of the settings (``cache_settings.py``) and of its source: the text of MLIR, or that of
-the captured graph of a PyTorch model (``frontend/capture_key.py``). An entry is data (``stored_program.py``) in a folder
-that several processes share (``cache_folder.py``). What is wrong with an entry or with the folder is a line of the log;
-the program is then compiled. docs/cache.md is the manual.
+The key of a program is the digest of the settings (``cache_settings.py``) and of its source: the text of MLIR, or that
+of the captured graph of a PyTorch model (``frontend/capture_key.py``). An entry is data (``stored_program.py``) in a
+folder that several processes share (``cache_folder.py``). What is wrong with an entry or with the folder is a line of
+the log; the program is then compiled. docs/cache.md is the manual.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from spyre_mlir import logs
 from spyre_mlir.driver.cache_folder import CacheFolder
-from spyre_mlir.driver.cache_settings import Uncached, settings_text
+from spyre_mlir.driver.cache_settings import settings_text
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, Uncached
 from spyre_mlir.pipelines import SpyrePipeline
 
 #: The topic of all lines of the log about the cache.
@@ -39,7 +39,7 @@ class ProgramCache:
 
     @classmethod
     def open(cls, pipeline: SpyrePipeline, is_enabled: bool | None) -> ProgramCache | None:
-        """Return the cache; None if it is off, by ``is_enabled`` or else SPYRE_CACHE, or has no place for the program."""
+        """Return the cache; None if it is off, by ``is_enabled`` or else SPYRE_CACHE, or has no place for a program."""
         if not (_is_on() if is_enabled is None else is_enabled):
             return None
         if logs.requested_topics() - {TOPIC}:
@@ -88,9 +88,12 @@ class ProgramCache:
                 tell_uncached("was compiled while its settings changed")
             elif not self.folder.write(key, store().to_arrays()):
                 tell_uncached("is larger than the cache may be")
+            else:
+                _tell(logging.INFO, f"The program is now entry {key} of the cache.")
         except Uncached as reason:
             tell_uncached(str(reason))
-        except (OSError, CompileError) as error:
+        # A program is what the caller wants, whatever keeps it from being an entry.
+        except Exception as error:
             _tell(logging.WARNING, f"The program is not written to the cache: {_reason(error)}.")
 
 

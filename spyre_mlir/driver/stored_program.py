@@ -1,8 +1,8 @@
 """A program as arrays by name, one of them JSON, for the cache on disk: data alone, no code and no pickled object.
 
-The JSON has the steps with their bundles, functions of the host as text, remarks and times, the bound, the signature of a
-PyTorch model, and the linalg that the pipeline began with, of which the IR is made again where it is asked for. Weights
-are not in it, but constants that the import or the pipeline computed are.
+The JSON has the steps with their bundles, functions of the host as text, remarks and times, the bound, the signature
+of a PyTorch model, and the linalg that the pipeline began with, of which the IR is made again where it is asked for.
+Weights are not in it, but constants that the import or the pipeline computed are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ from spyre_mlir.timing import Timing, TimingScope
 _JSON = "program"
 
 #: Compiles a module of linalg once more, and makes its plan file.
-BuildAgain, PlanOf = Callable[[ir.Module], Built], Callable[[ir.Module], str]
+BuildAgain: TypeAlias = Callable[[ir.Module], Built]
+PlanOf: TypeAlias = Callable[[ir.Module], str]
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class StoredProgram:
             raise ValueError("the entry is that of another program")
         return cls(key, described, {name: array for name, array in arrays.items() if name != _JSON})
 
-    def program(self, numerics: str | None, build_again: BuildAgain, plan_of: PlanOf) -> Program:
+    def program(
+        self, numerics: str | None, build_again: BuildAgain, plan_of: PlanOf | None = None
+    ) -> Program:
         """Make the program; some exception if the JSON is damaged.
 
         ``build_again`` and ``plan_of`` are called with the linalg when the IR or the plan is asked for.
@@ -107,7 +110,9 @@ class StoredProgram:
         timing = Timing()
         timing.root = _scope(described["passes"])
         steps = [self._step(number, step, remarks) for number, step in enumerate(described["steps"])]
-        arguments, results = ([_value(value) for value in described[name]] for name in ("arguments", "results"))
+        arguments, results = (
+            [_value(value) for value in described[name]] for name in ("arguments", "results")
+        )
         seconds, import_seconds = described["seconds"]
         built = Built(steps, arguments, results, described["returned"], remarks, timing, seconds)
         program = Program(built, numerics)
@@ -116,7 +121,8 @@ class StoredProgram:
             program.set_bound(ProgramBound(*described["bound"]))
         source = described["source"]
         program.set_rebuild(lambda: _rebuilt(program, build_again(parsed(source, context()))))
-        program._plan_text = lambda: plan_of(parsed(source, context()))
+        if plan_of is not None:
+            program._plan_text = lambda: plan_of(parsed(source, context()))
         return program
 
     def _step(self, number: int, plain: Mapping[str, Any], remarks: Remarks) -> Step:

@@ -1,11 +1,12 @@
 """Text of a captured program that is equal for two captures if an import makes the same program of both.
 
 It has the graph with all that its nodes say of types, sources and hints, the signature, the state and the settings of
-PyTorch that decompositions ask for. Buffers, constants and tensors in the graph are in it with their numbers, parameters
-without: the import records of which it reads the numbers (``content_reads.py``), and ``content_digests`` compares those.
+PyTorch that decompositions ask for. Buffers, constants and tensors in the graph are in it with their numbers,
+parameters without: the import records of which it reads the numbers (``content_reads.py``), and ``content_digests``
+are those.
 
 Python code that a model runs is not in the text, but what it did while it was traced: another source, global or
-environment that changes the graph changes the text. What the text cannot say is an ``Unkeyed`` error, never left out.
+environment that changes the graph changes the text. What the text cannot say is an ``Uncached`` error, never left out.
 """
 
 from __future__ import annotations
@@ -28,16 +29,14 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
     OutputSpec,
-    SymIntArgument,
     TensorArgument,
 )
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.fx.passes.shape_prop import TensorMetadata
-from torch.overrides import _len_torch_function_stack
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
+from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
 from spyre_mlir.frontend.torch_device import as_device_tensor
@@ -55,12 +54,8 @@ _PLAIN_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, to
 _RECORDS = (InputSpec, OutputSpec, TensorArgument, ConstantArgument, TensorMetadata)
 
 
-class Unkeyed(Exception):
-    """Reason why no text stands for a captured program, as the rest of a sentence."""
-
-
 def captured_key(program: ExportedProgram) -> str:
-    """Digest of the text of a captured program; ``Unkeyed`` if there is none."""
+    """Digest of the text of a captured program; ``Uncached`` if there is none."""
     digest = hashlib.sha256()
     for line in _CaptureText(program).lines():
         digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
@@ -76,7 +71,7 @@ def input_layouts_key(inputs: Any) -> str:
 
 
 def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, Any]:
-    """Digests of the numbers that an import read; ``Unkeyed`` for a tensor that the model does not have.
+    """Digests of the numbers that an import read; ``Uncached`` for a tensor that the model does not have.
 
     A check on the example inputs runs the model, which reads its state.
     """
@@ -84,7 +79,7 @@ def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, 
     names = state.keys() if reads.example_inputs else reads.names
     missing = sorted(reads.names - state.keys())
     if missing:
-        raise Unkeyed(f"reads the numbers of '{missing[0]}', which is no tensor of the model")
+        raise Uncached(f"reads the numbers of '{missing[0]}', which is no tensor of the model")
     inputs = [content_digest(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
     return {
         "tensors": {name: content_digest(state[name]) for name in sorted(names)},
@@ -97,9 +92,9 @@ def content_digest(tensor: Tensor) -> str:
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         return ""
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
-        raise Unkeyed(f"has a tensor of layout {tensor.layout} on {tensor.device}")
+        raise Uncached(f"has a tensor of layout {tensor.layout} on {tensor.device}")
     if type(tensor) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        raise Unkeyed(f"has a tensor of the class {type(tensor).__name__}")
+        raise Uncached(f"has a tensor of the class {type(tensor).__name__}")
     with torch.no_grad():
         # Repeated elements say nothing more: weights of an expanded zero are as large as real ones.
         for dim, stride in enumerate(tensor.stride()):
@@ -127,7 +122,7 @@ class _CaptureText:
         """All lines; equal ones in the same order for equal captures."""
         yield from _settings()
         if self.program.range_constraints:
-            raise Unkeyed("has dynamic shapes")
+            raise Uncached("has dynamic shapes")
         yield f"dims {sorted(dim_sizes().items())}"
         signature = self.program.graph_signature
         yield from map(self._text, (*signature.input_specs, *signature.output_specs))
@@ -137,11 +132,13 @@ class _CaptureText:
     def _tensors(self) -> Iterator[str]:
         """The tensors of the model and of the example call, and which of them share memory."""
         parameters = {
-            spec.target for spec in self.program.graph_signature.input_specs if spec.kind is InputKind.PARAMETER
+            spec.target
+            for spec in self.program.graph_signature.input_specs
+            if spec.kind is InputKind.PARAMETER
         }
         for name, value in sorted(_state(self.program).items()):
             if not isinstance(value, Tensor):
-                raise Unkeyed(f"has the constant '{name}' of the class {type(value).__name__}")
+                raise Uncached(f"has the constant '{name}' of the class {type(value).__name__}")
             content = "" if name in parameters else content_digest(value)
             yield f"state {name} {self._tensor(value)} {content}"
         spec = self.program.call_spec
@@ -163,7 +160,9 @@ class _CaptureText:
     def _graph(self, module: GraphModule) -> Iterator[str]:
         """The nodes of a graph, the graphs of its branches at the nodes that name them."""
         for node in module.graph.nodes:
-            meta = {key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER}
+            meta = {
+                key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER
+            }
             yield f"{node.op} {node.name} {self._target(node)} {self._text([node.args, node.kwargs])} {meta}"
             if node.op == "get_attr":
                 yield from self._attribute(operator.attrgetter(node.target)(module))
@@ -179,7 +178,7 @@ class _CaptureText:
         elif isinstance(value, Tensor):
             yield f"attribute {self._tensor(value)} {content_digest(value)}"
         else:
-            raise Unkeyed(f"has an attribute of the class {type(value).__name__} in its graph")
+            raise Uncached(f"has an attribute of the class {type(value).__name__} in its graph")
 
     def _meta(self, key: str, value: Any) -> str:
         if key == "from_node":
@@ -189,7 +188,7 @@ class _CaptureText:
         return self._text(value)
 
     def _text(self, value: Any) -> str:
-        """Text of a value by its type; ``Unkeyed`` for a type that is not known to say all that it is."""
+        """Text of a value by its type; ``Uncached`` for a type that is not known to say all that it is."""
         if value is None or type(value) in (bool, int, str, float, complex, bytes):
             return repr(value)
         if isinstance(value, Node):
@@ -230,39 +229,40 @@ def _sources(source: Any) -> list[Any]:
 
 
 def _shape_text(tensor: Tensor) -> str:
-    """Text of the type of a tensor; ``Unkeyed`` for one of unknown size or of a layout other than strides."""
+    """Text of the type of a tensor; ``Uncached`` for one of unknown size or of a layout other than strides."""
     if tensor.layout != torch.strided:
-        raise Unkeyed(f"has a tensor of the layout {tensor.layout}")
+        raise Uncached(f"has a tensor of the layout {tensor.layout}")
     sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
     if any(type(size) is not int for size in sizes):
-        raise Unkeyed("has dynamic shapes")
+        raise Uncached("has dynamic shapes")
     return f"{tensor.dtype} {sizes} {tensor.device} {tensor.requires_grad}"
 
 
 def _operation_text(value: Any) -> str:
-    """Name of an operation that a graph calls, of a library that is known; ``Unkeyed`` for anything else."""
+    """Name of an operation that a graph calls, of a library that is known; ``Uncached`` for anything else."""
     if isinstance(value, torch._ops.OpOverload):
         if value.namespace not in _LIBRARIES:
-            raise Unkeyed(f"calls {value}, an operation of a library that may change")
+            raise Uncached(f"calls {value}, an operation of a library that may change")
         return f"operation {value}"
     if isinstance(value, torch._ops.HigherOrderOperator):
         return f"operator {value.name()}"
     if getattr(value, "__module__", "") in ("_operator", "math", "builtins") and callable(value):
         return f"function {value.__module__}.{value.__qualname__}"
-    raise Unkeyed(f"has a value of the class {type(value).__qualname__} in its graph")
+    raise Uncached(f"has a value of the class {type(value).__qualname__} in its graph")
 
 
 def _settings() -> Iterator[str]:
     """Settings of PyTorch on which decompositions and the folding of constants depend."""
-    if _len_torch_function_stack() or _len_torch_dispatch_stack():
-        raise Unkeyed("is compiled while a mode of PyTorch changes its operations")
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        raise Uncached("is compiled while a mode of PyTorch changes its operations")
     for name, table in global_decomposition_table.items():
         for operation, form in table.items():
             if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
-                raise Unkeyed(f"is compiled with a decomposition of {operation} of the user's ({name})")
-    backends = torch.backends
+                raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
+    cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
     yield str([
-        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),
-        torch.is_autocast_enabled("cpu"), backends.mkldnn.enabled, backends.cpu.get_cpu_capability(),
-        "transformers.integrations.moe" in sys.modules, backends.cuda.flash_sdp_enabled(), backends.cuda.math_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(),
+        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), mkldnn.enabled,
+        cpu.get_cpu_capability(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(),
+        "transformers.integrations.moe" in sys.modules,
     ])  # fmt: skip

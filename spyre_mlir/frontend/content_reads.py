@@ -1,8 +1,9 @@
 """Record of the numbers of a model that an import reads: the program is made for them, not for their shapes alone.
 
 A parameter is an argument of the program, whatever its numbers are, unless a rewrite computes with them, as
-``fold_batch_norms`` does. Who does so calls ``note_read``: a program from the cache on disk (``driver/program_cache.py``)
-is that of a model only if all numbers are equal that its import read. Buffers and constants count as read always.
+``fold_batch_norms`` does. Who does so calls ``note_read``: a program from the cache on disk
+(``driver/program_cache.py``) is that of a model only if all numbers are equal that its import read. Buffers and
+constants count as read always.
 """
 
 from __future__ import annotations

@@ -168,7 +168,11 @@ def resolve_hints(graph: Graph) -> bool:
 def _annotated(node: Node) -> dict[int, Any]:
     """Tiles of every hint around a node, by the number of the hint."""
     custom = node.meta.get("custom") or {}
-    return {int(key.removeprefix(HINT_PREFIX)): tiles for key, tiles in custom.items() if key.startswith(HINT_PREFIX)}
+    return {
+        int(key.removeprefix(HINT_PREFIX)): tiles
+        for key, tiles in custom.items()
+        if key.startswith(HINT_PREFIX)
+    }
 
 
 def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:

@@ -104,7 +104,9 @@ def import_torch(
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))
 
 
-def capture_torch(model: torch.nn.Module | Callable | ExportedProgram, inputs: Inputs = ()) -> ExportedProgram:
+def capture_torch(
+    model: torch.nn.Module | Callable | ExportedProgram, inputs: Inputs = ()
+) -> ExportedProgram:
     """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model."""
     register_caches()
     if isinstance(model, torch.nn.Module) and any(

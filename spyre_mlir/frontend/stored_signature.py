@@ -1,8 +1,8 @@
-"""A signature as plain values and arrays, without the tensors of the model: those of the capture at hand take their place.
+"""A signature as plain values and arrays, without the tensors of the model: those of the capture at hand replace them.
 
 Tensors that the import computed, folded weights and masks for instance, are arrays of their bytes. Operations are
-names of views of PyTorch's, so that reading them runs nothing else. What has no such form is ``Unkeyed``: random numbers,
-whose function is code, and computed tensors that share the memory of the model's.
+names of views of PyTorch's, so that reading them runs nothing else. What has no such form is ``Uncached``: random
+numbers, whose function is code, and computed tensors that share the memory of an input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
-from spyre_mlir.frontend.capture_key import Unkeyed
+from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.signature import (
     Argument,
     Fixed,
@@ -42,9 +42,9 @@ _PLAIN = (type(None), bool, int, str)
 def signature_to_plain(
     signature: Signature, program: ExportedProgram
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Convert a signature of a captured program to values of JSON and arrays by name; ``Unkeyed`` if it has no form."""
+    """Convert a signature of a captured program to JSON values and arrays by name; ``Uncached`` if it has no form."""
     if signature.random:
-        raise Unkeyed("draws random numbers")
+        raise Uncached("draws random numbers")
     writer = _SignatureWriter(program)
     return writer.plain(signature), writer.arrays
 
@@ -121,15 +121,20 @@ class _SignatureWriter:
         """A view of the state of the model, whose changes in place it has."""
         name = self._sources[_memory(tensor)]
         if self._dtypes[name] != tensor.dtype:
-            raise Unkeyed(f"has a view of '{name}' in another type")
+            raise Uncached(f"has a view of '{name}' in another type")
         place = {"shape": list(tensor.shape), "stride": tensor.stride(), "offset": tensor.storage_offset()}
         return {"name": name, "dtype": _dtype_name(tensor.dtype), **place}
 
     def _array(self, tensor: Tensor) -> dict[str, Any]:
         """Add the bytes of a computed tensor to the arrays."""
         is_shared = _memory(tensor) in self._inputs or _memory(tensor) in self._sources
-        if is_shared or not tensor.is_contiguous() or tensor.device.type != "cpu" or type(tensor) is not Tensor:
-            raise Unkeyed("has a constant that is no array of its own")
+        if (
+            is_shared
+            or not tensor.is_contiguous()
+            or tensor.device.type != "cpu"
+            or type(tensor) is not Tensor
+        ):
+            raise Uncached("has a constant that is no array of its own")
         name = f"signature.{len(self.arrays)}"
         self.arrays[name] = tensor.detach().reshape(-1).view(torch.uint8).numpy()
         return {"name": name, "dtype": _dtype_name(tensor.dtype), "shape": list(tensor.shape)}
@@ -139,7 +144,9 @@ class _SignatureWriter:
             return ["number", self._leaf(leaf.tensor)]
         if isinstance(leaf, Fixed):
             return ["fixed", self._value(leaf.value)]
-        base = ["result", leaf.base] if isinstance(leaf.base, int) else ["argument", self._argument(leaf.base)]
+        base = (
+            ["result", leaf.base] if isinstance(leaf.base, int) else ["argument", self._argument(leaf.base)]
+        )
         return ["view", base, [self._step(step) for step in leaf.steps]]
 
     def _step(self, step: ViewCall) -> list[Any]:
@@ -159,7 +166,7 @@ class _SignatureWriter:
             return [self._value(item) for item in value]
         if type(value) is dict and all(type(key) is str for key in value):
             return {"dict": {key: self._value(item) for key, item in value.items()}}
-        raise Unkeyed(f"returns a {type(value).__name__}, or takes one")
+        raise Uncached(f"returns a {type(value).__name__}, or takes one")
 
 
 class _SignatureReader:
@@ -254,7 +261,7 @@ def _view_name(operation: Any) -> str:
     if name is not None:
         return name
     if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":
-        raise Unkeyed(f"returns a view by {operation}")
+        raise Uncached(f"returns a view by {operation}")
     return str(operation)
 
 
