@@ -15,6 +15,8 @@ config.excludes = ["python", "Inputs", "Output"]
 config.test_source_root = root
 config.test_exec_root = root
 config.environment["PYTHONPATH"] = root
+# Tests are of the compiler, not of what it left in the cache; a test of that turns it on.
+config.environment["SPYRE_CACHE"] = "0"
 
 for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan", "diff"):
     module = f"{sys.executable} -m spyre_mlir.tools.spyre_{tool}"

@@ -8,3 +8,8 @@ A benchmark is a function with ``@benchmark``; its name is the function's with d
 of the list. It returns numbers by metric. A metric ends with its unit: ``_seconds``, ``_bytes``; one without
 is a count or a ratio. A new file of this folder is found by itself.
 """
+
+import os
+
+# What is measured is the compiler; the benchmark of the cache turns it on.
+os.environ["SPYRE_CACHE"] = "0"

@@ -26,3 +26,7 @@ class RangeWarning(UserWarning):
 
 class HostWorkWarning(UserWarning):
     """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once of each."""
+
+
+class Uncached(Exception):
+    """Reason why a program has no place in the cache on disk, as the rest of a sentence about the program."""

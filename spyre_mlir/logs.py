@@ -137,6 +137,11 @@ def shows(level: int) -> bool:
     return level >= (_handler.request.level or logging.WARNING)
 
 
+def requested_topics() -> frozenset[str]:
+    """Return the topics that the log is asked about."""
+    return _handler.request.topics
+
+
 def silent_topics() -> list[str]:
     """Return the requested topics without a record so far: mostly misspelt names."""
     return sorted(_handler.silent)

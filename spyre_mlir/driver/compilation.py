@@ -6,7 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
@@ -17,9 +17,11 @@ from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.dynamic import DynamicProgram
-from spyre_mlir.driver.program import Bound, Program
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
+from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError, HostWorkWarning
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
@@ -62,6 +64,7 @@ def compile(
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
+    cache: bool | None = None,
     **pipeline_options: Any,
 ) -> Program | DynamicProgram[Program]:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
@@ -76,8 +79,9 @@ def compile(
     each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
     that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
     With ``fallback`` the host runs what the device cannot; without it that is an error. ``dynamic`` gives the
-    granularity and the largest size of named dims of the inputs: a program for each size that calls want. Other
-    options are those of the spyre pipeline. Warnings of passes are Python's, and so is
+    granularity and the largest size of named dims of the inputs: a program for each size that calls want. ``cache``
+    says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
+    docs/cache.md). Other options are those of the spyre pipeline. Warnings of passes are Python's, and so is
     ``HostWorkWarning`` where the host has over 1 % of the floating-point operations. Raises ``CompileError``.
     """
     if dynamic is not None:
@@ -87,71 +91,113 @@ def compile(
             )
         options = {
             "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
-            "plan": plan, "fallback": fallback, **pipeline_options,
+            "plan": plan, "fallback": fallback, "cache": cache, **pipeline_options,
         }  # fmt: skip
         return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options))
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = SpyrePipeline.parse(" ".join(texts))
+    if isinstance(plan, str | Path):
+        pipeline, plan = replace(pipeline, use_plan=str(plan)), None
     chosen = choices(layouts or {}, pipeline.stick_outermost)
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback)
+    programs = ProgramCache.open(pipeline, cache)
     if isinstance(module_or_mlir, ir.Module | str | Path):
-        module = _parsed(module_or_mlir)
-        laid_out = {
-            position: tensor.layout
-            for position, tensor in enumerate(inputs)
-            if isinstance(tensor, DeviceTensor)
-        }
-        lay_out(module, pipeline, laid_out, chosen)
-        program = _compiled(module, pipeline, numerics, plan, fallback)
+        program = _compiled_mlir(module_or_mlir, inputs, request, programs)
     else:
-        program = _compiled_model(
-            module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
-        )
+        program = _compiled_model(module_or_mlir, inputs, request, programs)
     _warn(program)
     return program
 
 
-def _compiled_model(
-    model: Any,
+@dataclass(frozen=True)
+class _Choices:
+    """The choices of a caller beside the model and its inputs; ``plan`` is one that is no file."""
+
+    pipeline: SpyrePipeline
+    precision: str
+    chosen: Mapping[str | int, Any]
+    numerics: str | None
+    plan: Mapping[str, Any] | None
+    fallback: bool
+
+    @property
+    def key(self) -> str:
+        """The text of the choices that are no options of the pipeline and decide about the program."""
+        plan = None if self.plan is None else _json(self.plan)
+        return repr([self.precision, sorted(self.chosen.items(), key=repr), plan, self.fallback])
+
+    def restored(self, stored: StoredProgram) -> Program:
+        """Make a program of an entry of the cache; its IR and its plan are made when they are asked for."""
+        pipeline = self.pipeline if self.plan is None else replace(self.pipeline, use_plan="")
+        return stored.program(
+            self.numerics,
+            lambda module: build(module, pipeline, self.fallback),
+            lambda module: _plan_text(module.operation, pipeline),
+        )
+
+
+def _compiled_mlir(
+    source: ir.Module | str | Path,
     inputs: Sequence[Any] | Mapping[str, Any],
-    pipeline: SpyrePipeline,
-    precision: str,
-    chosen: Mapping[str | int, Any],
-    numerics: str | None,
-    plan: Mapping[str, Any] | str | Path | None,
-    fallback: bool,
+    request: _Choices,
+    programs: ProgramCache | None,
 ) -> Program:
-    """Import a PyTorch model and compile it."""
-    from spyre_mlir.frontend import import_torch
+    """Compile a module, or take its program from the cache."""
+    laid_out = {
+        position: tensor.layout for position, tensor in enumerate(inputs) if isinstance(tensor, DeviceTensor)
+    }
+    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), request.key)
+    if programs is not None and (program := programs.serve(key, request.restored)) is not None:
+        return program
+    module = _parsed(source)
+    lay_out(module, request.pipeline, laid_out, request.chosen)
+    program = _compiled(module, request)
+    # A file may have changed between the two times that it was read.
+    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
+        programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
+    return program
+
+
+def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
+    """The text of a module, and the path that its locations name."""
+    if not isinstance(source, str | Path):
+        return str(source.operation.get_asm(enable_debug_info=True)), ""
+    return (read_text(str(source)), str(source)) if _is_file(source) else (str(source), "")
+
+
+def _compiled_model(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
+) -> Program:
+    """Compile a PyTorch model, or take its program from the cache, and bind its weights."""
+    # These import torch.
+    from spyre_mlir.driver.model_program import ModelCache, bind_model
+    from spyre_mlir.frontend import capture_torch, import_torch
+    from spyre_mlir.frontend.content_reads import ContentReads
 
     begun = time.perf_counter()
-    with compiling_for(
-        pipeline.target_from(default_target())
-    ):  # layouts that the model asks for are made here
-        imported = import_torch(model, inputs, context=new_context(), precision=precision)
+    reads, target = ContentReads(), request.pipeline.target_from(default_target())
+    with compiling_for(target), reads.collecting():  # layouts that the model asks for are made here
+        captured = capture_torch(model, inputs)
+        entry = ModelCache.open(programs, captured, inputs, request.key)
+        if entry is not None and (program := entry.serve(request.restored)) is not None:
+            return program
+        imported = import_torch(captured, inputs, context=new_context(), precision=request.precision)
     import_seconds = time.perf_counter() - begun
     if imported.module is None:
-        if results := [key for key in chosen if str(key).startswith("result")]:
+        if results := [key for key in request.chosen if str(key).startswith("result")]:
             raise CompileError(
                 f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
             )
-        program = Program(Built([], [], [], []), numerics)
+        program = Program(Built([], [], [], []), request.numerics)
         program.set_source(None)
     else:
-        lay_out(imported.module, pipeline, imported.input_layouts, chosen)
-        program = _compiled(imported.module, pipeline, numerics, plan, fallback, imported.signature.updated())
+        lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
+        program = _compiled(imported.module, request, imported.signature.updated())
     program.import_seconds = import_seconds
-    weights = [argument for argument in imported.arguments if argument.kind != "input"]
-    from spyre_mlir.frontend.signature import to_numpy
-
-    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in weights})
-
-    def bind(*values: Any, **named: Any) -> Bound:
-        call = imported.bind(*values, **named)
-        names = (argument.name for argument in imported.arguments)
-        return dict(zip(names, call.operands(), strict=True)), call.finish
-
-    program._bind = bind
+    bind_model(program, imported.signature)
+    if entry is not None and imported.module is not None:
+        entry.keep(program, imported.signature, reads)
     return program
 
 
@@ -168,6 +214,10 @@ def torch_backend(
     return compiled(graph, example_inputs, partial(compile, **(options or {})))
 
 
+def _is_file(source: str | Path) -> bool:
+    return isinstance(source, Path) or ("\n" not in source and source.endswith(".mlir"))
+
+
 def _parsed(source: ir.Module | str | Path) -> ir.Module:
     """A module of our own: from text, from a file, or a copy of the caller's."""
     if not isinstance(source, str | Path):
@@ -176,31 +226,32 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
         return parsed(str(source.operation.get_asm(enable_debug_info=True)), new_context())
     from spyre_mlir.diagnostics import compile_error
 
-    is_file = isinstance(source, Path) or ("\n" not in source and source.endswith(".mlir"))
     try:
-        if is_file:
+        if _is_file(source):
             return parsed(read_text(str(source)), new_context(), str(source))
         return parsed(str(source), new_context())
     except ir.MLIRError as error:
         raise compile_error(error, "The module cannot be parsed.") from error
 
 
-def _compiled(
-    module: ir.Module,
-    pipeline: SpyrePipeline,
-    numerics: str | None,
-    plan: Mapping[str, Any] | str | Path | None = None,
-    fallback: bool = True,
-    updates: Mapping[int, str] | None = None,
-) -> Program:
-    if plan is not None:
-        pipeline = replace(pipeline, use_plan=_given_plan(module, plan))
+def _compiled(module: ir.Module, request: _Choices, updates: Mapping[int, str] | None = None) -> Program:
+    pipeline = request.pipeline
+    if request.plan is not None:
+        module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(request.plan), module.context)
+        pipeline = replace(pipeline, use_plan="")
     # Before ``build``, which changes the module, and behind the plan, which the copy has to carry.
     source = module.operation.clone()
-    program = Program(build(module, pipeline, fallback), numerics)
+    program = Program(build(module, pipeline, request.fallback), request.numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
     program.set_source(source.operation, updates)
     return program
+
+
+def _json(plan: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(plan)
+    except (TypeError, ValueError) as error:
+        raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
 
 
 def _warn(program: Program) -> None:
@@ -212,19 +263,7 @@ def _warn(program: Program) -> None:
         warnings.warn(str(of_remark(remark)), stacklevel=3)
 
 
-def _given_plan(module: ir.Module, plan: Mapping[str, Any] | str | Path) -> str:
-    """The name of a plan file; empty for a plan that the module now carries."""
-    if isinstance(plan, str | Path):
-        return str(plan)
-    try:
-        text = json.dumps(plan)
-    except (TypeError, ValueError) as error:
-        raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
-    module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(text, module.context)
-    return ""
-
-
-def _plan_text(source: ir.OpView, pipeline: SpyrePipeline) -> str:
+def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:
     """The plan file of a program, which is compiled once more."""
     module = source.operation.clone()
     run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class ProgramFigures:
     import_seconds: float
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
     _bound: ProgramBound | None = None
+    _rebuild: Callable[[], ir.Module] | None = None
 
     @property
     def bundles(self) -> list[BundleStep]:
@@ -63,10 +64,16 @@ class ProgramFigures:
     @property
     def module(self) -> ir.Module:
         """The IR at the bundle level of a program that is one bundle."""
-        module = self._only.module
-        if module is None:
+        step = self._only
+        if step.module is None and self._rebuild is not None:
+            step.module = self._rebuild()
+        if step.module is None:
             raise CompileError("A program that was read from a folder has no IR.")
-        return module
+        return step.module
+
+    def set_rebuild(self, rebuild: Callable[[], ir.Module]) -> None:
+        """Set what makes the IR of a program from the cache on disk, which has none, when it is asked for."""
+        self._rebuild = rebuild
 
     @property
     def lx_frac_avail(self) -> float | None:
@@ -109,9 +116,18 @@ class ProgramFigures:
     def set_source(self, source: ir.Operation | None, updates: Mapping[int, str] | None = None) -> None:
         """Set the linalg that ``bound`` is computed from, None if nothing is; ``updates`` are as it takes them."""
         if source is None:
-            self._bound = ProgramBound(0, 0, {})
+            self.set_bound(ProgramBound(0, 0, {}))
         else:
             self._source = source, updates or {}
+
+    def source_text(self) -> str:
+        """Return the text of the linalg that was set, with its locations."""
+        assert self._source is not None
+        return str(self._source[0].get_asm(enable_debug_info=True))
+
+    def set_bound(self, bound: ProgramBound) -> None:
+        """Set the bound of a program whose linalg is not at hand, or is none."""
+        self._bound = bound
 
     @functools.cached_property
     def remarks(self) -> list[Remark]:

@@ -6,7 +6,7 @@ It also makes ``torch.compile`` without a backend compile what is on that device
 import torch
 
 from spyre_mlir.frontend.dynamo import default_backend
-from spyre_mlir.frontend.importer import Argument, Imported, import_torch
+from spyre_mlir.frontend.importer import Argument, Imported, capture_torch, import_torch
 from spyre_mlir.frontend.torch_device import register
 
 register()
@@ -14,4 +14,4 @@ register()
 if torch.compiler.get_default_backend() == "inductor":
     torch.compiler.set_default_backend(default_backend)
 
-__all__ = ["Argument", "Imported", "import_torch"]
+__all__ = ["Argument", "Imported", "capture_torch", "import_torch"]

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from spyre_mlir.frontend.content_reads import note_read
 from spyre_mlir.frontend.signature import Argument
 
 aten = torch.ops.aten
@@ -105,6 +106,7 @@ class _Folding:
             # A leaf is given by each call, and a model on the device "meta" has no numbers.
             if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
                 return False
+            note_read(argument.name)
             self.values[node] = data
             return True
         if not isinstance(node.target, torch._ops.OpOverload) or not all(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, Node
 
+from spyre_mlir.frontend.content_reads import note_read
 from spyre_mlir.frontend.graph_edits import call_before
 from spyre_mlir.frontend.signature import Argument
 
@@ -87,6 +88,7 @@ class _Splitting:
             or argument.tensor is None
         ):
             return None
+        note_read(argument.name)
         parts = []
         for name, data in (("real", argument.tensor.real), ("imag", argument.tensor.imag)):
             with self.graph.inserting_after(node):

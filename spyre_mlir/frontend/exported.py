@@ -122,7 +122,9 @@ def _program(model: Any, inputs: Inputs) -> ExportedProgram:
         )
     args, kwargs = _separate(as_call(inputs))
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
-    return torch.export.export(module, args, kwargs)
+    # Nobody calls a graph, so its Python code is not written.
+    with inferring_once(), _use_lazy_graph_module(True):
+        return torch.export.export(module, args, kwargs)
 
 
 def _separate(call: Any) -> Any:
@@ -154,34 +156,12 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
-    """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """Context of what traces the code of a model or its graph; what torch rejects is a ``CompileError``."""
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
-            # Nobody calls a graph, so its Python code is not written.
-            with inferring_once(), _use_lazy_graph_module(True):
-                program = _program(model, inputs)
-            _check_nodes(program)
-            _forget_notes_on_inputs(program)
-            # Before decomposition, while an index still belongs to the operation that the model calls.
-            bounds = index_bounds(program.graph)
-            check_computed_indices(program.graph)
-            # Both look at writes in place, which a functional graph has no more.
-            address_storages(program)
-            check_functional_form(program)
-            table = decomposition_table(precision) | grouped_products() | random_forms()
-            program = decomposed(program, table)
-            for node in program.graph.find_nodes(op="placeholder"):
-                # By name, as decomposing has built a new graph.
-                node.meta[INDEX_BOUNDS] = bounds.get(node.name)
-            # Before the checks, so that they see the operations of the branches too.
-            inline_control_flow(program.graph_module)
-            _check_nodes(program)
-            _check_random(program)
-            widen_narrow_integers(program.graph)
-            count_dims_from_the_front(program.graph)
-            count_indices_from_the_front(program.graph)
-            return program
+            yield
     except CompileError as error:
         # A check may know the operation but no line; the trace then has the last line of the model.
         raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
@@ -194,6 +174,39 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
         raise CompileError(
             f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)
         ) from error
+
+
+def capture(model: Any, inputs: Inputs) -> ExportedProgram:
+    """Trace a model as the graph of the operations that it calls; an exported program is its own."""
+    with _tracing():
+        return _program(model, inputs)
+
+
+def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
+    """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
+    with _tracing():
+        program = _program(model, inputs)
+        _check_nodes(program)
+        _forget_notes_on_inputs(program)
+        # Before decomposition, while an index still belongs to the operation that the model calls.
+        bounds = index_bounds(program.graph)
+        check_computed_indices(program.graph)
+        # Both look at writes in place, which a functional graph has no more.
+        address_storages(program)
+        check_functional_form(program)
+        table = decomposition_table(precision) | grouped_products() | random_forms()
+        program = decomposed(program, table)
+        for node in program.graph.find_nodes(op="placeholder"):
+            # By name, as decomposing has built a new graph.
+            node.meta[INDEX_BOUNDS] = bounds.get(node.name)
+        # Before the checks, so that they see the operations of the branches too.
+        inline_control_flow(program.graph_module)
+        _check_nodes(program)
+        _check_random(program)
+        widen_narrow_integers(program.graph)
+        count_dims_from_the_front(program.graph)
+        count_indices_from_the_front(program.graph)
+        return program
 
 
 def _forget_notes_on_inputs(program: ExportedProgram) -> None:

@@ -19,6 +19,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.content_reads import note_read_of_inputs
 from spyre_mlir.frontend.graph_edits import schema_name
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.outputs import UPDATES
@@ -42,6 +43,7 @@ def check_functional_form(program: ExportedProgram) -> None:
     unproven = _unproven(program)
     if unproven is None:
         return
+    note_read_of_inputs()
     operands = _operands(program)
     if any(isinstance(leaf, FakeTensor) or leaf.is_meta for leaf in operands if isinstance(leaf, Tensor)):
         return

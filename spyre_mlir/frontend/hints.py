@@ -34,7 +34,7 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import Hint
 
 #: The key of an annotation is this and the number of the hint; the underscore hides it from other readers.
-_PREFIX = "_spyre_hint."
+HINT_PREFIX = "_spyre_hint."
 
 _sizes: dict[str, int] = {}
 #: By identity: the names of a tensor go when it goes.
@@ -136,7 +136,7 @@ skip_code(spyre_hint.__code__)
 # What a trace sees is a constant: counting is not the model's business.
 @torch.compiler.assume_constant_result
 def _new_annotation_key() -> str:
-    return f"{_PREFIX}{next(_numbers)}"
+    return f"{HINT_PREFIX}{next(_numbers)}"
 
 
 @contextlib.contextmanager
@@ -168,7 +168,11 @@ def resolve_hints(graph: Graph) -> bool:
 def _annotated(node: Node) -> dict[int, Any]:
     """Tiles of every hint around a node, by the number of the hint."""
     custom = node.meta.get("custom") or {}
-    return {int(key.removeprefix(_PREFIX)): tiles for key, tiles in custom.items() if key.startswith(_PREFIX)}
+    return {
+        int(key.removeprefix(HINT_PREFIX)): tiles
+        for key, tiles in custom.items()
+        if key.startswith(HINT_PREFIX)
+    }
 
 
 def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:

@@ -35,7 +35,7 @@ from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
-from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, export_graph, quiet
+from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, capture, export_graph, quiet
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
@@ -98,6 +98,19 @@ def import_torch(
 
     A mapping has keyword inputs. ``precision`` is that of ``compile``.
     """
+    with _without_garbage_collection():
+        exported = export_graph(capture_torch(model, inputs), (), precision)
+        # Nothing is computed, so there is no program.
+        if not exported.signature.results:
+            return Imported(None, exported.signature, {})
+        module = lower_to_linalg(_import_graph(exported, context))
+    return Imported(module, exported.signature, _layouts(inputs, exported.signature))
+
+
+def capture_torch(
+    model: torch.nn.Module | Callable | ExportedProgram, inputs: Inputs = ()
+) -> ExportedProgram:
+    """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model."""
     register_caches()
     if isinstance(model, torch.nn.Module) and any(
         isinstance(tensor, SpyreTensor) for tensor in (*model.parameters(), *model.buffers())
@@ -106,12 +119,7 @@ def import_torch(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     with _without_garbage_collection():
-        exported = export_graph(model, pytree.tree_map(_off_the_device, inputs), precision)
-        # Nothing is computed, so there is no program.
-        if not exported.signature.results:
-            return Imported(None, exported.signature, {})
-        module = lower_to_linalg(_import_graph(exported, context))
-    return Imported(module, exported.signature, _layouts(inputs, exported.signature))
+        return capture(model, pytree.tree_map(_off_the_device, inputs))
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ a result is off; the bundle stays, to be looked at.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import logging
 import sys
@@ -44,19 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
-    # Behind the parser: a wrong flag and --help do not load the bindings.
-    from spyre_mlir import dialects
-
-    module = _common.parse_module(options.input, dialects.context())
-    original = module.operation.clone()  # compiling changes the module in place
-    program = _compile(module, options)
-    program.set_source(original.operation)
-    program.remark_on_bound()
+    source = _Source(options.input)
+    program = _served_or_compiled(source, options)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
-    status = _check(program, original, options) if options.check else _save(program, options)
+    status = _check(program, source.original, options) if options.check else _save(program, options)
     if options.save_plan:
-        _common.write_text(options.save_plan, _plan_text(module))
+        _common.write_text(options.save_plan, _plan_text(source.module))
     if options.report:
         program.report(options.report)
     if options.metrics:
@@ -68,6 +63,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Source:
+    """The program as it was given: its text, and modules of it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.text = _common.read_text(path)
+
+    @functools.cached_property
+    def module(self) -> ir.Module:
+        """The module, parsed when it is first needed, which compiling changes in place."""
+        return self._parsed()
+
+    @functools.cached_property
+    def original(self) -> ir.OpView:
+        """The module as it was given."""
+        return self._parsed().operation.clone()
+
+    def _parsed(self) -> ir.Module:
+        # Behind the parser of flags: a wrong flag and --help do not load the bindings.
+        from spyre_mlir import dialects
+
+        return _common.parse_module(self.path, dialects.context(), self.text if self.path == "-" else None)
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file still has the text that was read; stdin is read once."""
+        return self.path == "-" or _common.read_text(self.path) == self.text
+
+
 def _warn_of_host_work(program: Program) -> None:
     """Warn on stderr of much work for the host, unless the log is for errors alone."""
     from spyre_mlir.driver.steps_summary import host_work_warning
@@ -77,17 +100,51 @@ def _warn_of_host_work(program: Program) -> None:
         print(f"warning: {sentence}", file=sys.stderr)
 
 
-def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
+def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program:
+    """Take the program from the cache on disk, or compile it and leave it there."""
+    from spyre_mlir.driver.build import build
+    from spyre_mlir.driver.program_cache import ProgramCache
+    from spyre_mlir.driver.stored_program import StoredProgram
+
+    pipeline, fallback = _pipeline(options), not options.no_fallback
+    layouts = _layouts(options.layout, pipeline.stick_outermost)
+    # Times are asked for of passes that run.
+    programs = ProgramCache.open(pipeline, False if options.no_cache or options.mlir_timing else None)
+    if programs is None:
+        return _compile(source, pipeline, layouts, options)
+    key = programs.key(
+        "mlir", source.text, source.path, repr(sorted(layouts.items(), key=repr)), repr(fallback)
+    )
+    program = programs.serve(
+        key, lambda stored: stored.program(options.numerics, lambda module: build(module, pipeline, fallback))
+    )
+    if program is None:
+        program = _compile(source, pipeline, layouts, options)
+        if source.is_unchanged():
+            programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
+    return program
+
+
+def _compile(
+    source: _Source,
+    pipeline: SpyrePipeline,
+    layouts: dict[str | int, LayoutRequest],
+    options: argparse.Namespace,
+) -> Program:
     from spyre_mlir.driver.build import build
     from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.program_layouts import lay_out
 
-    pipeline = _pipeline(options)
-    lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
+    module = source.module
+    lay_out(module, pipeline, {}, layouts)
+    laid_out = module.operation.clone()
     built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
-    return Program(built, options.numerics)
+    program = Program(built, options.numerics)
+    program.set_source(laid_out.operation)
+    program.remark_on_bound()
+    return program
 
 
 def _plan_text(module: ir.Module) -> str:
@@ -189,6 +246,9 @@ def _parser() -> _common.ArgumentParser:
     )
     parser.add_argument(
         "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"
+    )
+    parser.add_argument(
+        "--no-cache", action="store_true", help="compile, whatever the cache on disk has (docs/cache.md)"
     )
     parser.add_argument("--no-fallback", action="store_true",
                         help="what the device cannot run is an error, not work for the host")  # fmt: skip

@@ -41,6 +41,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "pages",
         "plan-quality",
         "planning",
+        "program-cache",
         "relayouts",
         "restickify",
         "simulate",

@@ -34,6 +34,7 @@ class Block:
 PAGES = (
     "README.md",
     "docs/adding-a-device-op.md",
+    "docs/cache.md",
     "docs/convolutions.md",
     "docs/cost.md",
     "docs/device-tensors.md",

@@ -1,0 +1,79 @@
+"""Programs of PyTorch models: their weights and calling convention, and their entries in the cache on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from spyre_mlir.driver.program import Bound, Program
+from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
+from spyre_mlir.driver.stored_program import StoredProgram
+from spyre_mlir.errors import Uncached
+from spyre_mlir.frontend.capture_key import captured_key, content_digests, input_layouts_key
+from spyre_mlir.frontend.content_reads import ContentReads
+from spyre_mlir.frontend.signature import Signature, to_numpy
+from spyre_mlir.frontend.stored_signature import signature_from_plain, signature_to_plain
+
+
+def bind_model(program: Program, signature: Signature) -> None:
+    """Give a program the weights of its model, and let it be called as the model is."""
+    weights = [argument for argument in signature.arguments if argument.kind != "input"]
+    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in weights})
+
+    def bind(*values: Any, **named: Any) -> Bound:
+        call = signature.bind(values, named)
+        names = (argument.name for argument in signature.arguments)
+        return dict(zip(names, call.operands(), strict=True)), call.finish
+
+    program._bind = bind
+
+
+@dataclass(frozen=True)
+class ModelCache:
+    """The entry of one model in the cache: ``captured`` is its graph, which stands for its source."""
+
+    programs: ProgramCache
+    captured: Any
+    key: str
+
+    @classmethod
+    def open(
+        cls, programs: ProgramCache | None, captured: Any, inputs: Any, choices: str
+    ) -> ModelCache | None:
+        """Return the entry of a captured model, called with ``inputs``; None if there is no cache, or no key for it."""
+        if programs is None:
+            return None
+        try:
+            source = captured_key(captured), input_layouts_key(inputs)
+        # A program is what the caller wants, whatever keeps its source from having a key.
+        except Exception as reason:
+            tell_uncached(str(reason) if isinstance(reason, Uncached) else f"has no key: {reason}")
+            return None
+        return cls(programs, captured, programs.key("model", *source, choices))
+
+    def serve(self, restore: Callable[[StoredProgram], Program]) -> Program | None:
+        """Return the program of the entry, bound to the weights at hand; None if there is none for them."""
+
+        def bound(stored: StoredProgram) -> Program | None:
+            digests = stored.described["reads"]
+            reads = ContentReads(set(digests["tensors"]), digests["inputs"] is not None)
+            if content_digests(self.captured, reads) != digests:
+                return None
+            program = restore(stored)
+            signature = signature_from_plain(stored.described["signature"], stored.arrays, self.captured)
+            bind_model(program, signature)
+            return program
+
+        return self.programs.serve(self.key, bound)
+
+    def keep(self, program: Program, signature: Signature, reads: ContentReads) -> None:
+        """Write the entry for a program whose import read some numbers of the model."""
+        weights = [argument.name for argument in signature.arguments]
+
+        def store() -> StoredProgram:
+            plain, arrays = signature_to_plain(signature, self.captured)
+            digests = content_digests(self.captured, reads)
+            return StoredProgram.of(self.key, program, program.source_text(), digests, plain, arrays, weights)
+
+        self.programs.keep(self.key, store)

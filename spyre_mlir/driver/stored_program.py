@@ -1,0 +1,192 @@
+"""A program as arrays by name, one of them JSON, for the cache on disk: data alone, no code and no pickled object.
+
+The JSON has the steps with their bundles, functions of the host as text, remarks and times, the bound, the signature
+of a PyTorch model, and the linalg that the pipeline began with, of which the IR is made again where it is asked for.
+Weights are not in it, but constants that the import or the pipeline computed are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.bundle_json import bundle_from_json, bundle_to_json
+from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.dialects import context, parsed
+from spyre_mlir.driver.build import Built, Value
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.errors import CompileError
+from spyre_mlir.host import HostFunction
+from spyre_mlir.mlir import ir
+from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.timing import Timing, TimingScope
+
+#: The array that is JSON.
+_JSON = "program"
+
+#: Compiles a module of linalg once more, and makes its plan file.
+BuildAgain: TypeAlias = Callable[[ir.Module], Built]
+PlanOf: TypeAlias = Callable[[ir.Module], str]
+
+
+@dataclass(frozen=True)
+class StoredProgram:
+    """A program without the choices and the weights of a call of ``compile``, as JSON and arrays.
+
+    ``reads`` are digests of the weights whose numbers are in it, ``signature`` is that of a PyTorch model.
+    """
+
+    key: str
+    described: Mapping[str, Any]
+    arrays: Mapping[str, NDArray]
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        program: Program,
+        source: str,
+        reads: Mapping[str, str] | None = None,
+        signature: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, NDArray] | None = None,
+        weights: Collection[str] = (),
+    ) -> StoredProgram:
+        """Describe a program whose pipeline began with the linalg ``source``.
+
+        ``arrays`` are those of the ``signature``; ``weights`` names the arrays that the caller gave the program.
+        """
+        bound = program.bound()
+        described = {
+            "key": key,
+            "reads": reads or {},
+            "signature": signature,
+            "source": source,
+            "arguments": [asdict(value) for value in program.arguments],
+            "results": [asdict(value) for value in program.results],
+            "returned": program.returned,
+            "remarks": program._built.remarks.json_lines(),
+            "seconds": [program.compile_seconds, program.import_seconds],
+            "passes": _scope_to_plain(program._built.passes.root),
+            "bound": bound and [bound.read_bytes, bound.written_bytes, dict(bound.by_format)],
+            "steps": [_step_to_plain(step, program._built.remarks) for step in program.steps],
+        }
+        constants = {
+            f"step.{number}.{name}": array
+            for number, step in enumerate(program.steps)
+            if isinstance(step, BundleStep)
+            for name, array in step.arrays.items()
+            if name not in weights
+        }
+        return cls(key, described, {**(arrays or {}), **constants})
+
+    def to_arrays(self) -> dict[str, NDArray]:
+        """Return the arrays, that of the JSON among them."""
+        text = json.dumps(self.described, separators=(",", ":"), allow_nan=False)
+        return {**self.arrays, _JSON: np.frombuffer(text.encode(), np.uint8)}
+
+    @classmethod
+    def of_arrays(cls, key: str, arrays: Mapping[str, NDArray]) -> StoredProgram:
+        """Read arrays that are those of a key; some exception for others, or if they are damaged."""
+        described = json.loads(arrays[_JSON].tobytes())
+        if described["key"] != key:
+            raise ValueError("the entry is that of another program")
+        return cls(key, described, {name: array for name, array in arrays.items() if name != _JSON})
+
+    def program(
+        self, numerics: str | None, build_again: BuildAgain, plan_of: PlanOf | None = None
+    ) -> Program:
+        """Make the program; some exception if the JSON is damaged.
+
+        ``build_again`` and ``plan_of`` are called with the linalg when the IR or the plan is asked for.
+        """
+        described = self.described
+        remarks = Remarks.from_json_lines(described["remarks"])
+        timing = Timing()
+        timing.root = _scope(described["passes"])
+        steps = [self._step(number, step, remarks) for number, step in enumerate(described["steps"])]
+        arguments, results = (
+            [_value(value) for value in described[name]] for name in ("arguments", "results")
+        )
+        seconds, import_seconds = described["seconds"]
+        built = Built(steps, arguments, results, described["returned"], remarks, timing, seconds)
+        program = Program(built, numerics)
+        program.import_seconds = import_seconds
+        if described["bound"]:
+            program.set_bound(ProgramBound(*described["bound"]))
+        source = described["source"]
+        program.set_rebuild(lambda: _rebuilt(program, build_again(parsed(source, context()))))
+        if plan_of is not None:
+            program._plan_text = lambda: plan_of(parsed(source, context()))
+        return program
+
+    def _step(self, number: int, plain: Mapping[str, Any], remarks: Remarks) -> Step:
+        name, work = plain["name"], plain["float_operations"]
+        inputs, outputs = tuple(plain["inputs"]), tuple(plain["outputs"])
+        if "function" in plain:
+            function = HostFunction(parsed(plain["function"], context()))
+            return HostStep(name, inputs, outputs, function, plain["operations"], work)
+        prefix = f"step.{number}."
+        return BundleStep(
+            name,
+            inputs,
+            outputs,
+            None,
+            bundle_from_json(plain["bundle"], f"step {number} of {self.key}"),
+            {key.removeprefix(prefix): array for key, array in self.arrays.items() if key.startswith(prefix)},
+            remarks[:] if plain["remarks"] is None else Remarks.from_json_lines(plain["remarks"]),
+            [(title, seconds) for title, seconds in plain["passes"]],
+            plain["lx_frac_avail"],
+            work,
+        )
+
+
+def _step_to_plain(step: Step, remarks: Sequence[Remark]) -> dict[str, Any]:
+    plain = {
+        "name": step.name,
+        "inputs": step.inputs,
+        "outputs": step.outputs,
+        "float_operations": step.float_operations,
+    }
+    if isinstance(step, HostStep):
+        return {**plain, "function": step.function.text(), "operations": step.operations}
+    # Most programs are one bundle, whose remarks are those of the program.
+    is_same = list(step.remarks) == list(remarks)
+    return {
+        **plain,
+        "bundle": bundle_to_json(step.bundle),
+        "remarks": None if is_same else Remarks(step.remarks).json_lines(),
+        "passes": [list(entry) for entry in step.passes],
+        "lx_frac_avail": step.lx_frac_avail,
+    }
+
+
+def _value(plain: Mapping[str, Any]) -> Value:
+    return Value(plain["name"], plain["kind"], tuple(plain["host_shape"]), plain["host_dtype"])
+
+
+def _scope_to_plain(scope: TimingScope) -> list[Any]:
+    inner = [_scope_to_plain(part) for part in scope.scopes]
+    return [scope.name, scope.kind, scope.options, scope.place, scope.seconds, inner]
+
+
+def _scope(plain: list[Any]) -> TimingScope:
+    name, kind, options, place, seconds, inner = plain
+    scopes = [_scope(part) for part in inner]
+    return TimingScope(name, kind, options, place and tuple(place), seconds, scopes)
+
+
+def _rebuilt(program: Program, built: Built) -> ir.Module:
+    """Return the IR of a program that was compiled again; ``CompileError`` if it is another program by now."""
+    (step,) = built.steps
+    if not isinstance(step, BundleStep) or step.module is None or step.bundle != program.bundle:
+        raise CompileError(
+            "The IR of a program from the cache is made by compiling it again, and its plan file, its device file or "
+            "the environment has changed since; call compile again."
+        )
+    return step.module

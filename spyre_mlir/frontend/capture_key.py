@@ -1,0 +1,268 @@
+"""Text of a captured program that is equal for two captures if an import makes the same program of both.
+
+It has the graph with all that its nodes say of types, sources and hints, the signature, the state and the settings of
+PyTorch that decompositions ask for. Buffers, constants and tensors in the graph are in it with their numbers,
+parameters without: the import records of which it reads the numbers (``content_reads.py``), and ``content_digests``
+are those.
+
+Python code that a model runs is not in the text, but what it did while it was traced: another source, global or
+environment that changes the graph changes the text. What the text cannot say is an ``Uncached`` error, never left out.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import itertools
+import operator
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import global_decomposition_table
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import GraphModule, Node
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+from torch.fx.passes.shape_prop import TensorMetadata
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import Uncached
+from spyre_mlir.frontend.content_reads import ContentReads
+from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
+from spyre_mlir.frontend.torch_device import as_device_tensor
+from spyre_mlir.tensors.device_tensor import DeviceTensor
+
+#: Libraries of operations whose meaning is that of a version of PyTorch, of transformers or of this package.
+_LIBRARIES = {"aten", "prims", "prim", "spyre", "transformers"}
+
+#: Note on a node that counts the operations of autograd in a process, and says nothing about a graph.
+_COUNTER = "seq_nr"
+
+_PLAIN_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice, type(...))
+
+#: Classes of PyTorch that say all that they are in their fields.
+_RECORDS = (InputSpec, OutputSpec, TensorArgument, ConstantArgument, TensorMetadata)
+
+
+def captured_key(program: ExportedProgram) -> str:
+    """Digest of the text of a captured program; ``Uncached`` if there is none."""
+    digest = hashlib.sha256()
+    for line in _CaptureText(program).lines():
+        digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
+
+
+def input_layouts_key(inputs: Any) -> str:
+    """Text of the layouts of the example inputs that are on the device, of which a capture has only the numbers."""
+    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, inputs))
+    return repr([
+        (index, leaf.layout) for index, leaf in enumerate(leaves) if isinstance(leaf, DeviceTensor)
+    ])  # fmt: skip
+
+
+def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, Any]:
+    """Digests of the numbers that an import read; ``Uncached`` for a tensor that the model does not have.
+
+    A check on the example inputs runs the model, which reads its state.
+    """
+    state, leaves = _state(program), pytree.tree_leaves(program.example_inputs)
+    names = state.keys() if reads.example_inputs else reads.names
+    missing = sorted(reads.names - state.keys())
+    if missing:
+        raise Uncached(f"reads the numbers of '{missing[0]}', which is no tensor of the model")
+    inputs = [content_digest(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+    return {
+        "tensors": {name: content_digest(state[name]) for name in sorted(names)},
+        "inputs": inputs if reads.example_inputs else None,
+    }
+
+
+def content_digest(tensor: Tensor) -> str:
+    """Digest of the numbers of a tensor, in the order of its elements; empty for a tensor without numbers."""
+    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+        return ""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        raise Uncached(f"has a tensor of layout {tensor.layout} on {tensor.device}")
+    if type(tensor) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise Uncached(f"has a tensor of the class {type(tensor).__name__}")
+    with torch.no_grad():
+        # Repeated elements say nothing more: weights of an expanded zero are as large as real ones.
+        for dim, stride in enumerate(tensor.stride()):
+            if stride == 0 and tensor.shape[dim] > 1:
+                tensor = tensor.narrow(dim, 0, 1)
+        data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        if data.stride() != (1,):
+            data = data.new_empty(data.shape).copy_(data)  # a single element may have any stride
+        return hashlib.sha256(data.view(torch.uint8).numpy().data).hexdigest()
+
+
+def _state(program: ExportedProgram) -> dict[str, Any]:
+    return {**program.constants, **program.state_dict}
+
+
+class _CaptureText:
+    """The text of one captured program, line by line; memories and hints have numbers in the order of their use."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self._memories: dict[int, int] = {}
+        self._hints = _hint_numbers(program.graph_module)
+
+    def lines(self) -> Iterator[str]:
+        """All lines; equal ones in the same order for equal captures."""
+        yield from _settings()
+        if self.program.range_constraints:
+            raise Uncached("has dynamic shapes")
+        yield f"dims {sorted(dim_sizes().items())}"
+        signature = self.program.graph_signature
+        yield from map(self._text, (*signature.input_specs, *signature.output_specs))
+        yield from self._tensors()
+        yield from self._graph(self.program.graph_module)
+
+    def _tensors(self) -> Iterator[str]:
+        """The tensors of the model and of the example call, and which of them share memory."""
+        parameters = {
+            spec.target
+            for spec in self.program.graph_signature.input_specs
+            if spec.kind is InputKind.PARAMETER
+        }
+        for name, value in sorted(_state(self.program).items()):
+            if not isinstance(value, Tensor):
+                raise Uncached(f"has the constant '{name}' of the class {type(value).__name__}")
+            content = "" if name in parameters else content_digest(value)
+            yield f"state {name} {self._tensor(value)} {content}"
+        spec = self.program.call_spec
+        yield f"leaves {spec.in_spec and spec.in_spec.num_leaves} {spec.out_spec and spec.out_spec.num_leaves}"
+        for leaf in pytree.tree_leaves(self.program.example_inputs):
+            yield f"leaf {self._tensor(leaf) if isinstance(leaf, Tensor) else self._text(leaf)}"
+
+    def _tensor(self, tensor: Tensor) -> str:
+        """Text of a real tensor: its class, its type, its place in a memory and the names of its dims."""
+        memory = tensor.untyped_storage()
+        number = self._memories.setdefault(memory._cdata, len(self._memories))
+        has_numbers = not isinstance(tensor, FakeTensor)
+        kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
+        return (
+            f"{kind} {has_numbers} {_shape_text(tensor)} in {number} of {memory.nbytes()} "
+            f"at {tensor.storage_offset()} dims {names_of(tensor)}"
+        )
+
+    def _graph(self, module: GraphModule) -> Iterator[str]:
+        """The nodes of a graph, the graphs of its branches at the nodes that name them."""
+        for node in module.graph.nodes:
+            meta = {
+                key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER
+            }
+            yield f"{node.op} {node.name} {self._target(node)} {self._text([node.args, node.kwargs])} {meta}"
+            if node.op == "get_attr":
+                yield from self._attribute(operator.attrgetter(node.target)(module))
+
+    def _target(self, node: Node) -> str:
+        if node.op != "call_function":
+            return str(node.target)
+        return self._text(node.target)
+
+    def _attribute(self, value: Any) -> Iterator[str]:
+        if isinstance(value, GraphModule):
+            yield from self._graph(value)
+        elif isinstance(value, Tensor):
+            yield f"attribute {self._tensor(value)} {content_digest(value)}"
+        else:
+            raise Uncached(f"has an attribute of the class {type(value).__name__} in its graph")
+
+    def _meta(self, key: str, value: Any) -> str:
+        if key == "from_node":
+            return self._text([_sources(source) for source in value])
+        if key == "custom" and isinstance(value, Mapping):
+            return self._text({self._hints.get(name, name): note for name, note in value.items()})
+        return self._text(value)
+
+    def _text(self, value: Any) -> str:
+        """Text of a value by its type; ``Uncached`` for a type that is not known to say all that it is."""
+        if value is None or type(value) in (bool, int, str, float, complex, bytes):
+            return repr(value)
+        if isinstance(value, Node):
+            return f"%{value.name}"
+        if isinstance(value, _RECORDS):
+            fields = value._asdict() if isinstance(value, tuple) else vars(value)
+            return f"{type(value).__name__}({self._text(dict(fields))})"
+        if isinstance(value, _PLAIN_TYPES) or isinstance(value, enum.Enum):
+            return f"{type(value).__name__} {value}"
+        if type(value) in (tuple, list, immutable_list):
+            return f"{'(' if isinstance(value, tuple) else '['}{', '.join(map(self._text, value))}]"
+        if type(value) in (dict, immutable_dict):
+            return f"{{{', '.join(f'{self._text(key)}: {self._text(item)}' for key, item in value.items())}}}"
+        if isinstance(value, Tensor):
+            return _shape_text(value) if isinstance(value, FakeTensor) else self._constant(value)
+        return _operation_text(value)
+
+    def _constant(self, value: Tensor) -> str:
+        return f"{self._tensor(value)} {content_digest(value)}"
+
+
+def _hint_numbers(module: GraphModule) -> dict[str, str]:
+    """Keys of hints, which count all hints of a process, with the numbers that they have in this program alone."""
+    graphs = [part.graph for part in module.modules() if isinstance(part, GraphModule)]
+    keys = {
+        key
+        for node in itertools.chain.from_iterable(graph.nodes for graph in graphs)
+        for key in (node.meta.get("custom") or {})
+        if key.startswith(HINT_PREFIX)
+    }
+    ordered = sorted(keys, key=lambda key: int(key.removeprefix(HINT_PREFIX)))
+    return {key: f"{HINT_PREFIX}{number}" for number, key in enumerate(ordered, 1)}
+
+
+def _sources(source: Any) -> list[Any]:
+    """Names of the nodes that a node comes from; the identity of their graph is another one in each process."""
+    return [source.name, str(source.target), [_sources(inner) for inner in source.from_node]]
+
+
+def _shape_text(tensor: Tensor) -> str:
+    """Text of the type of a tensor; ``Uncached`` for one of unknown size or of a layout other than strides."""
+    if tensor.layout != torch.strided:
+        raise Uncached(f"has a tensor of the layout {tensor.layout}")
+    sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    if any(type(size) is not int for size in sizes):
+        raise Uncached("has dynamic shapes")
+    return f"{tensor.dtype} {sizes} {tensor.device} {tensor.requires_grad}"
+
+
+def _operation_text(value: Any) -> str:
+    """Name of an operation that a graph calls, of a library that is known; ``Uncached`` for anything else."""
+    if isinstance(value, torch._ops.OpOverload):
+        if value.namespace not in _LIBRARIES:
+            raise Uncached(f"calls {value}, an operation of a library that may change")
+        return f"operation {value}"
+    if isinstance(value, torch._ops.HigherOrderOperator):
+        return f"operator {value.name()}"
+    if getattr(value, "__module__", "") in ("_operator", "math", "builtins") and callable(value):
+        return f"function {value.__module__}.{value.__qualname__}"
+    raise Uncached(f"has a value of the class {type(value).__qualname__} in its graph")
+
+
+def _settings() -> Iterator[str]:
+    """Settings of PyTorch on which decompositions and the folding of constants depend."""
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        raise Uncached("is compiled while a mode of PyTorch changes its operations")
+    for name, table in global_decomposition_table.items():
+        for operation, form in table.items():
+            if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
+                raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
+    cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
+    yield str([
+        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), mkldnn.enabled,
+        cpu.get_cpu_capability(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(),
+        "transformers.integrations.moe" in sys.modules,
+    ])  # fmt: skip
