@@ -20,7 +20,8 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.target import Target
 
 
-@dataclass(frozen=True)
+# eq=False: the bindings refuse to compare an op that was erased.
+@dataclass(frozen=True, eq=False)
 class _FunctionState:
     """A function as it was read: its text, and its ops themselves, for equal text may be that of other ops."""
 
@@ -35,6 +36,15 @@ class _FunctionState:
         bytecode = io.BytesIO()
         func.write_bytecode(bytecode)
         return cls(func, target_of(func), hashlib.sha256(bytecode.getbuffer()).digest(), all_ops(func))
+
+    def is_same(self, other: _FunctionState) -> bool:
+        """Return whether two states are those of one function that did not change between them."""
+        if (self.target, self.digest) != (other.target, other.digest):
+            return False
+        try:
+            return self.func == other.func and self.ops == other.ops
+        except RuntimeError:  # an op was erased
+            return False
 
 
 @dataclass
@@ -68,6 +78,6 @@ def usage_of(func: ir.Operation) -> Usage:
     if kept is None:
         return Usage(func)
     state = _FunctionState.of(func)
-    if kept.usage is None or kept.state != state:
+    if kept.usage is None or kept.state is None or not kept.state.is_same(state):
         kept.state, kept.usage = state, Usage(func)
     return kept.usage
