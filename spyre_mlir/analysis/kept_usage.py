@@ -20,13 +20,14 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.target import Target
 
 
-@dataclass(frozen=True)
+# eq=False: the bindings refuse to compare an op that was erased.
+@dataclass(frozen=True, eq=False)
 class _FunctionState:
     """A function as it was read: its text, and its ops themselves, for equal text may be that of other ops."""
 
-    digest: bytes
-    target: Target
     func: ir.Operation
+    target: Target
+    digest: bytes
     ops: list[ir.Operation]
 
     @classmethod
@@ -34,14 +35,15 @@ class _FunctionState:
         """Return the present state of a function."""
         bytecode = io.BytesIO()
         func.write_bytecode(bytecode)
-        return cls(hashlib.sha256(bytecode.getbuffer()).digest(), target_of(func), func, all_ops(func))
+        return cls(func, target_of(func), hashlib.sha256(bytecode.getbuffer()).digest(), all_ops(func))
 
-    def is_now(self, state: _FunctionState) -> bool:
-        """Return whether a function that was read is still in that state."""
+    def is_same(self, other: _FunctionState) -> bool:
+        """Return whether two states are those of one function that did not change between them."""
+        if (self.target, self.digest) != (other.target, other.digest):
+            return False
         try:
-            return self == state
-        except RuntimeError:
-            # An op that was erased since cannot be compared.
+            return self.func == other.func and self.ops == other.ops
+        except RuntimeError:  # an op was erased
             return False
 
 
@@ -76,6 +78,6 @@ def usage_of(func: ir.Operation) -> Usage:
     if kept is None:
         return Usage(func)
     state = _FunctionState.of(func)
-    if kept.usage is None or kept.state is None or not kept.state.is_now(state):
+    if kept.usage is None or kept.state is None or not kept.state.is_same(state):
         kept.state, kept.usage = state, Usage(func)
     return kept.usage

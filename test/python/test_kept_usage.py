@@ -89,6 +89,14 @@ def _erase_and_rebuild(module: ir.Module) -> None:
     op.erase()
 
 
+def _erase_what_was_read(module: ir.Module) -> None:
+    """Replace an op by one of the same text, and erase it by the very object that the usage has."""
+    op = usage_of(_function(module)).ops[0].op
+    with module.context, ir.InsertionPoint(op):
+        op.results[0].replace_all_uses_with(op.clone().operation.results[0])
+    op.erase()
+
+
 def _other_target(module: ir.Module) -> None:
     text = "{lx = {bytes = 131072 : i64}}"
     module.operation.attributes["sdsc.target"] = ir.Attribute.parse(text, module.context)
@@ -99,6 +107,7 @@ CHANGES: dict[str, Callable[[ir.Module], None]] = {
     "order": _move,
     "operands": _swap_operands,
     "another op of the same text": _erase_and_rebuild,
+    "an erased op of the usage": _erase_what_was_read,
     "target": _other_target,
 }
 
@@ -120,7 +129,8 @@ def test_a_change_is_seen(module: ir.Module, name: str):
 def test_another_function_of_the_same_text_is_another(module: ir.Module):
     """A copy in the place of an erased function has a usage of its own."""
     with usage_kept():
-        before, func = usage_of(_function(module)), _function(module)
+        before = usage_of(_function(module))
+        func = before.func
         with module.context:
             func.clone(ir.InsertionPoint(func))
         func.erase()
