@@ -20,9 +20,8 @@ higher_order = torch.ops.higher_order
 def inline_control_flow(graph_module: GraphModule) -> None:
     """Replace each node that ``is_inlined`` by the operations of its bodies, in place."""
     graph = graph_module.graph
-    for node in list(graph.nodes):
-        if not is_inlined(node):
-            continue
+    inlined = [node for node in graph.nodes if is_inlined(node)]
+    for node in inlined:
         with graph.inserting_before(node):
             results = _FORMS[node.target](graph_module, node, *node.args)
         for user in list(node.users):
@@ -30,6 +29,8 @@ def inline_control_flow(graph_module: GraphModule) -> None:
             user.replace_all_uses_with(results[user.args[1]], propagate_meta=False)
             graph.erase_node(user)
         graph.erase_node(node)
+    if not inlined:
+        return
     graph.eliminate_dead_code()
     graph_module.delete_all_unused_submodules()
 
