@@ -39,10 +39,25 @@ class StridedWindow:
         """The elements in place, in the split shape."""
         return np.ndarray(self.shape, raw, memory, address, self.strides)
 
-    def read(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray:
-        """The elements to read with one axis per label; may be a view, so it must not be written."""
-        array = self.view(memory, address, raw).reshape(self.merged)
-        return array if self.trim is None else array[self.trim]
+    @functools.cached_property
+    def stick_axes(self) -> tuple[int, ...]:
+        """The axes of the split shape that go from stick to stick."""
+        axes: list[int] = []
+        place = 0
+        for axis in range(len(self.merged)):
+            axes.append(place)
+            place += 2 if axis in self.inside else 1
+        return tuple(axes)
+
+    @functools.cached_property
+    def count_of_sticks(self) -> tuple[int, ...]:
+        """The numbers of sticks along each axis."""
+        return tuple(self.shape[axis] for axis in self.stick_axes)
+
+    @functools.cached_property
+    def stride_of_sticks(self) -> tuple[int, ...]:
+        """The bytes from a stick to the next along each axis."""
+        return tuple(self.strides[axis] for axis in self.stick_axes)
 
     def address_of(self, position: tuple[int, ...], address: int) -> int:
         """The address of one position of the merged array."""
@@ -74,6 +89,12 @@ class Box:
     @property
     def padded(self) -> bool:
         return self.valid != self.extents
+
+    @functools.cached_property
+    def geometry(self) -> tuple[tuple[int, ...], ...]:
+        """All but the origin: boxes of equal geometry are accessed together, each at its address."""
+        whole, read = self.whole, self.read_window
+        return (self.extents, self.valid, whole.shape, whole.strides, read.shape, read.strides, read.inside)
 
     @functools.cached_property
     def stick_offsets(self) -> NDArray[np.int64]:

@@ -2,7 +2,8 @@
 
 Operands are float32 (int32 for the integer operations) with one axis per iteration label, extent 1 where
 an operand does not vary, so that numpy broadcasting is the device's. Sums and products over many elements are
-accumulated in float64: numpy's order goes by the shape of a slice, which the bits must not depend on.
+accumulated in float64: numpy's order goes by the shape of a slice, which the bits must not depend on. Long products
+of 16-bit numbers are the exception (``plan._accumulator``).
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ class Work:
     """Axes and constants that the function of an operation needs beside its operands.
 
     ``reduced`` are the axes the result lacks; ``varies[k]`` says per axis whether operand ``k`` has it,
-    the result last.
+    the result last. Products are summed in the type ``accumulator``.
     """
 
     reduced: tuple[int, ...] = ()
     varies: tuple[tuple[bool, ...], ...] = ()
     constants: Constants = field(default_factory=dict)
+    accumulator: np.dtype = np.dtype(np.float64)
 
 
 def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
@@ -66,19 +68,21 @@ def _rows(operands: Sequence[Array], work: Work) -> Array:
 
 def _matmul(operands: Sequence[Array], work: Work) -> Array:
     """Contract what both inputs have and the result lacks; labels of all three are batches."""
-    lhs, rhs = operands
     has_left, has_right, has_out = work.varies
-    axes = range(lhs.ndim)
+    axes = range(operands[0].ndim)
     batch = [a for a in axes if has_left[a] and has_right[a] and has_out[a]]
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
     inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
-    # In float32 the last bit would depend on the shape, so on the slices of the cores.
-    lhs, rhs = lhs.astype(np.float64), rhs.astype(np.float64)
-    product = np.matmul(_grouped(lhs, batch, rows, inner), _grouped(rhs, batch, inner, columns))
+    # In float32 the last bit depends on the shape, so on the slices of the cores.
+    lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
+    with np.errstate(all="ignore"):
+        product = np.matmul(_grouped(lhs, batch, rows, inner), _grouped(rhs, batch, inner, columns))
     order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
     sizes = [(lhs if has_left[a] else rhs).shape[a] if has_out[a] else 1 for a in axes]
-    return product.astype(np.float32).reshape([sizes[a] for a in order]).transpose(np.argsort(order))
+    return (
+        product.astype(np.float32, copy=False).reshape([sizes[a] for a in order]).transpose(np.argsort(order))
+    )
 
 
 def _grouped(array: Array, *groups: list[int]) -> Array:

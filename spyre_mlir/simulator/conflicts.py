@@ -11,20 +11,28 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.simulator.access import Access, access_error
+from spyre_mlir.simulator.access import Access, OperandAccesses, access_error
 from spyre_mlir.simulator.plan import Plan
 
 
-def check_conflicts(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
+def check_conflicts(plan: Plan, inputs: Sequence[OperandAccesses], outputs: Sequence[Access]) -> None:
     """Raise if two cores write one stick, or a core reads a stick that the operation writes elsewhere."""
     # No core reads the LX of another one, so only input and output of one core can meet there.
-    if outputs[0].region.lx:
+    is_lx = outputs[0].region.lx
+    low, high = min(access.address for access in outputs), max(access.end for access in outputs)
+    near = [
+        access
+        for operand in inputs
+        if operand.region.lx == is_lx and len(operand) and operand.span[0] < high and low < operand.span[1]
+        for access in operand
+    ]
+    if is_lx:
         by_core = {output.core: output for output in outputs}
-        for access in inputs:
-            if access.region.lx and access.core in by_core:
+        for access in near:
+            if access.core in by_core:
                 _check_own(plan, access, by_core[access.core])
         return
-    _check_hbm(plan, [access for access in inputs if not access.region.lx], outputs)
+    _check_hbm(plan, near, outputs)
 
 
 def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:

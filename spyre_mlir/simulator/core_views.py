@@ -1,0 +1,123 @@
+"""One window at the places of several cores in one memory, as arrays with an axis of cores in front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.boxes import StridedWindow
+from spyre_mlir.simulator.memory import Memory, spread, stick_tag
+
+#: Cores, the place of the first of them, and the bytes from one to the next.
+_Run = tuple[slice, int, int]
+
+
+def runs_of(offsets: Sequence[int]) -> list[_Run]:
+    """Return runs of cores whose places have equal distances."""
+    runs: list[_Run] = []
+    begin, count = 0, len(offsets)
+    while begin < count:
+        end = begin + 1
+        step = offsets[end] - offsets[begin] if end < count else 0
+        while end < count and offsets[end] - offsets[end - 1] == step:
+            end += 1
+        runs.append((slice(begin, end), offsets[begin], step))
+        begin = end
+    return runs
+
+
+class CoreViews:
+    """A window at the places ``offsets`` of a memory, one for each of some cores; elements are of type ``raw``."""
+
+    def __init__(self, memory: Memory, window: StridedWindow, offsets: Sequence[int], raw: np.dtype) -> None:
+        self._memory, self._window, self._raw = memory, window, raw
+        self._runs, self._count = runs_of(offsets), len(offsets)
+        # The tags of sticks stand for sticks that begin where those of the memory do.
+        self._is_aligned = all(offset % memory.stick_bytes == 0 for offset in offsets)
+
+    def bits(self) -> NDArray:
+        """The elements in the split shape of the window; may be a view, so they must not be written."""
+        return self._joined(self._memory.data)
+
+    def tags(self) -> NDArray:
+        """The tags of the elements in the split shape of the window."""
+        return self._joined(self._shadow())
+
+    def merged(self, array: NDArray) -> NDArray:
+        """Elements with one axis for each label in the place of the split shape; those to read."""
+        window = self._window
+        array = array.reshape(len(array), *window.merged)
+        return array if window.trim is None else array[(slice(None), *window.trim)]
+
+    def are_written_by(self, tags: Sequence[int]) -> bool:
+        """Return whether each stick was written as a whole by one of ``tags``; if not, the tags of elements tell."""
+        if not self._is_aligned:
+            return False
+        first, *others = (stick_tag(tag, self._raw) for tag in tags)
+        for _, view in self._stick_tags():
+            good = view == first
+            for tag in () if good.all() else others:
+                good |= view == tag
+            if not good.all():
+                return False
+        return True
+
+    def write(self, bits: NDArray) -> None:
+        """Write elements in the split shape of the window."""
+        for cores, view in self._views(self._memory.data, self._raw):
+            view[...] = bits[cores]
+
+    def write_tag(self, tag: int) -> None:
+        """Note that ``tag`` wrote all elements of all sticks of the window."""
+        if not self._is_aligned:
+            self.write_tags(spread(tag, self._raw))
+            return
+        for _, view in self._stick_tags():
+            view[...] = stick_tag(tag, self._raw)
+
+    def write_tags(self, tags: NDArray | np.integer) -> None:
+        """Note who wrote the elements, by tags in the split shape, the same on all cores."""
+        for _, view in self._views(self._shadow(), self._raw):
+            view[...] = tags
+
+    def _views(self, array: NDArray[np.uint8], raw: np.dtype) -> Iterator[tuple[slice, NDArray]]:
+        return self._strided(array, raw, self._window.shape, self._window.strides)
+
+    def _strided(
+        self, array: NDArray[np.uint8], raw: np.dtype, shape: Sequence[int], strides: Sequence[int]
+    ) -> Iterator[tuple[slice, NDArray]]:
+        for cores, first, step in self._runs:
+            yield cores, np.ndarray((cores.stop - cores.start, *shape), raw, array, first, (step, *strides))
+
+    def _joined(self, array: NDArray[np.uint8]) -> NDArray:
+        views = list(self._views(array, self._raw))
+        if len(views) == 1:
+            return views[0][1]
+        joined = np.empty((self._count, *self._window.shape), self._raw)
+        for cores, view in views:
+            joined[cores] = view
+        return joined
+
+    def _stick_tags(self) -> Iterator[tuple[slice, NDArray[np.uint16]]]:
+        unit, tags, window = self._memory.stick_bytes, self._memory.stick_tags, self._window
+        strides = [stride // unit * 2 for stride in window.stride_of_sticks]
+        for cores, first, step in self._runs:
+            shape = (cores.stop - cores.start, *window.count_of_sticks)
+            yield cores, np.ndarray(shape, np.uint16, tags, first // unit * 2, (step // unit * 2, *strides))
+
+    def _shadow(self) -> NDArray[np.uint8]:
+        """The shadow of the memory, which from now on tells the tags of the window."""
+        memory, window = self._memory, self._window
+        if not self._is_aligned:
+            return memory.shadow
+        shadow = memory.shadow_of(0, 0)
+        shape = (*window.count_of_sticks, memory.stick_bytes // 2)
+        views = self._strided(shadow, np.dtype(np.uint16), shape, (*window.stride_of_sticks, 2))
+        for (_, view), (_, tags) in zip(views, self._stick_tags(), strict=True):
+            whole = tags != 0
+            if whole.any():
+                view[whole] = tags[whole][:, None]
+                tags[whole] = 0
+        return shadow
