@@ -1,4 +1,7 @@
-"""What the cores of one operation compute: each batch of cores in one call, batches beside one another in threads."""
+"""What the cores of one operation do: each batch of cores reads, computes and writes in one call, batches in threads.
+
+No core reads what another one writes (``conflicts``), so a batch writes before others have read.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from spyre_mlir.simulator.memory import AddressSpace
 from spyre_mlir.simulator.operand_reader import OperandReader
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ranges import RangeCheck, check_integers
+from spyre_mlir.simulator.result_writer import ResultWriter
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import run_tasks
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics, all_numbers, lookup
@@ -27,21 +31,22 @@ _Computed = tuple[list[NDArray], NDArray]
 
 
 @dataclass(frozen=True, eq=False)
-class BatchResult:
-    """The raw bits that a batch of cores makes, with the axis of cores, in the form of the batch.
+class BatchNumbers:
+    """Numbers of a batch of cores that the range check looks at, with the axis of cores, in the form of the batch.
 
-    ``total`` has the numbers where they need a look before they are rounded, ``infinite`` what may have been computed
-    of infinities (``RangeCheck``).
+    ``total`` is the result where rounding it may lose something, with the operands of an elementwise operation;
+    ``infinite`` are operands and results where infinities may have gone into them.
     """
 
     batch: CoreBatch
-    raw: NDArray
+    is_plain: bool = False
     total: NDArray | None = None
+    operands: list[NDArray] = field(default_factory=list)
     infinite: list[_Computed] = field(default_factory=list)
 
 
 class BatchRun:
-    """Computes the results of one execution, its numbers looked at by ``ranges``."""
+    """Runs the batches of one execution."""
 
     def __init__(
         self,
@@ -49,77 +54,87 @@ class BatchRun:
         space: AddressSpace,
         numerics: Numerics,
         inputs: Sequence[OperandAccesses],
+        writer: ResultWriter,
         ranges: RangeCheck,
         index: int,
     ) -> None:
         self._plan, self._numerics, self._inputs = plan, numerics, inputs
-        self._ranges, self._index = ranges, index
+        self._writer, self._ranges, self._index = writer, ranges, index
         self._reader = OperandReader(plan, space, numerics, inputs, plan.batches)
         self._reader_of_one = functools.partial(OperandReader, plan, space, numerics, inputs, ())
         self._is_tabulated = _has_table(plan) and not ranges.is_amplified(index)
 
-    def results(self) -> list[BatchResult]:
-        """The results of all batches; an error is the first that the cores one by one have."""
+    def run(self) -> None:
+        """Run all batches; an error is the first that the cores one by one have."""
         batches = self._plan.batches
         order = sorted(range(len(batches)), key=lambda index: self._reader.load_order(batches[index]))
-        tasks = [functools.partial(self._result, batches[index]) for index in order]
-        try:
-            results = dict(zip(order, run_tasks(tasks), strict=True))
-        except SimulationError:
+        outcomes = run_tasks([functools.partial(self._outcome, batches[index]) for index in order])
+        errors = [outcome for outcome in outcomes if isinstance(outcome, SimulationError)]
+        if errors:
+            failed = {
+                group
+                for index, outcome in zip(order, outcomes, strict=True)
+                if outcome in errors
+                for group in batches[index].groups
+            }
             self._reader = self._reader_of_one()
             for group in self._plan.groups:
-                self._result(single_batch(group, self._plan.work))
-            raise
-        return [results[index] for index in range(len(order))]
+                if group in failed:
+                    self._run_batch(single_batch(group, self._plan.work))
+            raise errors[0]
+        self._look_at([outcome for outcome in outcomes if isinstance(outcome, BatchNumbers)])
 
-    def look_at(self, results: Sequence[BatchResult]) -> None:
+    def _outcome(self, batch: CoreBatch) -> BatchNumbers | SimulationError:
+        try:
+            return self._run_batch(batch)
+        except SimulationError as error:
+            return error
+
+    def _look_at(self, numbers: Sequence[BatchNumbers]) -> None:
         """Give the range check the numbers that need a look, core by core in the order of the plan."""
         plan, ranges = self._plan, self._ranges
-        if plan.design.operands[-1].data_format == DL16 and not plan.op.is_copy:
-            ranges.note_plain(any(result.total is None and result.raw.size for result in results))
+        ranges.note_plain(any(batch.is_plain for batch in numbers))
         order = {group: index for index, group in enumerate(plan.groups)}
         places = [
-            (order[group], result, index)
-            for result in results
-            if result.total is not None or result.infinite
-            for index, group in enumerate(result.batch.groups)
+            (order[group], batch, index)
+            for batch in numbers
+            if batch.total is not None or batch.infinite
+            for index, group in enumerate(batch.batch.groups)
         ]
-        for _, result, index in sorted(places, key=lambda place: place[0]):
-            split = result.batch.split
-            for operands, numbers in result.infinite:
-                of_core = [_by_label(x, index, split) for x in operands]
-                ranges.computed(plan, of_core, _by_label(numbers, index, split))
-            if result.total is not None:
-                # A function, since the operands are needed for the rare overflow only.
-                operands_of = functools.partial(self._operands_of, result.batch.groups[index][-1])
-                ranges.stored(plan, self._index, _by_label(result.total, index, split), operands_of)
+        for _, batch, index in sorted(places, key=lambda place: place[0]):
+            of_core = functools.partial(_by_label, index=index, split=batch.batch.split)
+            for operands, result in batch.infinite:
+                ranges.computed(plan, [of_core(x) for x in operands], of_core(result))
+            if batch.total is not None:
+                ranges.stored(plan, self._index, of_core(batch.total), [of_core(x) for x in batch.operands])
 
-    def _operands_of(self, core: int) -> list[NDArray]:
-        reader, batch = self._reader_of_one(), single_batch((core,), self._plan.work)
-        return [reader.numbers(k, batch, [core])[0] for k in range(len(self._inputs))]
-
-    def _result(self, batch: CoreBatch) -> BatchResult:
+    def _run_batch(self, batch: CoreBatch) -> BatchNumbers:
         plan, split = self._plan, batch.split
         box = plan.boxes[-1][batch.groups[0][-1]]
         shape = (len(batch.groups), *(split.windows[-1].shape if split else box.valid))
         form = plan.design.operands[-1].data_format
         # A slice of padding alone computes nothing.
         if 0 in shape:
-            return BatchResult(batch, np.zeros(shape, FORMATS[form].raw))
+            self._writer.write(batch, np.zeros(shape, FORMATS[form].raw))
+            return BatchNumbers(batch)
         if self._is_tabulated and (raw := self._tabulated(batch)) is not None:
-            return BatchResult(batch, np.broadcast_to(raw, shape))
-        infinite: list[_Computed] = []
-        partials = [self._partial(batch, list(cores), infinite) for cores in zip(*batch.groups, strict=True)]
-        total = combine_partials(plan.op.name, partials)
+            self._writer.write(batch, np.broadcast_to(raw, shape))
+            return BatchNumbers(batch, is_plain=True)
+        computed = [self._partial(batch, list(cores)) for cores in zip(*batch.groups, strict=True)]
+        infinite = [pair for pair in computed if self._ranges.reads_infinities(plan, pair[0])]
+        total = combine_partials(plan.op.name, [result for _, result in computed])
         if plan.op.formats[0] in (INT8, FP8) and self._numerics.mode == IEEE:
             for index, group in enumerate(batch.groups):
                 _check_sum(plan, _of_core(total, index), group[-1])
         # Bits as they are: conversion to numbers and back would change NaN.
-        if plan.op.is_copy:
-            return BatchResult(batch, np.broadcast_to(total, shape))
-        raw = np.broadcast_to(self._numerics.store(total, form), shape)
-        is_plain = form != DL16 or self._ranges.is_plain(self._index, total)
-        return BatchResult(batch, raw, None if is_plain else total, infinite)
+        raw = total if plan.op.is_copy else self._numerics.store(total, form)
+        self._writer.write(batch, np.broadcast_to(raw, shape))
+        if form != DL16 or plan.op.is_copy:
+            return BatchNumbers(batch, infinite=infinite)
+        if self._ranges.is_plain(self._index, total):
+            return BatchNumbers(batch, is_plain=True, infinite=infinite)
+        operands = computed[-1][0] if plan.elementwise else []
+        return BatchNumbers(batch, total=total, operands=operands, infinite=infinite)
 
     def _tabulated(self, batch: CoreBatch) -> NDArray | None:
         """Look up 16-bit results by the 16-bit codes of the operand; None if some need a look as numbers."""
@@ -131,8 +146,8 @@ class BatchRun:
         raw = lookup(table, codes)
         return raw if self._ranges.are_plain(raw) else None
 
-    def _partial(self, batch: CoreBatch, cores: list[int], infinite: list[_Computed]) -> NDArray:
-        """What some cores compute, of a split reduction a part of the result."""
+    def _partial(self, batch: CoreBatch, cores: list[int]) -> _Computed:
+        """What some cores compute, of a split reduction a part of the result, and of what."""
         plan = self._plan
         operands = [self._reader.numbers(k, batch, cores) for k in range(len(self._inputs))]
         if plan.op.kind is Kind.GATHER:
@@ -148,9 +163,7 @@ class BatchRun:
             result = products[0][None] if len(products) == 1 else np.stack(products)
         else:
             result = compute(plan.op.name, operands, batch.work)
-        if self._ranges.reads_infinities(plan, operands):
-            infinite.append((operands, result))
-        return result
+        return operands, result
 
 
 def _of_core(array: NDArray, index: int) -> NDArray:

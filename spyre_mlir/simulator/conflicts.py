@@ -6,6 +6,7 @@ Address ranges decide most cases; where ranges interleave, the sticks themselves
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,6 +44,8 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
     # Ranges decide most operations; lists of sticks cost far more.
     if disjoint and not near:
         return
+    if _are_apart(near, outputs):
+        return
     sticks, cores = _written_sticks(plan, outputs)
     by_core = {output.core: output for output in outputs}
     for access in near:
@@ -57,6 +60,35 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
             raise access_error(plan, access, "race", text, int(mine[index]))
         if hit.any():
             _check_own(plan, access, by_core[access.core])
+
+
+def _are_apart(inputs: Sequence[Access], outputs: Sequence[Access]) -> bool:
+    """Return whether no stick is written twice and none of ``inputs`` reads one that is written."""
+    unit = outputs[0].box.stick_bytes
+    low, high = min(access.address for access in outputs), max(access.end for access in outputs)
+    first, last = low // unit, -(-high // unit)
+    # Parts that begin between two sticks are an error that the sticks themselves tell.
+    if any(access.address % unit for access in (*inputs, *outputs)):
+        return False
+    written = np.zeros(last - first, bool)
+    for access in outputs:
+        _marks(access, written, first)[...] = True
+    total = sum(math.prod(access.box.whole.count_of_sticks) for access in outputs)
+    if np.count_nonzero(written) != total:
+        return False
+    for access in inputs:
+        begin = access.address // unit
+        inside = first <= begin and -(-access.end // unit) <= last
+        if not inside or _marks(access, written, first).any():
+            return False
+    return True
+
+
+def _marks(access: Access, marks: NDArray[np.bool_], first: int) -> NDArray[np.bool_]:
+    """A view of the marks of the sticks that an access has; ``first`` is the number of the first stick of all."""
+    window, unit = access.box.whole, access.box.stick_bytes
+    strides = tuple(stride // unit for stride in window.stride_of_sticks)
+    return np.ndarray(window.count_of_sticks, np.bool_, marks, access.address // unit - first, strides)
 
 
 def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray, NDArray]:

@@ -1,4 +1,4 @@
-"""One `sdsc_execute`: every core reads and computes, then every core writes.
+"""One `sdsc_execute`: every core reads, computes and writes.
 
 Cores run concurrently, so the result may not depend on their order: no core may write what another one
 reads or writes in the same operation. Within one core an elementwise operation may work in place.
@@ -7,23 +7,19 @@ Of a split reduction the last core of each group has the result; into LX, it alo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Sequence
 
-import numpy as np
-
 from spyre_mlir.simulator.access import Access, OperandAccesses, resolve
-from spyre_mlir.simulator.batch_run import BatchResult, BatchRun
+from spyre_mlir.simulator.batch_run import BatchRun
 from spyre_mlir.simulator.conflicts import check_conflicts
-from spyre_mlir.simulator.core_views import CoreViews
 from spyre_mlir.simulator.gather import rows_bytes
-from spyre_mlir.simulator.memory import PARTIAL, POISON, POISON_BYTE, AddressRange, AddressSpace, spread
+from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ranges import RangeCheck
+from spyre_mlir.simulator.result_writer import ResultWriter
 from spyre_mlir.simulator.ring_transfers import relayout
 from spyre_mlir.simulator.statistics import ExecuteStatistics
-from spyre_mlir.simulator.workers import run_tasks
-from spyre_mlir.target.formats import FORMATS, Numerics
+from spyre_mlir.target.formats import Numerics
 from spyre_mlir.target.ops import Kind
 
 
@@ -48,46 +44,13 @@ def execute(
     used = list(outputs) if outputs.region.lx else written
     check_conflicts(plan, inputs, used)
     ranges.begin()
-    run = BatchRun(plan, space, numerics, inputs, ranges, statistics.index)
-    # All results before any is written, since the cores run at the same time.
-    results = run.results()
-    run.look_at(results)
-    ranges.finish(plan)
-    space.memory(outputs.region).own()
+    writer = ResultWriter(plan, space, outputs)
     for access in used:
         if access.core not in writers:
-            _leave_part(plan, access, space)
-    run_tasks([functools.partial(_write, plan, outputs, result, space) for result in results])
+            writer.leave_part(access)
+    BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index).run()
+    ranges.finish(plan)
     _count(plan, statistics, inputs, written)
-
-
-def _write(plan: Plan, outputs: OperandAccesses, result: BatchResult, space: AddressSpace) -> None:
-    """Store the valid part; the rest of the sticks becomes poison that nobody may read."""
-    cores = [group[-1] for group in result.batch.groups]
-    box, split, raw = outputs.boxes[cores[0]], result.batch.split, result.raw.dtype
-    memory, tag = space.memory(outputs.region), outputs.region.tag
-    places = [space.place(outputs.region, core, outputs.addresses[core]) for core in cores]
-    if not box.padded:
-        views = CoreViews(memory, split.windows[-1] if split else box.whole, places, raw)
-        views.write(result.raw if split else result.raw.reshape(len(cores), *box.whole.shape))
-        views.write_tag(tag)
-        return
-    views = CoreViews(memory, box.whole, places, raw)
-    valid = tuple(slice(count) for count in box.valid)
-    poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
-    values = np.full((len(cores), *box.extents), poison, raw)
-    values[(slice(None), *valid)] = result.raw.reshape(len(cores), *box.valid)
-    tags = np.full(box.extents, spread(POISON, raw))
-    tags[valid] = spread(tag, raw)
-    views.write(values.reshape(len(cores), *box.whole.shape))
-    views.write_tags(tags.reshape(box.whole.shape))
-
-
-def _leave_part(plan: Plan, access: Access, space: AddressSpace) -> None:
-    """A core of a split reduction that does not finish it has nothing there that anybody may read."""
-    raw = FORMATS[plan.design.operands[access.operand].data_format].raw
-    place = space.place(access.region, access.core, access.address)
-    CoreViews(space.memory(access.region), access.box.whole, [place], raw).write_tag(PARTIAL)
 
 
 def _count(

@@ -16,7 +16,6 @@ from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, INT32, NEUTRAL, DeviceOp, Kind
 
-
 #: Multiply-adds of an operation from which it sums in float32, which is twice as fast; below, all is exact.
 _FLOAT32_MULTIPLY_ADDS = 1 << 24
 

@@ -13,7 +13,7 @@ the weights. The run says so where that may show.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,8 +116,8 @@ class RangeCheck:
         """Note whether some results of the execution were plain, so that not all its numbers are small."""
         self._is_small = self._is_small and not is_plain
 
-    def stored(self, plan: Plan, index: int, result: NDArray, operands: Callable[[], list[NDArray]]) -> None:
-        """Look at the float32 result of some cores that is to be rounded to 16 bits."""
+    def stored(self, plan: Plan, index: int, result: NDArray, operands: list[NDArray]) -> None:
+        """Look at the float32 result of a core that is to be rounded to 16 bits, elementwise of some operands."""
         if index in self._amplified:
             self._score(plan, result)
         largest = max(float(result.max()), -float(result.min()))
@@ -127,10 +127,7 @@ class RangeCheck:
             return
         size = np.abs(result)
         beyond = np.isfinite(size) & (size >= self._range.overflow)
-        if (
-            beyond.any()
-            and (position := _first(beyond & ~_masks(plan, result.shape, operands()))) is not None
-        ):
+        if beyond.any() and (position := _first(beyond & ~_masks(plan, result.shape, operands))) is not None:
             wrong = int(np.count_nonzero(beyond))
             self._overflow(plan, index, wrong, float(result[position]))
         if np.max(size, where=np.isfinite(size), initial=0) > self._small:

@@ -15,7 +15,7 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
 from spyre_mlir.simulator.simulation_error import SimulationError
-from spyre_mlir.simulator.workers import single_threaded_blas
+from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
 from spyre_mlir.target.formats import IEEE, Numerics
 from spyre_mlir.timing import scope
 
@@ -58,6 +58,7 @@ def run_sequence(
     non-terminal; otherwise nothing is there any more.
     """
     _check_order([entry.bundle for entry in sequence])
+    keep_freed_memory()
     target = sequence[0].bundle.target
     space = AddressSpace(
         target if lx_backend_fraction is None else target.with_backend_fraction(lx_backend_fraction)

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
+#: Just below the size from which the C library always takes and gives back single blocks.
+_KEPT_BYTES = 31 << 20
+
 #: Bytes from which an array is copied by several threads.
 _SHARED_COPY_BYTES = 1 << 22
 
@@ -25,6 +28,15 @@ _SHARED_COPY_BYTES = 1 << 22
 def worker_count() -> int:
     """Return the number of threads: one for each processor that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Let the C library keep memory that is given back, up to twice this size, for the next operation.
+
+    It learns so by the largest block that was given back; otherwise each array of an operation is made of new pages.
+    """
+    np.empty(_KEPT_BYTES, np.uint8)
 
 
 @functools.cache
@@ -50,15 +62,8 @@ def copy_array(target: NDArray, source: NDArray) -> None:
     if target.nbytes < _SHARED_COPY_BYTES:
         np.copyto(target, source)
         return
-    axis = int(np.argmax(target.shape))
-    parts = [
-        (part, source_part)
-        for part, source_part in zip(
-            np.array_split(target, 4 * worker_count(), axis),
-            np.array_split(source, 4 * worker_count(), axis),
-            strict=True,
-        )
-    ]
+    axis, count = int(np.argmax(target.shape)), 4 * worker_count()
+    parts = zip(np.array_split(target, count, axis), np.array_split(source, count, axis), strict=True)
     run_tasks([functools.partial(np.copyto, *pair) for pair in parts])
 
 

@@ -106,7 +106,7 @@ def _encode_dl16(bits: NDArray, codes: NDArray, bias_step: int, last: int) -> No
     for index in range(bits.size):
         magnitude = np.int32(bits[index] & 0x7FFFFFFF)
         # As a number without sign: half of the last place may carry into its bit.
-        code = np.int32(((np.uint32(magnitude) + np.uint32(1 << 13)) >> np.uint32(14))) - np.int32(bias_step)
+        code = np.int32((np.uint32(magnitude) + np.uint32(1 << 13)) >> np.uint32(14)) - np.int32(bias_step)
         code = np.int32(min(max(code, np.int32(0)), np.int32(last)))
         code = np.int32(last + 1) if magnitude > 0x7F800000 else code
         codes[index] = np.uint16(((bits[index] >> 16) & 0x8000) | code)
