@@ -155,14 +155,7 @@ class BatchRun:
         if plan.op.name == "fp32toint32":
             for index, core in enumerate(cores):
                 check_integers(plan, core, _of_core(operands[0], index))
-        if plan.op.kind.on_array:
-            products = [
-                compute(plan.op.name, [_of_core(x, index) for x in operands], plan.work)
-                for index in range(len(cores))
-            ]
-            result = products[0][None] if len(products) == 1 else np.stack(products)
-        else:
-            result = compute(plan.op.name, operands, batch.work)
+        result = compute(plan.op.name, operands, batch.work)
         return operands, result
 
 

@@ -49,6 +49,11 @@ class StridedWindow:
             place += 2 if axis in self.inside else 1
         return tuple(axes)
 
+    @property
+    def lane_axes(self) -> tuple[int, ...]:
+        """The axes of the split shape within a stick."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.stick_axes)
+
     @functools.cached_property
     def count_of_sticks(self) -> tuple[int, ...]:
         """The numbers of sticks along each axis."""
@@ -89,6 +94,17 @@ class Box:
     @property
     def padded(self) -> bool:
         return self.valid != self.extents
+
+    @functools.cached_property
+    def is_sparse(self) -> bool:
+        """Return whether the box is padded within its sticks alone, of each of which the first lanes are valid."""
+        return (
+            self.read_window.trim is None
+            and len(self.whole.inside) == 1
+            and self.whole.count_of_sticks == self.read_window.count_of_sticks
+            and self.whole.count_of_sticks[self.whole.inside[0]] == 1
+            and self.read_window.merged == self.valid
+        )
 
     @functools.cached_property
     def geometry(self) -> tuple[tuple[int, ...], ...]:

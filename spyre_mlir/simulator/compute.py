@@ -8,9 +8,12 @@ of 16-bit numbers are the exception (``plan._accumulator``).
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -51,13 +54,41 @@ def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
     return elements if op.combine is None else _reduced(op.combine, elements, work.reduced)
 
 
+@functools.cache
+def _compiled_sums() -> ModuleType:
+    """The compiled sums, which import numba."""
+    return importlib.import_module("spyre_mlir.simulator.compiled_sums")
+
+
+#: Numbers from which compiled sums pay.
+_COMPILED = 1 << 16
+
+
 def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
     function = cast(np.ufunc, SCALARS[combine].compute)
-    # These choose one of their operands, so float64 would change nothing.
-    is_exact = combine in ("maximum", "minimum")
+    # Those far apart in memory first, over which numpy goes by whole rows.
+    order = sorted(axes, key=lambda axis: -abs(elements.strides[axis]))
     with np.errstate(all="ignore"):
-        total = function.reduce(elements, axes, keepdims=True, dtype=None if is_exact else np.float64)
+        if combine in ("maximum", "minimum"):
+            return _chosen(function, elements, order)
+        if combine == "add" and elements.dtype == np.float32 and elements.size >= _COMPILED:
+            total = _compiled_sums().add_along(elements, order[0])
+        else:
+            total = function.reduce(elements, order[0], keepdims=True, dtype=np.float64) if axes else elements
+        for axis in order[1:]:
+            total = function.reduce(total, axis, keepdims=True)
         return np.asarray(total, elements.dtype)
+
+
+def _chosen(function: np.ufunc, elements: Array, order: Sequence[int]) -> Array:
+    """Reduce by a function that chooses one of its operands, so that float64 would change nothing."""
+    total = elements
+    for axis in order:
+        total = function.reduce(total, axis, keepdims=True)
+    # Which of two zeros of unlike signs is chosen goes by their order, which must be that of the labels.
+    if len(order) < 2 or total.all():
+        return total
+    return function.reduce(np.ascontiguousarray(elements), tuple(sorted(order)), keepdims=True)
 
 
 def _rows(operands: Sequence[Array], work: Work) -> Array:
@@ -67,9 +98,13 @@ def _rows(operands: Sequence[Array], work: Work) -> Array:
 
 
 def _matmul(operands: Sequence[Array], work: Work) -> Array:
-    """Contract what both inputs have and the result lacks; labels of all three are batches."""
+    """Contract what both inputs have and the result lacks; labels of all three are batches.
+
+    Axes in front of those of labels, such as one of cores, are batches that are broadcast.
+    """
     has_left, has_right, has_out = work.varies
-    axes = range(operands[0].ndim)
+    axes = range(len(has_out))
+    front = operands[0].ndim - len(has_out)
     batch = [a for a in axes if has_left[a] and has_right[a] and has_out[a]]
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
@@ -77,20 +112,23 @@ def _matmul(operands: Sequence[Array], work: Work) -> Array:
     # In float32 the last bit depends on the shape, so on the slices of the cores.
     lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
     with np.errstate(all="ignore"):
-        product = np.matmul(_grouped(lhs, batch, rows, inner), _grouped(rhs, batch, inner, columns))
+        product = np.matmul(
+            _grouped(lhs, front, batch, rows, inner), _grouped(rhs, front, batch, inner, columns)
+        )
     order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
-    sizes = [(lhs if has_left[a] else rhs).shape[a] if has_out[a] else 1 for a in axes]
-    return (
-        product.astype(np.float32, copy=False).reshape([sizes[a] for a in order]).transpose(np.argsort(order))
-    )
+    sizes = [(lhs if has_left[a] else rhs).shape[front + a] if has_out[a] else 1 for a in axes]
+    result = product.astype(np.float32, copy=False)
+    result = result.reshape(*product.shape[:front], *(sizes[a] for a in order))
+    return result.transpose(*range(front), *(front + int(place) for place in np.argsort(order)))
 
 
-def _grouped(array: Array, *groups: list[int]) -> Array:
-    """``array`` as three axes: the product of each group of axes; the other axes have extent 1."""
+def _grouped(array: Array, front: int, *groups: list[int]) -> Array:
+    """``array`` as three axes behind those in ``front``: the product of each group of axes; others have extent 1."""
     order = [axis for group in groups for axis in group]
-    rest = [axis for axis in range(array.ndim) if axis not in order]
-    shape = [math.prod(array.shape[axis] for axis in group) for group in groups]
-    return array.transpose(order + rest).reshape(shape)
+    rest = [axis for axis in range(array.ndim - front) if axis not in order]
+    shape = [math.prod(array.shape[front + axis] for axis in group) for group in groups]
+    array = array.transpose(*range(front), *(front + axis for axis in (*order, *rest)))
+    return array.reshape(*array.shape[:front], *shape)
 
 
 def combine_partials(opcode: str, partials: Sequence[Array]) -> Array:

@@ -12,7 +12,7 @@ from spyre_mlir.simulator.compute import Work
 from spyre_mlir.target.ops import DeviceOp, Kind
 
 #: Elements that one call is worth: as many as stay in the caches between its steps.
-_CALL_ELEMENTS = 1 << 18
+_CALL_ELEMENTS = 1 << 20
 #: Multiply-adds that take the time of one element.
 _MULTIPLY_ADDS = 64
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.boxes import StridedWindow
-from spyre_mlir.simulator.memory import Memory, spread, stick_tag
+from spyre_mlir.simulator.memory import POISON, Memory, spread, stick_tag
 
 #: Cores, the place of the first of them, and the bytes from one to the next.
 _Run = tuple[slice, int, int]
@@ -55,12 +56,15 @@ class CoreViews:
         """Return whether each stick was written as a whole by one of ``tags``; if not, the tags of elements tell."""
         if not self._is_aligned:
             return False
+        memory, wanted = self._memory, self._lane_bytes()
         first, *others = (stick_tag(tag, self._raw) for tag in tags)
-        for _, view in self._stick_tags():
+        for view, counts in zip(
+            self._sticks(memory.stick_tags), self._sticks(memory.tagged_bytes), strict=True
+        ):
             good = view == first
             for tag in () if good.all() else others:
                 good |= view == tag
-            if not good.all():
+            if not good.all() or ((counts != 0) & (counts < wanted)).any():
                 return False
         return True
 
@@ -69,13 +73,23 @@ class CoreViews:
         for cores, view in self._views(self._memory.data, self._raw):
             view[...] = bits[cores]
 
-    def write_tag(self, tag: int) -> None:
-        """Note that ``tag`` wrote all elements of all sticks of the window."""
+    def fill(self, bits: int) -> None:
+        """Write the same bits to all elements."""
+        for _, view in self._views(self._memory.data, self._raw):
+            view[...] = bits
+
+    def write_tag(self, tag: int, first_bytes: int = 0) -> None:
+        """Note that ``tag`` wrote all elements of all sticks; of each the first bytes if not all, the rest is poison."""
         if not self._is_aligned:
-            self.write_tags(spread(tag, self._raw))
+            tags = np.full(self._window.shape, spread(tag, self._raw))
+            if first_bytes:
+                tags[..., first_bytes // self._raw.itemsize :] = spread(POISON, self._raw)
+            self.write_tags(tags)
             return
-        for _, view in self._stick_tags():
+        for view in self._sticks(self._memory.stick_tags):
             view[...] = stick_tag(tag, self._raw)
+        for view in self._sticks(self._memory.tagged_bytes):
+            view[...] = first_bytes
 
     def write_tags(self, tags: NDArray | np.integer) -> None:
         """Note who wrote the elements, by tags in the split shape, the same on all cores."""
@@ -100,12 +114,20 @@ class CoreViews:
             joined[cores] = view
         return joined
 
-    def _stick_tags(self) -> Iterator[tuple[slice, NDArray[np.uint16]]]:
-        unit, tags, window = self._memory.stick_bytes, self._memory.stick_tags, self._window
+    def _lane_bytes(self) -> int:
+        """The bytes of a stick from its first to the last that the window has elements of."""
+        window = self._window
+        if len(window.inside) != 1:
+            return self._memory.stick_bytes
+        return math.prod(window.shape[axis] for axis in window.lane_axes) * self._raw.itemsize
+
+    def _sticks(self, array: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
+        """Views of what an array has for each stick of the window."""
+        unit, window = self._memory.stick_bytes, self._window
         strides = [stride // unit * 2 for stride in window.stride_of_sticks]
         for cores, first, step in self._runs:
             shape = (cores.stop - cores.start, *window.count_of_sticks)
-            yield cores, np.ndarray(shape, np.uint16, tags, first // unit * 2, (step // unit * 2, *strides))
+            yield np.ndarray(shape, np.uint16, array, first // unit * 2, (step // unit * 2, *strides))
 
     def _shadow(self) -> NDArray[np.uint8]:
         """The shadow of the memory, which from now on tells the tags of the window."""
@@ -115,9 +137,7 @@ class CoreViews:
         shadow = memory.shadow_of(0, 0)
         shape = (*window.count_of_sticks, memory.stick_bytes // 2)
         views = self._strided(shadow, np.dtype(np.uint16), shape, (*window.stride_of_sticks, 2))
-        for (_, view), (_, tags) in zip(views, self._stick_tags(), strict=True):
-            whole = tags != 0
-            if whole.any():
-                view[whole] = tags[whole][:, None]
-                tags[whole] = 0
+        sticks = (self._sticks(memory.stick_tags), self._sticks(memory.tagged_bytes))
+        for (_, view), tags, counts in zip(views, *sticks, strict=True):
+            memory.spread(view, tags, counts)
         return shadow

@@ -70,6 +70,7 @@ class Memory:
     """Bytes and their shadow. Pages cost nothing until they are touched (the arrays start as zero pages).
 
     ``stick_tags`` has the tag of each stick that was written as a whole; 0 where the shadow tells them byte by byte.
+    ``tagged_bytes`` are the first bytes of the stick that carry it if not all do; the others are poison.
     ``base`` is the simulated address of the first byte.
     """
 
@@ -79,6 +80,7 @@ class Memory:
             self.data = np.zeros(size, np.uint8)
             self._shadow = np.zeros(size, np.uint8)
             self.stick_tags = np.zeros(-(-size // stick_bytes), np.uint16)
+            self.tagged_bytes = np.zeros_like(self.stick_tags)
         # numpy raises ValueError for a size beyond its own limit.
         except (MemoryError, ValueError):
             text = f"this machine has no memory for the {size} bytes of the bundle."
@@ -97,19 +99,32 @@ class Memory:
         # The last stick of an odd size is no whole one.
         whole = min(last, self.data.size // unit) - first
         sticks = self._shadow[first * unit : (first + whole) * unit].view(np.uint16).reshape(whole, unit // 2)
-        own = np.flatnonzero(tags[:whole])
-        sticks[own] = tags[own, None]
+        self.spread(sticks, tags[:whole], self.tagged_bytes[first : first + whole])
         if tags[whole:].any():
             self._shadow[(first + whole) * unit :].view(np.uint16)[...] = tags[whole]
         tags[...] = 0
         return self._shadow
+
+    @staticmethod
+    def spread(
+        shadow: NDArray[np.uint16], tags: NDArray[np.uint16], tagged_bytes: NDArray[np.uint16]
+    ) -> None:
+        """Put the tags of sticks into their shadow, which from now on tells them; it has a last axis for a stick."""
+        own = tags != 0
+        if not own.any():
+            return
+        shadow[own] = tags[own][:, None]
+        for count in set(tagged_bytes[own].tolist()) - {0}:
+            shadow[own & (tagged_bytes == count), count // 2 :] = POISON
+        tags[own] = 0
 
     def part(self, begin: int, end: int) -> Memory:
         """The bytes from ``begin`` to ``end``, whole sticks, as a memory that shares them."""
         part = object.__new__(Memory)
         part.stick_bytes, part.base = self.stick_bytes, self.base + begin
         part.data, part._shadow = self.data[begin:end], self._shadow[begin:end]
-        part.stick_tags = self.stick_tags[begin // self.stick_bytes : -(-end // self.stick_bytes)]
+        sticks = slice(begin // self.stick_bytes, -(-end // self.stick_bytes))
+        part.stick_tags, part.tagged_bytes = self.stick_tags[sticks], self.tagged_bytes[sticks]
         return part
 
     def own(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,15 +38,25 @@ class ResultWriter:
             views.write(bits.reshape(len(cores), *window.shape))
             views.write_tag(self._tag)
             return
-        views = CoreViews(self._memory, box.whole, places, raw)
-        valid = tuple(slice(count) for count in box.valid)
+        whole = CoreViews(self._memory, box.whole, places, raw)
         poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
+        if box.is_sparse:
+            window = box.read_window
+            # The bits of a copy in place are those that the poison overwrites.
+            bits = bits.reshape(len(cores), *window.shape).copy()
+            whole.fill(poison)
+            CoreViews(self._memory, window, places, raw).write(bits)
+            whole.write_tag(
+                self._tag, math.prod(window.shape[axis] for axis in window.lane_axes) * raw.itemsize
+            )
+            return
+        valid = tuple(slice(count) for count in box.valid)
         values = np.full((len(cores), *box.extents), poison, raw)
         values[(slice(None), *valid)] = bits.reshape(len(cores), *box.valid)
         tags = np.full(box.extents, spread(POISON, raw))
         tags[valid] = spread(self._tag, raw)
-        views.write(values.reshape(len(cores), *box.whole.shape))
-        views.write_tags(tags.reshape(box.whole.shape))
+        whole.write(values.reshape(len(cores), *box.whole.shape))
+        whole.write_tags(tags.reshape(box.whole.shape))
 
     def leave_part(self, access: Access) -> None:
         """Note that a core of a split reduction, which does not finish it, has nothing there that anybody may read."""

@@ -21,9 +21,10 @@ two's complement. Operations read both and write neither.
 from __future__ import annotations
 
 import functools
+import importlib
 import math
-import sys
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,18 +91,21 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
+@functools.cache
+def _compiled() -> ModuleType:
+    """The compiled conversions, which import numba."""
+    return importlib.import_module("spyre_mlir.target.compiled_conversion")
+
+
 def _compiles(elements: int) -> bool:
     """Return whether conversion of an array by compiled code pays: of a small one only if that is there already."""
-    is_loaded = "spyre_mlir.target.compiled_conversion" in sys.modules
-    return elements >= (_COMPILED_ONCE_LOADED if is_loaded else _COMPILED)
+    return elements >= (_COMPILED_ONCE_LOADED if _compiled.cache_info().currsize else _COMPILED)
 
 
 def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
     """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
     if _compiles(np.size(values)):
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.encode_dl16(np.asarray(values, np.float32), _BIAS_STEP, _MAX_CODE)
+        return _compiled().encode_dl16(np.asarray(values, np.float32), _BIAS_STEP, _MAX_CODE)
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     # Mantissas have 23 and 9 bits: adding half of the last place before the shift rounds ties away from zero, and
@@ -116,9 +120,7 @@ def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Decode DL16 codes to float32, exactly: every DL16 number is a float32 number."""
     code = np.asarray(codes, dtype=np.uint16)
     if _compiles(code.size):
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.decode_dl16(code, _BIAS_STEP, _NAN_CODE)
+        return _compiled().decode_dl16(code, _BIAS_STEP, _NAN_CODE)
     magnitude = (code & np.uint16(0x7FFF)).astype(np.uint32)
     bits = (magnitude + np.uint32(_BIAS_STEP)) << np.uint32(14)
     bits = np.where(magnitude == 0, np.uint32(0), bits)
@@ -146,18 +148,14 @@ def _host_codes() -> NDArray[np.uint16]:
 def decode_fp16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Decode IEEE fp16 codes to float32, exactly."""
     if _compiles(codes.size):
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.decode_fp16(codes)
+        return _compiled().decode_fp16(codes)
     return all_numbers(IEEE)[codes]
 
 
 def encode_fp16(values: NDArray) -> NDArray[np.uint16]:
     """Encode numbers in IEEE fp16: nearest, ties to even; overflow becomes infinite."""
     if values.dtype == np.float32 and _compiles(values.size):
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.encode_fp16(values)
+        return _compiled().encode_fp16(values)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, dtype=np.float16).view(np.uint16)
 
@@ -165,9 +163,7 @@ def encode_fp16(values: NDArray) -> NDArray[np.uint16]:
 def lookup(table: NDArray, codes: NDArray[np.uint16]) -> NDArray:
     """Return the entry of a table of 65,536 numbers for each 16-bit code."""
     if _compiles(codes.size):
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.lookup(table, codes)
+        return _compiled().lookup(table, codes)
     return table[codes]
 
 
