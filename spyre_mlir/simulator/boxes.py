@@ -178,10 +178,19 @@ def slice_range(design: Design, operand: Operand, label: str, core: int) -> tupl
     return start, min(share, size - start)
 
 
-def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: frozenset[str]) -> Box:
-    """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too."""
-    varying = operand_labels(design, operand, tensor)
-    strides = element_strides(design, operand, tensor)
+def make_box(
+    design: Design,
+    operand: Operand,
+    tensor: str,
+    core: int,
+    reduced: frozenset[str],
+    varying: frozenset[str],
+    strides: Mapping[str, int],
+) -> Box:
+    """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too.
+
+    ``varying`` are its labels, ``strides`` those of ``element_strides``.
+    """
     bytes_ = FORMATS[operand.data_format].bytes
     origin, extents, valid, read = [], [], [], []
     for label, size in design.sizes.items():

@@ -26,6 +26,9 @@ Array = NDArray
 Constants = Mapping[str, float]
 
 
+_FLOAT64 = np.dtype(np.float64)
+
+
 @dataclass(frozen=True)
 class Work:
     """Axes and constants that the function of an operation needs beside its operands.
@@ -37,7 +40,7 @@ class Work:
     reduced: tuple[int, ...] = ()
     varies: tuple[tuple[bool, ...], ...] = ()
     constants: Constants = field(default_factory=dict)
-    accumulator: np.dtype = np.dtype(np.float64)
+    accumulator: np.dtype = _FLOAT64
 
 
 def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:

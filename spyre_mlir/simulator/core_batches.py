@@ -155,5 +155,5 @@ def _work_of_cores(work: Work, split: SplitForm | None) -> Work:
 
 
 def merged_shape(split: SplitForm, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of one core's elements with one axis for each label, of one in the split form with the axis of cores."""
+    """Merge the shape of elements in the split form, with the axis of cores, to one axis for each label."""
     return tuple(math.prod(shape[axis] for axis in axes) for axes in split.axes)

@@ -79,7 +79,7 @@ class CoreViews:
             view[...] = bits
 
     def write_tag(self, tag: int, first_bytes: int = 0) -> None:
-        """Note that ``tag`` wrote all elements of all sticks; of each the first bytes if not all, the rest is poison."""
+        """Note that ``tag`` wrote all sticks, or the first bytes of each and poison behind them."""
         if not self._is_aligned:
             tags = np.full(self._window.shape, spread(tag, self._raw))
             if first_bytes:

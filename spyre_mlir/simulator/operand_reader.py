@@ -174,8 +174,9 @@ class OperandReader:
             _require_one(cores, batch)
             position = [int(i) for i in np.argwhere(wrong[0])[0]]
             position[axis] += valid
+            label = tuple(plan.design.sizes)[axis]
             text = (
-                f"{element_text(plan, box, position)} is padding of dim '{tuple(plan.design.sizes)[axis]}' and reads as "
+                f"{element_text(plan, box, position)} is padding of dim '{label}' and reads as "
                 f"{numbers[0][tuple(position)]}, but '{plan.op.name}' needs {plan.neutral[0]} there."
             )
             raise access_error(

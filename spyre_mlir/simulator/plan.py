@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.simulator.boxes import Box, make_box, operand_labels, slices_of
+from spyre_mlir.simulator.boxes import Box, element_strides, make_box, operand_labels, slices_of
 from spyre_mlir.simulator.compute import Work
 from spyre_mlir.simulator.core_batches import CoreBatch, make_batches
 from spyre_mlir.simulator.simulation_error import SimulationError
@@ -192,6 +192,7 @@ def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]])
 def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
     operand = design.operands[k]
     varying = operand_labels(design, operand, tensor)
+    strides = element_strides(design, operand, tensor)
     # Equal boxes are one object, by which accesses that share a load are recognised (``Access.key``).
     known: dict[tuple[int, ...], Box] = {}
     boxes: dict[int, Box] = {}
@@ -201,7 +202,7 @@ def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict
             continue
         key = tuple(slices.get(label, 0) for label in design.sizes if label in varying)
         if key not in known:
-            known[key] = make_box(design, operand, tensor, core, reduced)
+            known[key] = make_box(design, operand, tensor, core, reduced, varying, strides)
         boxes[core] = known[key]
     return boxes
 

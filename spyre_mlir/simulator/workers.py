@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -67,26 +69,46 @@ def copy_array(target: NDArray, source: NDArray) -> None:
     run_tasks([functools.partial(np.copyto, *pair) for pair in parts])
 
 
+class _BlasThreads:
+    """How many threads a product of numpy takes: one while somebody runs a bundle."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._before = threading.Lock(), 0, 0
+
+    def enter(self) -> None:
+        """Go down to one thread."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1 and (library := _blas()):
+                self._before = library.scipy_openblas_get_num_threads64_()
+                library.scipy_openblas_set_num_threads64_(1)
+
+    def leave(self) -> None:
+        """Go back to as many as there were when the first entered."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and (library := _blas()):
+                library.scipy_openblas_set_num_threads64_(self._before)
+
+
+_BLAS_THREADS = _BlasThreads()
+
+
 @contextlib.contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Let each product run in the thread that asks for it: the order of its sums goes by its shape alone."""
-    library = _blas()
-    if library is None:
-        yield
-        return
-    before = library.scipy_openblas_get_num_threads64_()
-    library.scipy_openblas_set_num_threads64_(1)
+    _BLAS_THREADS.enter()
     try:
         yield
     finally:
-        library.scipy_openblas_set_num_threads64_(before)
+        _BLAS_THREADS.leave()
 
 
 @functools.cache
 def _blas() -> ctypes.CDLL | None:
     """The BLAS inside numpy, if it is the one of its wheels; another one keeps its threads."""
     try:
-        library = ctypes.CDLL(np._core._multiarray_umath.__file__)
+        library = ctypes.CDLL(importlib.import_module("numpy.linalg._umath_linalg").__file__)
         library.scipy_openblas_get_num_threads64_.restype = ctypes.c_int
         library.scipy_openblas_set_num_threads64_.argtypes = [ctypes.c_int]
     except (AttributeError, OSError):
