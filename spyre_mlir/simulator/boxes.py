@@ -49,10 +49,11 @@ class StridedWindow:
             place += 2 if axis in self.inside else 1
         return tuple(axes)
 
-    @property
-    def lane_axes(self) -> tuple[int, ...]:
-        """The axes of the split shape within a stick."""
-        return tuple(axis for axis in range(len(self.shape)) if axis not in self.stick_axes)
+    def bytes_in_stick(self, raw: np.dtype) -> int | None:
+        """The first bytes of each stick that have elements of one label; None if a stick has several."""
+        if len(self.inside) != 1:
+            return None
+        return self.shape[self.stick_axes[self.inside[0]] + 1] * raw.itemsize
 
     @functools.cached_property
     def count_of_sticks(self) -> tuple[int, ...]:
@@ -214,8 +215,8 @@ def make_box(
         read.append(extent if label in reduced and label in varying else good)
     labels = tuple(design.sizes)
     steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
-    inside = _inside(operand, labels, bytes_)
-    whole = _window(extents, steps, inside)
+    inside = tuple(_inside(operand, labels, bytes_).items())
+    whole = _window(tuple(extents), steps, inside)
     span = sum((n - 1) * s for n, s in zip(whole.shape, whole.strides, strict=True)) + bytes_
     return Box(
         origin=tuple(origin),
@@ -223,7 +224,7 @@ def make_box(
         valid=tuple(valid),
         varies=tuple(label in varying for label in labels),
         whole=whole,
-        read_window=_window(read, steps, inside),
+        read_window=_window(tuple(read), steps, inside),
         span_bytes=span,
         accessed_bytes=math.prod(extents) * bytes_,
         stick_bytes=design.target.stick_bytes,
@@ -265,10 +266,15 @@ def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int,
     return axes
 
 
+@functools.lru_cache(maxsize=4096)
 def _window(
-    counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tuple[int, int]]
+    counts: tuple[int, ...], steps: tuple[int, ...], in_stick: tuple[tuple[int, tuple[int, int]], ...]
 ) -> StridedWindow:
-    """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
+    """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed.
+
+    It is one object for all cores with slices of one size.
+    """
+    inside = dict(in_stick)
     shape, strides, merged = [], [], []
     for axis, (count, step) in enumerate(zip(counts, steps, strict=True)):
         # One position has no next one, and its stride may be beyond all memory.
@@ -280,5 +286,5 @@ def _window(
         split = (1, count) if count <= lanes else (-(-count // lanes), lanes)
         shape, strides = [*shape, *split], [*strides, step, stride]
         merged.append(split[0] * split[1])
-    trim = None if merged == counts else tuple(slice(count) for count in counts)
+    trim = None if tuple(merged) == counts else tuple(slice(count) for count in counts)
     return StridedWindow(tuple(sorted(inside)), tuple(shape), tuple(strides), tuple(merged), trim)

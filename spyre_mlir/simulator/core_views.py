@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.boxes import StridedWindow
-from spyre_mlir.simulator.memory import POISON, Memory, spread, stick_tag
+from spyre_mlir.simulator.memory import POISON, Memory, carries, spread, stick_tag
 
 #: Cores, the place of the first of them, and the bytes from one to the next.
 _Run = tuple[slice, int, int]
@@ -56,15 +55,20 @@ class CoreViews:
         """Return whether each stick was written as a whole by one of ``tags``; if not, the tags of elements tell."""
         if not self._is_aligned:
             return False
-        memory, wanted = self._memory, self._lane_bytes()
+        wanted = self._window.bytes_in_stick(self._raw)
         first, *others = (stick_tag(tag, self._raw) for tag in tags)
-        for view, counts in zip(
-            self._sticks(memory.stick_tags), self._sticks(memory.tagged_bytes), strict=True
-        ):
+        for view in self._sticks():
             good = view == first
             for tag in () if good.all() else others:
                 good |= view == tag
-            if not good.all() or ((counts != 0) & (counts < wanted)).any():
+            if good.all():
+                continue
+            if (
+                wanted is None
+                or not np.logical_or.reduce(
+                    [good, *(carries(view, tag, wanted) for tag in (first, *others))]
+                ).all()
+            ):
                 return False
         return True
 
@@ -86,10 +90,8 @@ class CoreViews:
                 tags[..., first_bytes // self._raw.itemsize :] = spread(POISON, self._raw)
             self.write_tags(tags)
             return
-        for view in self._sticks(self._memory.stick_tags):
-            view[...] = stick_tag(tag, self._raw)
-        for view in self._sticks(self._memory.tagged_bytes):
-            view[...] = first_bytes
+        for view in self._sticks():
+            view[...] = stick_tag(tag, self._raw, first_bytes)
 
     def write_tags(self, tags: NDArray | np.integer) -> None:
         """Note who wrote the elements, by tags in the split shape, the same on all cores."""
@@ -114,20 +116,15 @@ class CoreViews:
             joined[cores] = view
         return joined
 
-    def _lane_bytes(self) -> int:
-        """The bytes of a stick from its first to the last that the window has elements of."""
-        window = self._window
-        if len(window.inside) != 1:
-            return self._memory.stick_bytes
-        return math.prod(window.shape[axis] for axis in window.lane_axes) * self._raw.itemsize
-
-    def _sticks(self, array: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
-        """Views of what an array has for each stick of the window."""
-        unit, window = self._memory.stick_bytes, self._window
-        strides = [stride // unit * 2 for stride in window.stride_of_sticks]
+    def _sticks(self) -> Iterator[NDArray[np.uint32]]:
+        """Views of the tags of the sticks of the window."""
+        memory, window = self._memory, self._window
+        unit, bytes_ = memory.stick_bytes, memory.stick_tags.itemsize
+        strides = [stride // unit * bytes_ for stride in window.stride_of_sticks]
         for cores, first, step in self._runs:
             shape = (cores.stop - cores.start, *window.count_of_sticks)
-            yield np.ndarray(shape, np.uint16, array, first // unit * 2, (step // unit * 2, *strides))
+            steps = (step // unit * bytes_, *strides)
+            yield np.ndarray(shape, np.uint32, memory.stick_tags, first // unit * bytes_, steps)
 
     def _shadow(self) -> NDArray[np.uint8]:
         """The shadow of the memory, which from now on tells the tags of the window."""
@@ -137,7 +134,6 @@ class CoreViews:
         shadow = memory.shadow_of(0, 0)
         shape = (*window.count_of_sticks, memory.stick_bytes // 2)
         views = self._strided(shadow, np.dtype(np.uint16), shape, (*window.stride_of_sticks, 2))
-        sticks = (self._sticks(memory.stick_tags), self._sticks(memory.tagged_bytes))
-        for (_, view), tags, counts in zip(views, *sticks, strict=True):
-            memory.spread(view, tags, counts)
+        for (_, view), tags in zip(views, self._sticks(), strict=True):
+            memory.spread(view, tags)
         return shadow

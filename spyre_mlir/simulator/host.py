@@ -18,7 +18,7 @@ from spyre_mlir.bundle.transfer import (
     misfit,
     part_of,
 )
-from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, spread, stick_tag
+from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, is_partial, spread, stick_tag
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import FORMATS, Numerics
@@ -96,7 +96,6 @@ def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Par
     if argument.fill is not None or fills_all(argument):
         if address % unit == 0 and end % unit == 0:
             memory.stick_tags[address // unit : end // unit] = stick_tag(HOST, raw)
-            memory.tagged_bytes[address // unit : end // unit] = 0
         else:
             memory.shadow_of(address, end)[address:end].view(raw)[...] = spread(HOST, raw)
         return
@@ -114,7 +113,6 @@ def _tag_whole_sticks(memory: Memory, begin: int, end: int) -> None:
     tags = memory.shadow_of(0, 0)[begin:end].view(np.uint16).reshape(-1, unit // 2)
     whole = (tags[:, :1] != NOBODY)[:, 0] & (tags == tags[:, :1]).all(axis=1)
     memory.stick_tags[begin // unit : end // unit] = np.where(whole, tags[:, 0], 0)
-    memory.tagged_bytes[begin // unit : end // unit] = 0
 
 
 def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray:
@@ -124,7 +122,7 @@ def read_argument(memory: Memory, address: int, argument: KernelArgument, numeri
     sticks = slice(address // memory.stick_bytes, -(-end // memory.stick_bytes))
     # Sticks that were written as a whole need no look at their elements.
     tags = memory.stick_tags[sticks]
-    if memory.tagged_bytes[sticks].any() or not ((tags != NOBODY) & (tags != POISON)).all():
+    if not ((tags != NOBODY) & (tags != stick_tag(POISON, raw)) & ~is_partial(tags)).all():
         shadow = memory.shadow_of(address, end)
         for part in parts:
             tags = part_of(shadow, address, raw, argument.transfer.device_strides, part)

@@ -36,6 +36,9 @@ _DIGITS = _NO_BYTE - FIRST_BUFFER
 # Tags of two bytes, of which the upper one may be 0 as well.
 _MOST_BUFFERS = _DIGITS * (1 + _DIGITS)
 
+#: The tag in that of a stick, above which is the number of bytes that carry it, 0 if all do.
+_TAG, _COUNT_SHIFT = np.uint32(0xFFFF), np.uint32(16)
+
 #: What an operation leaves in the padding of its result: NaN in every float format.
 POISON_BYTE = 0xFF
 
@@ -61,16 +64,29 @@ def buffer_tag(number: int) -> int:
     return (FIRST_BUFFER + lower) + ((FIRST_BUFFER + upper - 1) << 8 if upper else 0)
 
 
-def stick_tag(tag: int, raw: np.dtype) -> int:
-    """The tag of a stick whose elements of type ``raw`` all carry ``tag``: what is in the shadow of its first bytes."""
-    return tag_pattern(tag, 1) * 0x101 if raw.itemsize == 1 else tag
+def stick_tag(tag: int, raw: np.dtype, first_bytes: int = 0) -> int:
+    """The tag of a stick whose elements of type ``raw`` all carry ``tag``: what is in the shadow of its first bytes.
+
+    With ``first_bytes`` only these carry it; the others are poison.
+    """
+    return (tag_pattern(tag, 1) * 0x101 if raw.itemsize == 1 else tag) | first_bytes << int(_COUNT_SHIFT)
+
+
+def is_partial(tags: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return which sticks carry their tag in their first bytes alone."""
+    return tags > _TAG
+
+
+def carries(tags: NDArray[np.uint32], tag: int, wanted_bytes: int) -> NDArray[np.bool_]:
+    """Return which sticks carry a ``stick_tag`` in their first bytes, if not in all."""
+    return ((tags & _TAG) == tag) & ((tags >> _COUNT_SHIFT) >= wanted_bytes)
 
 
 class Memory:
     """Bytes and their shadow. Pages cost nothing until they are touched (the arrays start as zero pages).
 
-    ``stick_tags`` has the tag of each stick that was written as a whole; 0 where the shadow tells them byte by byte.
-    ``tagged_bytes`` are the first bytes of the stick that carry it if not all do; the others are poison.
+    ``stick_tags`` has the tag of each stick that was written as a whole (``stick_tag``); 0 where the shadow tells them
+    byte by byte.
     ``base`` is the simulated address of the first byte.
     """
 
@@ -79,8 +95,7 @@ class Memory:
         try:
             self.data = np.zeros(size, np.uint8)
             self._shadow = np.zeros(size, np.uint8)
-            self.stick_tags = np.zeros(-(-size // stick_bytes), np.uint16)
-            self.tagged_bytes = np.zeros_like(self.stick_tags)
+            self.stick_tags = np.zeros(-(-size // stick_bytes), np.uint32)
         # numpy raises ValueError for a size beyond its own limit.
         except (MemoryError, ValueError):
             text = f"this machine has no memory for the {size} bytes of the bundle."
@@ -99,32 +114,30 @@ class Memory:
         # The last stick of an odd size is no whole one.
         whole = min(last, self.data.size // unit) - first
         sticks = self._shadow[first * unit : (first + whole) * unit].view(np.uint16).reshape(whole, unit // 2)
-        self.spread(sticks, tags[:whole], self.tagged_bytes[first : first + whole])
+        self.spread(sticks, tags[:whole])
         if tags[whole:].any():
-            self._shadow[(first + whole) * unit :].view(np.uint16)[...] = tags[whole]
+            self._shadow[(first + whole) * unit :].view(np.uint16)[...] = tags[whole] & _TAG
         tags[...] = 0
         return self._shadow
 
     @staticmethod
-    def spread(
-        shadow: NDArray[np.uint16], tags: NDArray[np.uint16], tagged_bytes: NDArray[np.uint16]
-    ) -> None:
+    def spread(shadow: NDArray[np.uint16], tags: NDArray[np.uint32]) -> None:
         """Put the tags of sticks into their shadow, which from now on tells them; it has a last axis for a stick."""
-        own = tags != 0
-        if not own.any():
+        whole = tags != 0
+        if not whole.any():
             return
-        shadow[own] = tags[own][:, None]
-        for count in set(tagged_bytes[own].tolist()) - {0}:
-            shadow[own & (tagged_bytes == count), count // 2 :] = POISON
-        tags[own] = 0
+        shadow[whole] = (tags[whole] & _TAG)[:, None]
+        counts = tags >> _COUNT_SHIFT
+        for count in set(counts[whole].tolist()) - {0}:
+            shadow[counts == count, count // 2 :] = POISON
+        tags[whole] = 0
 
     def part(self, begin: int, end: int) -> Memory:
         """The bytes from ``begin`` to ``end``, whole sticks, as a memory that shares them."""
         part = object.__new__(Memory)
         part.stick_bytes, part.base = self.stick_bytes, self.base + begin
         part.data, part._shadow = self.data[begin:end], self._shadow[begin:end]
-        sticks = slice(begin // self.stick_bytes, -(-end // self.stick_bytes))
-        part.stick_tags, part.tagged_bytes = self.stick_tags[sticks], self.tagged_bytes[sticks]
+        part.stick_tags = self.stick_tags[begin // self.stick_bytes : -(-end // self.stick_bytes)]
         return part
 
     def own(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,9 +44,7 @@ class ResultWriter:
             bits = bits.reshape(len(cores), *window.shape).copy()
             whole.fill(poison)
             CoreViews(self._memory, window, places, raw).write(bits)
-            whole.write_tag(
-                self._tag, math.prod(window.shape[axis] for axis in window.lane_axes) * raw.itemsize
-            )
+            whole.write_tag(self._tag, window.bytes_in_stick(raw) or 0)
             return
         valid = tuple(slice(count) for count in box.valid)
         values = np.full((len(cores), *box.extents), poison, raw)
