@@ -109,6 +109,9 @@ def _split_form(
     padded = any(box.valid[axis] != box.extents[axis] for box in inputs for axis in work.reduced)
     if design.masks or padded or any(operand.windows for operand in design.operands):
         return None
+    # The last core of a split reduction may have less than the others.
+    if any(by_core[core].geometry != by_core[group[0]].geometry for by_core in boxes[:-1] for core in group):
+        return None
     result = output.read_window if output.padded else output.whole
     windows = [*(box.read_window for box in inputs), result]
     if any(window.trim is not None for window in windows):
