@@ -6,7 +6,7 @@ Everybody who moves tensors between host and device does it here: the simulator,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +40,17 @@ UNDEFINED_BYTE = 0xFF
 _ARRAYS = {"bfloat16": ("uint16", "float32"), "float8_e4m3fn": ("uint8",)}
 
 
-def lay_out(argument: KernelArgument, array: NDArray, numerics: Numerics, image: NDArray[np.uint8]) -> None:
+#: Copies the elements of an array, the second, into another one.
+Copy = Callable[[NDArray, NDArray], None]
+
+
+def lay_out(
+    argument: KernelArgument,
+    array: NDArray,
+    numerics: Numerics,
+    image: NDArray[np.uint8],
+    copy: Copy = np.copyto,
+) -> None:
     """Write the bytes that an argument has on the device into ``image``, which is as large.
 
     ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
@@ -48,8 +58,9 @@ def lay_out(argument: KernelArgument, array: NDArray, numerics: Numerics, image:
     if problem := misfit(argument, array) or _index_out_of_range(argument, array):
         raise ValueError(problem)
     host = np.ascontiguousarray(to_raw(array, argument.host_dtype, argument.data_format, numerics))
-    _fill(argument, numerics, image)
-    scatter(host, image, 0, argument.transfer)
+    if not fills_all(argument):
+        _fill(argument, numerics, image)
+    scatter(host, image, 0, argument.transfer, copy)
 
 
 class OnHost(Protocol):
@@ -96,22 +107,41 @@ def _fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]
     image.view(FORMATS[form].raw)[...] = numerics.store(fill, form)
 
 
-def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer) -> None:
+def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer, copy: Copy = np.copyto) -> None:
     """Lay out a dense host array of raw bits in the bytes of ``buffer`` from ``address`` on."""
     for part in filled_parts(transfer):
-        device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
-        device[...] = part_of(
-            host, transfer.host_offset * host.itemsize, host.dtype, transfer.host_strides, part
-        )
+        copy(*_sides(host, buffer, address, transfer, part))
 
 
-def gather(buffer: NDArray, address: int, host: NDArray, transfer: Transfer) -> None:
+def gather(buffer: NDArray, address: int, host: NDArray, transfer: Transfer, copy: Copy = np.copyto) -> None:
     """The inverse of ``scatter``: fill a dense host array of raw bits from the bytes of ``buffer``."""
     for part in filled_parts(transfer):
-        device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
-        part_of(host, transfer.host_offset * host.itemsize, host.dtype, transfer.host_strides, part)[...] = (
-            device
-        )
+        device, elements = _sides(host, buffer, address, transfer, part)
+        copy(elements, device)
+
+
+def _sides(
+    host: NDArray, buffer: NDArray, address: int, transfer: Transfer, part: Part
+) -> tuple[NDArray, NDArray]:
+    """Views of the elements of a part on the device and on the host."""
+    device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
+    return device, part_of(
+        host, transfer.host_offset * host.itemsize, host.dtype, transfer.host_strides, part
+    )
+
+
+def fills_all(argument: KernelArgument) -> bool:
+    """Return whether a transfer is one nest of loops that goes to each element of the device once."""
+    parts = filled_parts(argument.transfer)
+    if len(parts) != 1:
+        return False
+    loops = zip(argument.transfer.device_strides, parts[0], strict=True)
+    expected = 1
+    for stride, (first, count) in sorted((stride, span) for stride, span in loops if span != (0, 1)):
+        if first or stride != expected:
+            return False
+        expected *= count
+    return expected * FORMATS[argument.data_format].bytes == argument.bytes
 
 
 def filled_parts(transfer: Transfer) -> list[Part]:

@@ -1,8 +1,9 @@
-"""One operand on one core: which box at which address, checked, and what may be wrong with what it reads."""
+"""Operands on cores: which box at which address, checked, and what may be wrong with what it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.simulator.boxes import Box
@@ -38,9 +39,34 @@ class Access:
         return (self.operand, self.address, id(self.box))
 
 
+@dataclass(frozen=True, eq=False)
+class OperandAccesses:
+    """One operand on all cores that have a part of it: by core its box and the address of that."""
+
+    operand: int
+    region: AddressRange
+    boxes: Mapping[int, Box]
+    addresses: Mapping[int, int]
+
+    def __getitem__(self, core: int) -> Access:
+        return Access(self.operand, core, self.boxes[core], self.addresses[core], self.region)
+
+    def __iter__(self) -> Iterator[Access]:
+        return (self[core] for core in self.boxes)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @functools.cached_property
+    def span(self) -> tuple[int, int]:
+        """The first address of all, and the one behind the last."""
+        ends = (self.addresses[core] + box.span_bytes for core, box in self.boxes.items())
+        return min(self.addresses.values()), max(ends)
+
+
 def resolve(
     plan: Plan, regions: tuple[AddressRange, ...], symbols: dict[int, int], space: AddressSpace
-) -> list[list[Access]]:
+) -> list[OperandAccesses]:
     """Resolve and check the address of every operand on every core that has a part of it."""
     accesses = []
     for k, (operand, region) in enumerate(zip(plan.design.operands, regions, strict=True)):
@@ -48,11 +74,27 @@ def resolve(
             text = f"the design has it in {operand.memory}, its buffer is in {'lx' if region.lx else 'hbm'}."
             raise SimulationError("manifest", text, design=plan.design, tensor=region.name)
         starts = operand.start if region.lx else [_bound(plan, region, s, symbols) for s in operand.start]
-        operand_accesses = [Access(k, core, box, starts[core], region) for core, box in plan.boxes[k].items()]
-        for access in operand_accesses:
-            _check_access(plan, access, space)
-        accesses.append(operand_accesses)
+        addresses = {core: starts[core] for core in plan.boxes[k]}
+        checked = OperandAccesses(k, region, plan.boxes[k], addresses)
+        if not _is_inside(plan, checked):
+            # One by one, since the message names the first.
+            for access in checked:
+                _check_access(plan, access, space)
+        accesses.append(checked)
     return accesses
+
+
+def _is_inside(plan: Plan, accesses: OperandAccesses) -> bool:
+    """Return whether all parts of an operand are in its buffer, aligned, and short enough for a core."""
+    region, target = accesses.region, plan.design.target
+    if not len(accesses):
+        return True
+    unit = target.lx_alignment_bytes if region.lx else target.hbm_alignment_bytes
+    low, high = accesses.span
+    if low < region.start or region.end < high or any(a % unit for a in accesses.addresses.values()):
+        return False
+    far = region.lx or accesses.operand in plan.op.indirect
+    return far or max(box.span_bytes for box in accesses.boxes.values()) <= target.span_bytes
 
 
 def _bound(plan: Plan, region: AddressRange, symbol: int, symbols: dict[int, int]) -> int:

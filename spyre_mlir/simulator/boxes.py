@@ -39,10 +39,31 @@ class StridedWindow:
         """The elements in place, in the split shape."""
         return np.ndarray(self.shape, raw, memory, address, self.strides)
 
-    def read(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray:
-        """The elements to read with one axis per label; may be a view, so it must not be written."""
-        array = self.view(memory, address, raw).reshape(self.merged)
-        return array if self.trim is None else array[self.trim]
+    @functools.cached_property
+    def stick_axes(self) -> tuple[int, ...]:
+        """The axes of the split shape that go from stick to stick."""
+        axes: list[int] = []
+        place = 0
+        for axis in range(len(self.merged)):
+            axes.append(place)
+            place += 2 if axis in self.inside else 1
+        return tuple(axes)
+
+    def bytes_in_stick(self, raw: np.dtype) -> int | None:
+        """The first bytes of each stick that have elements of one label; None if a stick has several."""
+        if len(self.inside) != 1:
+            return None
+        return self.shape[self.stick_axes[self.inside[0]] + 1] * raw.itemsize
+
+    @functools.cached_property
+    def count_of_sticks(self) -> tuple[int, ...]:
+        """The numbers of sticks along each axis."""
+        return tuple(self.shape[axis] for axis in self.stick_axes)
+
+    @functools.cached_property
+    def stride_of_sticks(self) -> tuple[int, ...]:
+        """The bytes from a stick to the next along each axis."""
+        return tuple(self.strides[axis] for axis in self.stick_axes)
 
     def address_of(self, position: tuple[int, ...], address: int) -> int:
         """The address of one position of the merged array."""
@@ -74,6 +95,23 @@ class Box:
     @property
     def padded(self) -> bool:
         return self.valid != self.extents
+
+    @functools.cached_property
+    def is_sparse(self) -> bool:
+        """Return whether the box is padded within its sticks alone, of each of which the first lanes are valid."""
+        return (
+            self.read_window.trim is None
+            and len(self.whole.inside) == 1
+            and self.whole.count_of_sticks == self.read_window.count_of_sticks
+            and self.whole.count_of_sticks[self.whole.inside[0]] == 1
+            and self.read_window.merged == self.valid
+        )
+
+    @functools.cached_property
+    def geometry(self) -> tuple[tuple[int, ...], ...]:
+        """All but the origin: boxes of equal geometry are accessed together, each at its address."""
+        whole, read = self.whole, self.read_window
+        return (self.extents, self.valid, whole.shape, whole.strides, read.shape, read.strides, read.inside)
 
     @functools.cached_property
     def stick_offsets(self) -> NDArray[np.int64]:
@@ -141,10 +179,19 @@ def slice_range(design: Design, operand: Operand, label: str, core: int) -> tupl
     return start, min(share, size - start)
 
 
-def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: frozenset[str]) -> Box:
-    """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too."""
-    varying = operand_labels(design, operand, tensor)
-    strides = element_strides(design, operand, tensor)
+def make_box(
+    design: Design,
+    operand: Operand,
+    tensor: str,
+    core: int,
+    reduced: frozenset[str],
+    varying: frozenset[str],
+    strides: Mapping[str, int],
+) -> Box:
+    """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too.
+
+    ``varying`` are its labels, ``strides`` those of ``element_strides``.
+    """
     bytes_ = FORMATS[operand.data_format].bytes
     origin, extents, valid, read = [], [], [], []
     for label, size in design.sizes.items():
@@ -168,8 +215,8 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         read.append(extent if label in reduced and label in varying else good)
     labels = tuple(design.sizes)
     steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
-    inside = _inside(operand, labels, bytes_)
-    whole = _window(extents, steps, inside)
+    inside = tuple(_inside(operand, labels, bytes_).items())
+    whole = _window(tuple(extents), steps, inside)
     span = sum((n - 1) * s for n, s in zip(whole.shape, whole.strides, strict=True)) + bytes_
     return Box(
         origin=tuple(origin),
@@ -177,7 +224,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         valid=tuple(valid),
         varies=tuple(label in varying for label in labels),
         whole=whole,
-        read_window=_window(read, steps, inside),
+        read_window=_window(tuple(read), steps, inside),
         span_bytes=span,
         accessed_bytes=math.prod(extents) * bytes_,
         stick_bytes=design.target.stick_bytes,
@@ -219,10 +266,15 @@ def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int,
     return axes
 
 
+@functools.lru_cache(maxsize=4096)
 def _window(
-    counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tuple[int, int]]
+    counts: tuple[int, ...], steps: tuple[int, ...], in_stick: tuple[tuple[int, tuple[int, int]], ...]
 ) -> StridedWindow:
-    """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
+    """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed.
+
+    It is one object for all cores with slices of one size.
+    """
+    inside = dict(in_stick)
     shape, strides, merged = [], [], []
     for axis, (count, step) in enumerate(zip(counts, steps, strict=True)):
         # One position has no next one, and its stride may be beyond all memory.
@@ -234,5 +286,5 @@ def _window(
         split = (1, count) if count <= lanes else (-(-count // lanes), lanes)
         shape, strides = [*shape, *split], [*strides, step, stride]
         merged.append(split[0] * split[1])
-    trim = None if merged == counts else tuple(slice(count) for count in counts)
+    trim = None if tuple(merged) == counts else tuple(slice(count) for count in counts)
     return StridedWindow(tuple(sorted(inside)), tuple(shape), tuple(strides), tuple(merged), trim)

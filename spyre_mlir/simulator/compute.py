@@ -2,14 +2,18 @@
 
 Operands are float32 (int32 for the integer operations) with one axis per iteration label, extent 1 where
 an operand does not vary, so that numpy broadcasting is the device's. Sums and products over many elements are
-accumulated in float64: numpy's order goes by the shape of a slice, which the bits must not depend on.
+accumulated in float64: numpy's order goes by the shape of a slice, which the bits must not depend on. Long products
+of 16-bit numbers are the exception (``plan._accumulator``).
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -22,17 +26,21 @@ Array = NDArray
 Constants = Mapping[str, float]
 
 
+_FLOAT64 = np.dtype(np.float64)
+
+
 @dataclass(frozen=True)
 class Work:
     """Axes and constants that the function of an operation needs beside its operands.
 
     ``reduced`` are the axes the result lacks; ``varies[k]`` says per axis whether operand ``k`` has it,
-    the result last.
+    the result last. Products are summed in the type ``accumulator``.
     """
 
     reduced: tuple[int, ...] = ()
     varies: tuple[tuple[bool, ...], ...] = ()
     constants: Constants = field(default_factory=dict)
+    accumulator: np.dtype = _FLOAT64
 
 
 def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
@@ -49,13 +57,41 @@ def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
     return elements if op.combine is None else _reduced(op.combine, elements, work.reduced)
 
 
+@functools.cache
+def _compiled_sums() -> ModuleType:
+    """The compiled sums, which import numba."""
+    return importlib.import_module("spyre_mlir.simulator.compiled_sums")
+
+
+#: Numbers from which compiled sums pay.
+_COMPILED = 1 << 16
+
+
 def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
     function = cast(np.ufunc, SCALARS[combine].compute)
-    # These choose one of their operands, so float64 would change nothing.
-    is_exact = combine in ("maximum", "minimum")
+    # Those far apart in memory first, over which numpy goes by whole rows.
+    order = sorted(axes, key=lambda axis: -abs(elements.strides[axis]))
     with np.errstate(all="ignore"):
-        total = function.reduce(elements, axes, keepdims=True, dtype=None if is_exact else np.float64)
+        if combine in ("maximum", "minimum"):
+            return _chosen(function, elements, order)
+        if combine == "add" and elements.dtype == np.float32 and elements.size >= _COMPILED:
+            total = _compiled_sums().add_along(elements, order[0])
+        else:
+            total = function.reduce(elements, order[0], keepdims=True, dtype=np.float64) if axes else elements
+        for axis in order[1:]:
+            total = function.reduce(total, axis, keepdims=True)
         return np.asarray(total, elements.dtype)
+
+
+def _chosen(function: np.ufunc, elements: Array, order: Sequence[int]) -> Array:
+    """Reduce by a function that chooses one of its operands, so that float64 would change nothing."""
+    total = elements
+    for axis in order:
+        total = function.reduce(total, axis, keepdims=True)
+    # Which of two zeros of unlike signs is chosen goes by their order, which must be that of the labels.
+    if len(order) < 2 or total.all():
+        return total
+    return function.reduce(np.ascontiguousarray(elements), tuple(sorted(order)), keepdims=True)
 
 
 def _rows(operands: Sequence[Array], work: Work) -> Array:
@@ -65,28 +101,37 @@ def _rows(operands: Sequence[Array], work: Work) -> Array:
 
 
 def _matmul(operands: Sequence[Array], work: Work) -> Array:
-    """Contract what both inputs have and the result lacks; labels of all three are batches."""
-    lhs, rhs = operands
+    """Contract what both inputs have and the result lacks; labels of all three are batches.
+
+    Axes in front of those of labels, such as one of cores, are batches that are broadcast.
+    """
     has_left, has_right, has_out = work.varies
-    axes = range(lhs.ndim)
+    axes = range(len(has_out))
+    front = operands[0].ndim - len(has_out)
     batch = [a for a in axes if has_left[a] and has_right[a] and has_out[a]]
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
     inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
-    # In float32 the last bit would depend on the shape, so on the slices of the cores.
-    lhs, rhs = lhs.astype(np.float64), rhs.astype(np.float64)
-    product = np.matmul(_grouped(lhs, batch, rows, inner), _grouped(rhs, batch, inner, columns))
+    # In float32 the last bit depends on the shape, so on the slices of the cores.
+    lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
+    with np.errstate(all="ignore"):
+        product = np.matmul(
+            _grouped(lhs, front, batch, rows, inner), _grouped(rhs, front, batch, inner, columns)
+        )
     order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
-    sizes = [(lhs if has_left[a] else rhs).shape[a] if has_out[a] else 1 for a in axes]
-    return product.astype(np.float32).reshape([sizes[a] for a in order]).transpose(np.argsort(order))
+    sizes = [(lhs if has_left[a] else rhs).shape[front + a] if has_out[a] else 1 for a in axes]
+    result = product.astype(np.float32, copy=False)
+    result = result.reshape(*product.shape[:front], *(sizes[a] for a in order))
+    return result.transpose(*range(front), *(front + int(place) for place in np.argsort(order)))
 
 
-def _grouped(array: Array, *groups: list[int]) -> Array:
-    """``array`` as three axes: the product of each group of axes; the other axes have extent 1."""
+def _grouped(array: Array, front: int, *groups: list[int]) -> Array:
+    """``array`` as three axes behind those in ``front``: the product of each group of axes; others have extent 1."""
     order = [axis for group in groups for axis in group]
-    rest = [axis for axis in range(array.ndim) if axis not in order]
-    shape = [math.prod(array.shape[axis] for axis in group) for group in groups]
-    return array.transpose(order + rest).reshape(shape)
+    rest = [axis for axis in range(array.ndim - front) if axis not in order]
+    shape = [math.prod(array.shape[front + axis] for axis in group) for group in groups]
+    array = array.transpose(*range(front), *(front + axis for axis in (*order, *rest)))
+    return array.reshape(*array.shape[:front], *shape)
 
 
 def combine_partials(opcode: str, partials: Sequence[Array]) -> Array:

@@ -8,9 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import KernelArgument
-from spyre_mlir.bundle.transfer import Part, filled_parts, from_raw, gather, lay_out, misfit, part_of
-from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, spread
+from spyre_mlir.bundle.transfer import (
+    Part,
+    filled_parts,
+    fills_all,
+    from_raw,
+    gather,
+    lay_out,
+    misfit,
+    part_of,
+)
+from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, is_partial, spread, stick_tag
 from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import FORMATS, Numerics
 
 #: Types of the host that numpy does not know.
@@ -52,49 +62,77 @@ def load_argument(
     check_array(argument, array)
     parts = _checked_parts(argument)
     try:
-        lay_out(argument, array, numerics, _bytes_of(memory, address, argument))
+        lay_out(argument, array, numerics, _bytes_of(memory, address, argument), copy_array)
     except ValueError as error:
         raise SimulationError("argument", str(error), tensor=argument.name) from None
     _tag(memory, address, argument, parts)
 
 
 def load_image(memory: Memory, address: int, argument: KernelArgument, image: NDArray[np.uint8]) -> None:
-    """Copy to ``address`` what ``load_argument`` would make there, laid out ahead of time."""
+    """Put at ``address`` what ``load_argument`` would make there, laid out ahead of time.
+
+    An image of the whole memory is not copied: the memory becomes it.
+    """
     if image.dtype != np.uint8 or image.shape != (argument.bytes,):
         text = f"its image holds {image.size} elements of {image.dtype}, but it has {argument.bytes} bytes."
         raise SimulationError("argument", text, tensor=argument.name)
     parts = _checked_parts(argument)
-    _bytes_of(memory, address, argument)[...] = image
+    if image.size == memory.data.size:
+        memory.data = image.view()
+        memory.data.flags.writeable = False
+    else:
+        _bytes_of(memory, address, argument)[...] = image
     _tag(memory, address, argument, parts)
 
 
 def _bytes_of(memory: Memory, address: int, argument: KernelArgument) -> NDArray[np.uint8]:
+    memory.own()
     return memory.data[address : address + argument.bytes]
 
 
 def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Part]) -> None:
     """Says that the host wrote an argument: its elements, and all of it if it writes the padding."""
-    raw = FORMATS[argument.data_format].raw
-    tags = memory.shadow[address : address + argument.bytes]
-    if argument.fill is not None:
-        tags.view(raw)[...] = spread(HOST, raw)
+    raw, end, unit = FORMATS[argument.data_format].raw, address + argument.bytes, memory.stick_bytes
+    if argument.fill is not None or fills_all(argument):
+        if address % unit == 0 and end % unit == 0:
+            memory.stick_tags[address // unit : end // unit] = stick_tag(HOST, raw)
+        else:
+            memory.shadow_of(address, end)[address:end].view(raw)[...] = spread(HOST, raw)
         return
-    tags[...] = NOBODY
+    shadow = memory.shadow_of(address, end)
+    shadow[address:end] = NOBODY
     for part in parts:
-        part_of(memory.shadow, address, raw, argument.transfer.device_strides, part)[...] = spread(HOST, raw)
+        part_of(shadow, address, raw, argument.transfer.device_strides, part)[...] = spread(HOST, raw)
+    if address % unit == 0 and end % unit == 0:
+        _tag_whole_sticks(memory, address, end)
+
+
+def _tag_whole_sticks(memory: Memory, begin: int, end: int) -> None:
+    """Give a stick all of which the host wrote a tag of its own, as most have between those with padding."""
+    unit = memory.stick_bytes
+    tags = memory.shadow_of(0, 0)[begin:end].view(np.uint16).reshape(-1, unit // 2)
+    whole = (tags[:, :1] != NOBODY)[:, 0] & (tags == tags[:, :1]).all(axis=1)
+    memory.stick_tags[begin // unit : end // unit] = np.where(whole, tags[:, 0], 0)
 
 
 def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray:
     """The host array of a result; bytes that nobody wrote, or that are padding, are an error."""
-    raw = FORMATS[argument.data_format].raw
+    raw, end = FORMATS[argument.data_format].raw, address + argument.bytes
+    parts = _checked_parts(argument)
+    sticks = slice(address // memory.stick_bytes, -(-end // memory.stick_bytes))
+    # Sticks that were written as a whole need no look at their elements.
+    tags = memory.stick_tags[sticks]
+    if not ((tags != NOBODY) & (tags != stick_tag(POISON, raw)) & ~is_partial(tags)).all():
+        shadow = memory.shadow_of(address, end)
+        for part in parts:
+            tags = part_of(shadow, address, raw, argument.transfer.device_strides, part)
+            wrong = (tags == spread(NOBODY, raw)) | (tags == spread(POISON, raw))
+            if wrong.any():
+                raise _unwritten(
+                    argument, memory.base + address, np.argwhere(wrong)[0], part, int(wrong.sum())
+                )
     host = np.zeros(argument.host_shape, raw)
-    for part in _checked_parts(argument):
-        device_strides = argument.transfer.device_strides
-        tags = part_of(memory.shadow, address, raw, device_strides, part)
-        wrong = (tags == spread(NOBODY, raw)) | (tags == spread(POISON, raw))
-        if wrong.any():
-            raise _unwritten(argument, address, np.argwhere(wrong)[0], part, int(wrong.sum()))
-    gather(memory.data, address, host, argument.transfer)
+    gather(memory.data, address, host, argument.transfer, copy_array)
     return from_raw(host, argument.host_dtype, argument.data_format, numerics)
 
 

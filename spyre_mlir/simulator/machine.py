@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,29 +89,57 @@ class Machine:
             name = argument.array_name
             image = images.find(argument, self.numerics.mode) if name not in arrays else None
             if image is not None:
-                load_image(self.space.hbm, self._address(argument), argument, image)
-                continue
-            if name not in arrays:
+                load = functools.partial(load_image, address=0, argument=argument, image=image)
+            elif name not in arrays:
                 raise SimulationError("argument", "no array was given for this input.", tensor=name)
-            array = np.asarray(arrays[name])
-            check_array(argument, array)
-            load_argument(self.space.hbm, self._address(argument), argument, array, self.numerics)
+            else:
+                array = np.asarray(arrays[name])
+                check_array(argument, array)
+                load = functools.partial(
+                    load_argument, address=0, argument=argument, array=array, numerics=self.numerics
+                )
+            self._check_parameter(argument)
+            self.space.load(argument.parameter, load)
+
+    def run(self, kept: Collection[str]) -> None:
+        """Run the statements; arguments are given back behind their last use but those ``kept`` for other bundles."""
+        last = self._last_uses(kept)
+        index = 0
+        for statement in self.bundle.statements:
+            index = self.block((statement,), index)
+            for parameter in [name for name, end in last.items() if end <= index]:
+                self.space.release(parameter)
+                del last[parameter]
+
+    def _last_uses(self, kept: Collection[str]) -> dict[str, int]:
+        """By parameter that holds inputs alone the number behind that of the last execute that uses it."""
+        manifest = self.bundle.manifest
+        results = {argument.parameter for argument in manifest.arguments if argument.kind == "result"}
+        inputs = {argument.parameter for argument in manifest.arguments} - results - set(kept)
+        bases = {buffer.name: buffer.base for buffer in manifest.buffers}
+        return {
+            bases[name]: index + 1
+            for index, names in enumerate(manifest.uses)
+            for name in names
+            if bases.get(name) in inputs
+        }
 
     def results(self) -> dict[str, NDArray]:
         """The host arrays of the result arguments."""
         arrays = {}
         for argument in self.bundle.manifest.arguments:
             if argument.kind == "result":
-                array = read_argument(self.space.hbm, self._address(argument), argument, self.numerics)
+                self._check_parameter(argument)
+                memory = self.space.hbm(argument.parameter)
+                array = read_argument(memory, 0, argument, self.numerics)
                 self.ranges.read(argument, array)
                 arrays[argument.name] = array
         return arrays
 
-    def _address(self, argument: KernelArgument) -> int:
+    def _check_parameter(self, argument: KernelArgument) -> None:
         if argument.parameter not in self.parameters:
             text = f"its parameter '{argument.parameter}' is none of the bundle's."
             raise SimulationError("manifest", text, tensor=argument.name)
-        return self.space.allocations[argument.parameter][0]
 
     def block(self, statements: tuple[Statement, ...], index: int) -> int:
         """Run statements; ``index`` numbers the executes of the program text. Returns the next number."""

@@ -1,14 +1,19 @@
-"""Simulated memory: one flat HBM, one LX per core, and beside every byte who wrote it.
+"""Simulated memory: the allocations of HBM, the LX of the cores, and beside every byte who wrote it.
 
 The shadow of a memory has the same size and is read through the same windows. It holds one 16-bit tag
 per two bytes: who wrote them. So one comparison finds uninitialised bytes and stale ones, which were
 overwritten through another buffer since. Elements of 1 byte have a tag of one byte each: the host alone writes them,
 and no tag of a buffer has a byte that could be the host's.
+
+Most sticks were written as a whole, so each has a tag of its own: where that is not 0, it stands for all its bytes, and
+the shadow of these is neither read nor there. Bytes cost what the bundle touches of them: an argument is laid out when
+something reads it first, and given back behind its last use.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +35,9 @@ _NO_BYTE = 0xFF
 _DIGITS = _NO_BYTE - FIRST_BUFFER
 # Tags of two bytes, of which the upper one may be 0 as well.
 _MOST_BUFFERS = _DIGITS * (1 + _DIGITS)
+
+#: The tag in that of a stick, above which is the number of bytes that carry it, 0 if all do.
+_TAG, _COUNT_SHIFT = np.uint32(0xFFFF), np.uint32(16)
 
 #: What an operation leaves in the padding of its result: NaN in every float format.
 POISON_BYTE = 0xFF
@@ -56,33 +64,105 @@ def buffer_tag(number: int) -> int:
     return (FIRST_BUFFER + lower) + ((FIRST_BUFFER + upper - 1) << 8 if upper else 0)
 
 
-@dataclass
+def stick_tag(tag: int, raw: np.dtype, first_bytes: int = 0) -> int:
+    """The tag of a stick whose elements of type ``raw`` all carry ``tag``: what is in the shadow of its first bytes.
+
+    With ``first_bytes`` only these carry it; the others are poison.
+    """
+    return (tag_pattern(tag, 1) * 0x101 if raw.itemsize == 1 else tag) | first_bytes << int(_COUNT_SHIFT)
+
+
+def is_partial(tags: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return which sticks carry their tag in their first bytes alone."""
+    return tags > _TAG
+
+
+def carries(tags: NDArray[np.uint32], tag: int, wanted_bytes: int) -> NDArray[np.bool_]:
+    """Return which sticks carry a ``stick_tag`` in their first bytes, if not in all."""
+    return ((tags & _TAG) == tag) & ((tags >> _COUNT_SHIFT) >= wanted_bytes)
+
+
 class Memory:
-    """Bytes and their shadow. Pages cost nothing until they are touched (the arrays start as zero pages)."""
+    """Bytes and their shadow. Pages cost nothing until they are touched (the arrays start as zero pages).
 
-    size: int
-    data: NDArray[np.uint8] = field(init=False, repr=False)
-    shadow: NDArray[np.uint8] = field(init=False, repr=False)
+    ``stick_tags`` has the tag of each stick that was written as a whole (``stick_tag``); 0 where the shadow tells them
+    byte by byte.
+    ``base`` is the simulated address of the first byte.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, size: int, stick_bytes: int = 128, base: int = 0) -> None:
+        self.stick_bytes, self.base = stick_bytes, base
         try:
-            self.data = np.zeros(self.size, np.uint8)
-            self.shadow = np.zeros(self.size, np.uint8)
+            self.data = np.zeros(size, np.uint8)
+            self._shadow = np.zeros(size, np.uint8)
+            self.stick_tags = np.zeros(-(-size // stick_bytes), np.uint32)
         # numpy raises ValueError for a size beyond its own limit.
         except (MemoryError, ValueError):
-            text = f"this machine has no memory for the {self.size} bytes of the bundle."
+            text = f"this machine has no memory for the {size} bytes of the bundle."
             raise SimulationError("capacity", text) from None
+
+    @property
+    def shadow(self) -> NDArray[np.uint8]:
+        """The tags of all bytes, to read and to write: no stick has a tag of its own any more."""
+        return self.shadow_of(0, self.data.size)
+
+    def shadow_of(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """The shadow of the whole memory, which from now on tells the tags of the bytes from ``begin`` to ``end``."""
+        unit = self.stick_bytes
+        first, last = begin // unit, -(-end // unit)
+        tags = self.stick_tags[first:last]
+        # The last stick of an odd size is no whole one.
+        whole = min(last, self.data.size // unit) - first
+        sticks = self._shadow[first * unit : (first + whole) * unit].view(np.uint16).reshape(whole, unit // 2)
+        self.spread(sticks, tags[:whole])
+        if tags[whole:].any():
+            self._shadow[(first + whole) * unit :].view(np.uint16)[...] = tags[whole] & _TAG
+        tags[...] = 0
+        return self._shadow
+
+    @staticmethod
+    def spread(shadow: NDArray[np.uint16], tags: NDArray[np.uint32]) -> None:
+        """Put the tags of sticks into their shadow, which from now on tells them; it has a last axis for a stick."""
+        whole = tags != 0
+        if not whole.any():
+            return
+        shadow[whole] = (tags[whole] & _TAG)[:, None]
+        counts = tags >> _COUNT_SHIFT
+        for count in set(counts[whole].tolist()) - {0}:
+            shadow[counts == count, count // 2 :] = POISON
+        tags[whole] = 0
+
+    def part(self, begin: int, end: int) -> Memory:
+        """The bytes from ``begin`` to ``end``, whole sticks, as a memory that shares them."""
+        part = object.__new__(Memory)
+        part.stick_bytes, part.base = self.stick_bytes, self.base + begin
+        part.data, part._shadow = self.data[begin:end], self._shadow[begin:end]
+        part.stick_tags = self.stick_tags[begin // self.stick_bytes : -(-end // self.stick_bytes)]
+        return part
+
+    def own(self) -> None:
+        """Make the bytes writable, which those of a mapped file are not."""
+        if not self.data.flags.writeable:
+            self.data = self.data.copy()
 
 
 @dataclass(frozen=True)
 class AddressRange:
-    """An address range ``[start, end)`` that a buffer names, and the tag of what is written through it."""
+    """An address range ``[start, end)`` that a buffer names, and the tag of what is written through it.
+
+    In HBM it is a part of an ``allocation``.
+    """
 
     name: str
     start: int
     end: int
     tag: int
     lx: bool = False
+    allocation: str = ""
+
+
+#: Puts what the host has into the memory of an allocation.
+Load = Callable[[Memory], None]
 
 
 class AddressSpace:
@@ -97,8 +177,9 @@ class AddressSpace:
         self.allocations: dict[str, tuple[int, int]] = {}
         self.regions: dict[str, AddressRange] = {}
         self._next = _FIRST_ADDRESS
-        self._hbm: Memory | None = None
-        self._lx: dict[int, Memory] = {}
+        self._hbm: dict[str, Memory] = {}
+        self._loads: dict[str, list[Load]] = {}
+        self._lx: Memory | None = None
 
     def allocate(self, name: str, size: int) -> int:
         """Reserve HBM for a parameter or a `device_mem_allocate`; returns its address."""
@@ -128,7 +209,7 @@ class AddressSpace:
         if offset < 0 or offset + size > capacity:
             text = f"bytes [{offset}, {offset + size}) are outside its base '{base}' of {capacity} bytes."
             raise SimulationError("out-of-bounds", text, tensor=name)
-        self.regions[name] = AddressRange(name, start + offset, start + offset + size, tag)
+        self.regions[name] = AddressRange(name, start + offset, start + offset + size, tag, allocation=base)
 
     def _check_lx(self, name: str, address: int, size: int) -> None:
         if address % self.target.lx_alignment_bytes:
@@ -138,25 +219,60 @@ class AddressSpace:
             text = f"it ends at {address + size}, beyond the {self.lx_limit_bytes} usable bytes of LX."
             raise SimulationError("lx-capacity", text, tensor=name, address=address)
 
+    def hbm(self, allocation: str) -> Memory:
+        """The memory of an allocation, made and loaded at its first use."""
+        if allocation not in self._hbm:
+            base, size = self.allocations[allocation]
+            self._hbm[allocation] = Memory(size, self.target.stick_bytes, base)
+        for load in self._loads.pop(allocation, ()):
+            load(self._hbm[allocation])
+        return self._hbm[allocation]
+
+    def load(self, allocation: str, load: Load) -> None:
+        """Fill an allocation when something uses it next."""
+        self._loads.setdefault(allocation, []).append(load)
+
+    def finish_loads(self) -> None:
+        """Do the loads that nothing has needed so far, for what they check."""
+        for allocation in list(self._loads):
+            self.hbm(allocation)
+            self.release(allocation)
+
+    def release(self, allocation: str) -> None:
+        """Give back the memory of an allocation that nothing reads any more."""
+        self._hbm.pop(allocation, None)
+
     @property
-    def hbm(self) -> Memory:
-        """The memory, made at its first use: nothing can be allocated afterwards."""
-        if self._hbm is None:
-            self._hbm = Memory(self._next)
-        return self._hbm
+    def lx_row_bytes(self) -> int:
+        """The distance from one core's scratchpad to the next in the memory of all: as much as a buffer uses."""
+        end = max((region.end for region in self.regions.values() if region.lx), default=0)
+        return -(-end // self.target.stick_bytes) * self.target.stick_bytes
+
+    @property
+    def lx_of_all(self) -> Memory:
+        """The scratchpads of all cores, made at their first use: no buffer can be added afterwards."""
+        if self._lx is None:
+            self._lx = Memory(self.target.device_cores * self.lx_row_bytes, self.target.stick_bytes)
+        return self._lx
 
     def lx(self, core: int) -> Memory:
-        """The scratchpad of a core, made at its first use."""
-        if core not in self._lx:
-            self._lx[core] = Memory(self.target.lx_bytes)
-        return self._lx[core]
+        """The scratchpad of a core."""
+        row = self.lx_of_all.data.size // self.target.device_cores
+        return self.lx_of_all.part(core * row, (core + 1) * row)
 
     def wipe_lx(self) -> None:
         """Forget what the scratchpads hold: reading it from now on is reading what nobody wrote."""
-        self._lx.clear()
+        self._lx = None
 
-    def memory(self, region: AddressRange, core: int) -> Memory:
-        return self.lx(core) if region.lx else self.hbm
+    def memory(self, region: AddressRange) -> Memory:
+        """The memory that a region is in: that of its allocation, or the scratchpads of all cores."""
+        return self.lx_of_all if region.lx else self.hbm(region.allocation)
+
+    def place(self, region: AddressRange, core: int, address: int) -> int:
+        """The place of an address of a region in its memory, on a core."""
+        if not region.lx:
+            return address - self.allocations[region.allocation][0]
+        return address + core * (self.lx_of_all.data.size // self.target.device_cores)
 
     def owner(self, tag: int) -> str:
         """Who a tag stands for, as words for a message."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.simulator.boxes import Box, make_box, operand_labels, slices_of
+from spyre_mlir.simulator.boxes import Box, element_strides, make_box, operand_labels, slices_of
 from spyre_mlir.simulator.compute import Work
+from spyre_mlir.simulator.core_batches import CoreBatch, make_batches
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
-from spyre_mlir.target.ops import DEVICE_OPS, INT32, NEUTRAL, DeviceOp, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, INT32, NEUTRAL, DeviceOp, Kind
+
+#: Multiply-adds of an operation from which it sums in float32, which is twice as fast; below, all is exact.
+_FLOAT32_MULTIPLY_ADDS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,11 @@ class Plan:
     groups: tuple[tuple[int, ...], ...]
     mask_value: float | None
     neutral: tuple[float, ...]
+
+    @functools.cached_property
+    def batches(self) -> tuple[CoreBatch, ...]:
+        """The groups by the calls that compute them."""
+        return make_batches(self.design, self.op, self.boxes, self.groups, self.work)
 
     @property
     def elementwise(self) -> bool:
@@ -55,11 +68,19 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
             reduced=tuple(axis for axis, label in enumerate(labels) if label in reduced),
             varies=tuple(tuple(label in dims for label in labels) for dims in varying),
             constants=_constants(design, op),
+            accumulator=_accumulator(design, op),
         ),
         groups=_groups(design, reduced, result),
         mask_value=_mask_value(design),
         neutral=_neutral(design),
     )
+
+
+def _accumulator(design: Design, op: DeviceOp) -> np.dtype:
+    """Return the type in which a product is summed: float32 where that is long, and rounded to 16 bits afterwards."""
+    # The products of 16-bit numbers are exact in float32, and the error of their sum is far below that of rounding it.
+    is_long = math.prod(design.sizes.values()) >= _FLOAT32_MULTIPLY_ADDS
+    return np.dtype(np.float32 if is_long and op.kind.on_array and op.formats == (DL16,) else np.float64)
 
 
 def _checked_op(design: Design) -> DeviceOp:
@@ -171,6 +192,7 @@ def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]])
 def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
     operand = design.operands[k]
     varying = operand_labels(design, operand, tensor)
+    strides = element_strides(design, operand, tensor)
     # Equal boxes are one object, by which accesses that share a load are recognised (``Access.key``).
     known: dict[tuple[int, ...], Box] = {}
     boxes: dict[int, Box] = {}
@@ -180,7 +202,7 @@ def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict
             continue
         key = tuple(slices.get(label, 0) for label in design.sizes if label in varying)
         if key not in known:
-            known[key] = make_box(design, operand, tensor, core, reduced)
+            known[key] = make_box(design, operand, tensor, core, reduced, varying, strides)
         boxes[core] = known[key]
     return boxes
 

@@ -13,7 +13,7 @@ the weights. The run says so where that may show.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,6 +70,12 @@ class RangeCheck:
         coarse = numerics.mode == IEEE and not self._has_bfloat
         self._too_small = Numerics(BIT_TRUE).range.underflow if coarse else 0.0
         self._small = self._range.underflow / TOLERANCE
+        self._coarse = (
+            _AMPLIFIED_BFLOAT_ERROR if self._has_bfloat else _AMPLIFIED_ERROR
+        ) / self._range.rounding
+        # Codes rise with the numbers: strictly between these two, numbers are not all small and none overflowed.
+        ends = np.array([self._small, self._range.overflow if numerics.mode == IEEE else self._range.largest])
+        self._plain_codes = tuple(int(code) for code in numerics.store(ends.astype(np.float32), DL16))
         self._suspects: list[NDArray] = []
         self._is_small = True
 
@@ -82,8 +88,36 @@ class RangeCheck:
         """A new execution: whether its numbers are all small is a matter of all cores together."""
         self._suspects, self._is_small = [], True
 
-    def stored(self, plan: Plan, index: int, result: NDArray, operands: Callable[[], list[NDArray]]) -> None:
-        """Look at the float32 result of some cores that is to be rounded to 16 bits."""
+    def is_amplified(self, index: int) -> bool:
+        """Return whether an exponential follows the result of an execution."""
+        return index in self._amplified
+
+    def is_plain(self, index: int, result: NDArray) -> bool:
+        """Return whether ``stored`` would say nothing about a float32 result but that its numbers are not all small."""
+        largest = max(float(result.max()), -float(result.min()))
+        if not math.isfinite(largest):
+            largest = float(np.max(np.abs(result), where=np.isfinite(result), initial=0))
+        if index in self._amplified and largest > self._coarse:
+            return False
+        return self._small < largest < self._range.overflow
+
+    def are_plain(self, codes: NDArray[np.uint16]) -> bool:
+        """Return whether the same is true of numbers that were rounded to these codes."""
+        first, last = self._plain_codes
+        return first < int((codes & np.uint16(0x7FFF)).max()) < last
+
+    def has_last(self, codes: NDArray[np.uint16]) -> bool:
+        """Return whether codes have the number that stands for an infinity in DL16."""
+        if self._numerics.mode != BIT_TRUE:
+            return False
+        return bool(((codes & np.uint16(0x7FFF)) == self._plain_codes[1]).any())
+
+    def note_plain(self, is_plain: bool) -> None:
+        """Note whether some results of the execution were plain, so that not all its numbers are small."""
+        self._is_small = self._is_small and not is_plain
+
+    def stored(self, plan: Plan, index: int, result: NDArray, operands: list[NDArray]) -> None:
+        """Look at the float32 result of a core that is to be rounded to 16 bits, elementwise of some operands."""
         if index in self._amplified:
             self._score(plan, result)
         largest = max(float(result.max()), -float(result.min()))
@@ -93,10 +127,7 @@ class RangeCheck:
             return
         size = np.abs(result)
         beyond = np.isfinite(size) & (size >= self._range.overflow)
-        if (
-            beyond.any()
-            and (position := _first(beyond & ~_masks(plan, result.shape, operands()))) is not None
-        ):
+        if beyond.any() and (position := _first(beyond & ~_masks(plan, result.shape, operands))) is not None:
             wrong = int(np.count_nonzero(beyond))
             self._overflow(plan, index, wrong, float(result[position]))
         if np.max(size, where=np.isfinite(size), initial=0) > self._small:
@@ -158,20 +189,25 @@ class RangeCheck:
         loss = self._losses.setdefault(what, RangeLoss(what, 0, first, advice))
         loss.elements += count
 
+    def reads_infinities(self, plan: Plan, operands: list[NDArray]) -> bool:
+        """Return whether an operation computes with infinities of DL16."""
+        if self._numerics.mode != BIT_TRUE or plan.op.is_copy or plan.op.kind is Kind.CAST:
+            return False
+        forms = [operand.data_format for operand in plan.design.operands]
+        last = self._range.largest
+        return any(
+            form in (DL16, FP32) and (np.abs(x) == last).any()
+            for form, x in zip(forms, operands, strict=False)
+        )
+
     def computed(self, plan: Plan, operands: list[NDArray], result: NDArray) -> None:
         """Look at what some cores made of infinities, for which DL16 has its largest number.
 
         It is another number than an infinity gives unless both are infinite for a type of the program. A float32 that
         equals the largest number of DL16 was one before a cast.
         """
-        forms = [operand.data_format for operand in plan.design.operands]
         last = self._range.largest
-        if self._numerics.mode != BIT_TRUE or plan.op.is_copy or plan.op.kind is Kind.CAST:
-            return
-        if not any(
-            form in (DL16, FP32) and (np.abs(x) == last).any()
-            for form, x in zip(forms, operands, strict=False)
-        ):
+        if not self.reads_infinities(plan, operands):
             return
         # Computed again with true infinities, to see whether the result would differ.
         infinite = [np.where(np.abs(x) == last, np.copysign(np.inf, x).astype(x.dtype), x) for x in operands]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.boxes import Box, share_of
+from spyre_mlir.simulator.core_views import CoreViews
 from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.target.formats import FORMATS
@@ -44,9 +45,12 @@ def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], s
     gather = _Gather(plan, sources, targets[0].box, space)
     results = [gather.part(target) for target in targets]
     for target, (data, tags) in zip(targets, results, strict=True):
-        memory, window = space.memory(target.region, target.core), target.box.whole
-        window.view(memory.data, target.address, data.dtype)[...] = data
-        window.view(memory.shadow, target.address, tags.dtype)[...] = tags
+        views = _views(target, space, data.dtype)
+        views.write(data[None])
+        if tags is None:
+            views.write_tag(target.region.tag)
+        else:
+            views.write_tags(tags)
     return gather.moved_bytes
 
 
@@ -63,6 +67,11 @@ def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access
         if source.address < high and low < source.end:
             text = f"it overlaps the output '{targets[0].region.name}', which a relayout must not."
             raise access_error(plan, source, "overlap", text)
+
+
+def _views(access: Access, space: AddressSpace, raw: np.dtype) -> CoreViews:
+    place = space.place(access.region, access.core, access.address)
+    return CoreViews(space.memory(access.region), access.box.whole, [place], raw)
 
 
 class _Gather:
@@ -82,23 +91,27 @@ class _Gather:
             self._holders.setdefault(slices, []).append(source)
         self.moved_bytes = 0
 
-    def part(self, target: Access) -> tuple[NDArray, NDArray]:
-        """The bits and the tags of a core's part, in the shape of its window."""
-        box = target.box
+    def part(self, target: Access) -> tuple[NDArray, NDArray | None]:
+        """The bits and the tags of a core's part, in the shape of its window; no tags where all is of the source."""
+        box, is_whole = target.box, True
         data, tags = np.empty(box.whole.shape, self._raw), np.empty(box.whole.shape, self._raw)
         for piece in self._pieces(box):
             source = self._nearest(piece, target)
             inside, there = piece.index(source.box), piece.index(box)
-            memory = self._space.memory(source.region, source.core)
-            data[there] = source.box.whole.view(memory.data, source.address, self._raw)[inside]
-            source_tags = source.box.whole.view(memory.shadow, source.address, self._raw)[inside]
+            views = _views(source, self._space, self._raw)
+            data[there] = views.bits()[0][inside]
+            self.moved_bytes += data[there].nbytes * (source.core != target.core)
+            if views.are_written_by([source.region.tag]):
+                tags[there] = spread(target.region.tag, self._raw)
+                continue
+            is_whole = False
+            source_tags = views.tags()[0][inside]
             good = source_tags == spread(source.region.tag, self._raw)
             # Only a part that is not all good is worth a look at its padding.
             if not good.all():
                 self._check_valid(piece, source, source_tags, good)
             tags[there] = np.where(good, spread(target.region.tag, self._raw), spread(POISON, self._raw))
-            self.moved_bytes += data[there].nbytes * (source.core != target.core)
-        return data, tags
+        return data, None if is_whole else tags
 
     def _pieces(self, box: Box) -> Iterator[_Piece]:
         """A box cut where the slices of the source meet."""

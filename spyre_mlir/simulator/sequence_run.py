@@ -15,6 +15,7 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
 from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
 from spyre_mlir.target.formats import IEEE, Numerics
 from spyre_mlir.timing import scope
 
@@ -57,6 +58,7 @@ def run_sequence(
     non-terminal; otherwise nothing is there any more.
     """
     _check_order([entry.bundle for entry in sequence])
+    keep_freed_memory()
     target = sequence[0].bundle.target
     space = AddressSpace(
         target if lx_backend_fraction is None else target.with_backend_fraction(lx_backend_fraction)
@@ -65,17 +67,27 @@ def run_sequence(
     machines = [Machine(entry.bundle, Numerics(needed), space) for entry in sequence]
     _allocate(machines, space)
     results, elements, executes = [], Elements(target), 0
+    kept = _expected_bases(machines)
     for machine, entry in zip(machines, sequence, strict=True):
         machine.elements, machine.first_execute = elements, executes
         machine.load(entry.arrays, entry.images)
-        machine.block(entry.bundle.statements, 0)
+        with single_threaded_blas():
+            machine.run(kept)
         results.append(Result(machine.results(), machine.statistics, machine.ranges.losses))
+        space.finish_loads()
         executes += executes_of(entry.bundle.statements)
         if not entry.bundle.manifest.non_terminal:
             # Behind a terminal bundle other programs may use the LX.
             space.wipe_lx()
             elements = Elements(target)
     return results
+
+
+def _expected_bases(machines: Sequence[Machine]) -> set[str]:
+    """The memory in which bundles expect what those before them leave."""
+    manifests = [machine.bundle.manifest for machine in machines]
+    names = {resident.buffer for manifest in manifests for resident in manifest.expects}
+    return {buffer.base for manifest in manifests for buffer in manifest.buffers if buffer.name in names}
 
 
 def require_first(manifest: Manifest) -> None:

@@ -5,23 +5,33 @@ Each function gives the bits that its counterpart in ``formats`` gives.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 
 def lookup(table: NDArray, codes: NDArray[np.uint16]) -> NDArray:
-    """Return the entry of a table of 65,536 numbers for each code, in the shape of ``codes``."""
-    entries = np.empty(codes.shape, table.dtype)
-    _lookup(table, np.ascontiguousarray(codes).reshape(-1), entries.reshape(-1))
-    return entries
+    """Return the entry of a table of 65,536 numbers for each code."""
+    return _each(functools.partial(_lookup, table), codes, table.dtype)
+
+
+def decode_fp16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Return the float32 numbers of codes of IEEE fp16."""
+    return _each(_decode_fp16, codes, np.dtype(np.int32)).view(np.float32)
+
+
+def decode_dl16(codes: NDArray[np.uint16], bias_step: int, nan: int) -> NDArray[np.float32]:
+    """Return the float32 numbers of codes of DL16, of which ``nan`` is NaN (``encode_dl16``)."""
+    function = functools.partial(_decode_dl16, bias_step=bias_step, nan=nan)
+    return _each(function, codes, np.dtype(np.int32)).view(np.float32)
 
 
 def encode_fp16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Round float32 numbers to the codes of IEEE fp16: nearest, ties to even; subnormals and infinities as they are."""
-    codes = np.empty(values.shape, np.uint16)
-    _encode_fp16(np.ascontiguousarray(values).reshape(-1).view(np.uint32), codes.reshape(-1))
-    return codes
+    return _each(_encode_fp16, values.view(np.int32), np.dtype(np.uint16))
 
 
 def encode_dl16(values: NDArray[np.float32], bias_step: int, last: int) -> NDArray[np.uint16]:
@@ -29,45 +39,74 @@ def encode_dl16(values: NDArray[np.float32], bias_step: int, last: int) -> NDArr
 
     ``bias_step`` is the distance between the exponent fields of float32 and DL16, in codes; ``last`` + 1 is NaN.
     """
-    codes = np.empty(values.shape, np.uint16)
-    bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
-    _encode_dl16(bits, codes.reshape(-1), bias_step, last)
-    return codes
+    function = functools.partial(_encode_dl16, bias_step=bias_step, last=last)
+    return _each(function, values.view(np.int32), np.dtype(np.uint16))
 
 
-@njit(cache=True)
+def _each(function: Callable[[NDArray, NDArray], None], source: NDArray, result: np.dtype) -> NDArray:
+    """Apply a function of flat arrays, the second its result, to elements in the order in which they lie in memory."""
+    order = sorted(range(source.ndim), key=lambda axis: -abs(source.strides[axis]))
+    flat = np.ascontiguousarray(source.transpose(order))
+    target = np.empty(flat.shape, result)
+    function(flat.reshape(-1), target.reshape(-1))
+    return target.transpose(np.argsort(order))
+
+
+@njit(cache=True, nogil=True)
 def _lookup(table: NDArray, codes: NDArray, entries: NDArray) -> None:
     for index in range(codes.size):
         entries[index] = table[codes[index]]
 
 
-@njit(cache=True)
+# The loops have no branches, so that the compiler makes vector instructions of them.
+
+
+@njit(cache=True, nogil=True)
+def _decode_fp16(codes: NDArray, bits: NDArray) -> None:
+    scale = np.float32(2.0**112)
+    for index in range(codes.size):
+        code = np.int32(codes[index])
+        magnitude = np.int32((code & 0x7FFF) << 13)
+        # The fields of fp16 in the place of those of float32: a number, a subnormal one too, that lacks 2^112.
+        number = np.float32(magnitude.view(np.float32) * scale).view(np.int32)
+        number = number | 0x7F800000 if magnitude >= 0x7C00 << 13 else number
+        bits[index] = np.int32(number | (code & 0x8000) << 16)
+
+
+@njit(cache=True, nogil=True)
+def _decode_dl16(codes: NDArray, bits: NDArray, bias_step: int, nan: int) -> None:
+    for index in range(codes.size):
+        code = np.int32(codes[index])
+        magnitude = np.int32(code & 0x7FFF)
+        number = np.int32((magnitude + np.int32(bias_step)) << 14)
+        number = np.int32(0) if magnitude == 0 else number
+        number = np.int32(0x7FC00000) if magnitude == nan else number
+        bits[index] = np.int32(number | (code & 0x8000) << 16)
+
+
+@njit(cache=True, nogil=True)
 def _encode_fp16(bits: NDArray, codes: NDArray) -> None:
     for index in range(bits.size):
-        magnitude = np.int64(bits[index] & np.uint32(0x7FFFFFFF))
+        magnitude = np.int32(bits[index] & 0x7FFFFFFF)
         # Half of the last place less one, and one more where the last bit is odd: ties go to even. A carry into the
         # exponent field is the next binade, behind the last one infinity.
-        code = (magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13
-        if magnitude < 0x38800000:
-            # A multiple of 2^-24: the significand without what is below it, rounded.
-            shift = min(126 - (magnitude >> 23), 25)
-            significand = (magnitude & 0x7FFFFF) | 0x800000
-            code = significand >> shift
-            rest, half = significand - (code << shift), 1 << (shift - 1)
-            code += rest > half or (rest == half and (code & 1) == 1)
-        elif magnitude > 0x7F800000:
-            # NaN keeps the upper bits of its payload, one of which is 1.
-            code = max(0x7C00 + ((magnitude & 0x7FFFFF) >> 13), 0x7C01)
-        elif magnitude >= 0x47800000:
-            code = 0x7C00
-        codes[index] = (np.int64(bits[index] >> np.uint32(16)) & 0x8000) | code
+        code = np.int32((magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13)
+        # The last place of 0.5 is 2^-24, to whose multiples the addition rounds.
+        tiny = np.int32(np.float32(magnitude.view(np.float32) + np.float32(0.5)).view(np.int32) - 0x3F000000)
+        code = tiny if magnitude < 0x38800000 else code
+        code = np.int32(0x7C00) if magnitude >= 0x47800000 else code
+        # NaN keeps the upper bits of its payload, one of which is 1.
+        nan = np.int32(max(0x7C00 + ((magnitude & 0x7FFFFF) >> 13), 0x7C01))
+        code = nan if magnitude > 0x7F800000 else code
+        codes[index] = np.uint16(((bits[index] >> 16) & 0x8000) | code)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _encode_dl16(bits: NDArray, codes: NDArray, bias_step: int, last: int) -> None:
     for index in range(bits.size):
-        magnitude = np.int64(bits[index] & np.uint32(0x7FFFFFFF))
-        code = min(max(((magnitude + (1 << 13)) >> 14) - bias_step, 0), last)
-        if magnitude > 0x7F800000:
-            code = last + 1
-        codes[index] = (np.int64(bits[index] >> np.uint32(16)) & 0x8000) | code
+        magnitude = np.int32(bits[index] & 0x7FFFFFFF)
+        # As a number without sign: half of the last place may carry into its bit.
+        code = np.int32((np.uint32(magnitude) + np.uint32(1 << 13)) >> np.uint32(14)) - np.int32(bias_step)
+        code = np.int32(min(max(code, np.int32(0)), np.int32(last)))
+        code = np.int32(last + 1) if magnitude > 0x7F800000 else code
+        codes[index] = np.uint16(((bits[index] >> 16) & 0x8000) | code)

@@ -21,8 +21,10 @@ two's complement. Operations read both and write neither.
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +51,9 @@ _SIGN = 0x8000
 
 #: Elements from which conversion by compiled code pays: below, numpy is done before numba is imported.
 _COMPILED = 1 << 16
+
+#: Elements from which it pays when numba is there.
+_COMPILED_ONCE_LOADED = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -86,12 +91,21 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
+@functools.cache
+def _compiled() -> ModuleType:
+    """The compiled conversions, which import numba."""
+    return importlib.import_module("spyre_mlir.target.compiled_conversion")
+
+
+def _compiles(elements: int) -> bool:
+    """Return whether conversion of an array by compiled code pays: of a small one only if that is there already."""
+    return elements >= (_COMPILED_ONCE_LOADED if _compiled.cache_info().currsize else _COMPILED)
+
+
 def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
     """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
-    if np.size(values) >= _COMPILED:
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.encode_dl16(np.asarray(values, np.float32), _BIAS_STEP, _MAX_CODE)
+    if _compiles(np.size(values)):
+        return _compiled().encode_dl16(np.asarray(values, np.float32), _BIAS_STEP, _MAX_CODE)
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     # Mantissas have 23 and 9 bits: adding half of the last place before the shift rounds ties away from zero, and
@@ -105,6 +119,8 @@ def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
 def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Decode DL16 codes to float32, exactly: every DL16 number is a float32 number."""
     code = np.asarray(codes, dtype=np.uint16)
+    if _compiles(code.size):
+        return _compiled().decode_dl16(code, _BIAS_STEP, _NAN_CODE)
     magnitude = (code & np.uint16(0x7FFF)).astype(np.uint32)
     bits = (magnitude + np.uint32(_BIAS_STEP)) << np.uint32(14)
     bits = np.where(magnitude == 0, np.uint32(0), bits)
@@ -116,27 +132,38 @@ def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
 def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
     """Encode IEEE fp16 in DL16 as the host does: finite numbers stay inside the fp16 range."""
     half = np.asarray(values, dtype=np.float16)
+    if half.size > 1 << 16:
+        return lookup(_host_codes(), half.view(np.uint16))
     code = encode_dl16(half)
     too_large = np.isfinite(half) & ((code & np.uint16(0x7FFF)) > _FP16_MAX_CODE)
     return np.where(too_large, code & np.uint16(_SIGN) | np.uint16(_FP16_MAX_CODE), code)
 
 
+@functools.cache
+def _host_codes() -> NDArray[np.uint16]:
+    """Table of the DL16 codes of all IEEE fp16 numbers of the host."""
+    return fp16_to_dl16(np.arange(1 << 16, dtype=np.uint16).view(np.float16))
+
+
+def decode_fp16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Decode IEEE fp16 codes to float32, exactly."""
+    if _compiles(codes.size):
+        return _compiled().decode_fp16(codes)
+    return all_numbers(IEEE)[codes]
+
+
 def encode_fp16(values: NDArray) -> NDArray[np.uint16]:
     """Encode numbers in IEEE fp16: nearest, ties to even; overflow becomes infinite."""
-    if values.dtype == np.float32 and values.size >= _COMPILED:
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.encode_fp16(values)
+    if values.dtype == np.float32 and _compiles(values.size):
+        return _compiled().encode_fp16(values)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, dtype=np.float16).view(np.uint16)
 
 
 def lookup(table: NDArray, codes: NDArray[np.uint16]) -> NDArray:
     """Return the entry of a table of 65,536 numbers for each 16-bit code."""
-    if codes.size >= _COMPILED:
-        from spyre_mlir.target import compiled_conversion
-
-        return compiled_conversion.lookup(table, codes)
+    if _compiles(codes.size):
+        return _compiled().lookup(table, codes)
     return table[codes]
 
 
@@ -281,7 +308,7 @@ class Numerics:
     def load(self, raw: NDArray, format_name: str) -> NDArray:
         """Convert raw bits to numbers."""
         if format_name == DL16:
-            return lookup(all_numbers(self.mode), raw)
+            return decode_dl16(raw) if self.mode == BIT_TRUE else decode_fp16(raw)
         if format_name == FP8:
             return decode_fp8(raw)
         return raw.view(_computable(format_name).storage)

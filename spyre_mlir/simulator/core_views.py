@@ -1,0 +1,139 @@
+"""One window at the places of several cores in one memory, as arrays with an axis of cores in front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.boxes import StridedWindow
+from spyre_mlir.simulator.memory import POISON, Memory, carries, spread, stick_tag
+
+#: Cores, the place of the first of them, and the bytes from one to the next.
+_Run = tuple[slice, int, int]
+
+
+def runs_of(offsets: Sequence[int]) -> list[_Run]:
+    """Return runs of cores whose places have equal distances."""
+    runs: list[_Run] = []
+    begin, count = 0, len(offsets)
+    while begin < count:
+        end = begin + 1
+        step = offsets[end] - offsets[begin] if end < count else 0
+        while end < count and offsets[end] - offsets[end - 1] == step:
+            end += 1
+        runs.append((slice(begin, end), offsets[begin], step))
+        begin = end
+    return runs
+
+
+class CoreViews:
+    """A window at the places ``offsets`` of a memory, one for each of some cores; elements are of type ``raw``."""
+
+    def __init__(self, memory: Memory, window: StridedWindow, offsets: Sequence[int], raw: np.dtype) -> None:
+        self._memory, self._window, self._raw = memory, window, raw
+        self._runs, self._count = runs_of(offsets), len(offsets)
+        # The tags of sticks stand for sticks that begin where those of the memory do.
+        self._is_aligned = all(offset % memory.stick_bytes == 0 for offset in offsets)
+
+    def bits(self) -> NDArray:
+        """The elements in the split shape of the window; may be a view, so they must not be written."""
+        return self._joined(self._memory.data)
+
+    def tags(self) -> NDArray:
+        """The tags of the elements in the split shape of the window."""
+        return self._joined(self._shadow())
+
+    def merged(self, array: NDArray) -> NDArray:
+        """Elements with one axis for each label in the place of the split shape; those to read."""
+        window = self._window
+        array = array.reshape(len(array), *window.merged)
+        return array if window.trim is None else array[(slice(None), *window.trim)]
+
+    def are_written_by(self, tags: Sequence[int]) -> bool:
+        """Return whether each stick was written as a whole by one of ``tags``; if not, the tags of elements tell."""
+        if not self._is_aligned:
+            return False
+        wanted = self._window.bytes_in_stick(self._raw)
+        first, *others = (stick_tag(tag, self._raw) for tag in tags)
+        for view in self._sticks():
+            good = view == first
+            for tag in () if good.all() else others:
+                good |= view == tag
+            if good.all():
+                continue
+            if (
+                wanted is None
+                or not np.logical_or.reduce(
+                    [good, *(carries(view, tag, wanted) for tag in (first, *others))]
+                ).all()
+            ):
+                return False
+        return True
+
+    def write(self, bits: NDArray) -> None:
+        """Write elements in the split shape of the window."""
+        for cores, view in self._views(self._memory.data, self._raw):
+            view[...] = bits[cores]
+
+    def fill(self, bits: int) -> None:
+        """Write the same bits to all elements."""
+        for _, view in self._views(self._memory.data, self._raw):
+            view[...] = bits
+
+    def write_tag(self, tag: int, first_bytes: int = 0) -> None:
+        """Note that ``tag`` wrote all sticks, or the first bytes of each and poison behind them."""
+        if not self._is_aligned:
+            tags = np.full(self._window.shape, spread(tag, self._raw))
+            if first_bytes:
+                tags[..., first_bytes // self._raw.itemsize :] = spread(POISON, self._raw)
+            self.write_tags(tags)
+            return
+        for view in self._sticks():
+            view[...] = stick_tag(tag, self._raw, first_bytes)
+
+    def write_tags(self, tags: NDArray | np.integer) -> None:
+        """Note who wrote the elements, by tags in the split shape, the same on all cores."""
+        for _, view in self._views(self._shadow(), self._raw):
+            view[...] = tags
+
+    def _views(self, array: NDArray[np.uint8], raw: np.dtype) -> Iterator[tuple[slice, NDArray]]:
+        return self._strided(array, raw, self._window.shape, self._window.strides)
+
+    def _strided(
+        self, array: NDArray[np.uint8], raw: np.dtype, shape: Sequence[int], strides: Sequence[int]
+    ) -> Iterator[tuple[slice, NDArray]]:
+        for cores, first, step in self._runs:
+            yield cores, np.ndarray((cores.stop - cores.start, *shape), raw, array, first, (step, *strides))
+
+    def _joined(self, array: NDArray[np.uint8]) -> NDArray:
+        views = list(self._views(array, self._raw))
+        if len(views) == 1:
+            return views[0][1]
+        joined = np.empty((self._count, *self._window.shape), self._raw)
+        for cores, view in views:
+            joined[cores] = view
+        return joined
+
+    def _sticks(self) -> Iterator[NDArray[np.uint32]]:
+        """Views of the tags of the sticks of the window."""
+        memory, window = self._memory, self._window
+        unit, bytes_ = memory.stick_bytes, memory.stick_tags.itemsize
+        strides = [stride // unit * bytes_ for stride in window.stride_of_sticks]
+        for cores, first, step in self._runs:
+            shape = (cores.stop - cores.start, *window.count_of_sticks)
+            steps = (step // unit * bytes_, *strides)
+            yield np.ndarray(shape, np.uint32, memory.stick_tags, first // unit * bytes_, steps)
+
+    def _shadow(self) -> NDArray[np.uint8]:
+        """The shadow of the memory, which from now on tells the tags of the window."""
+        memory, window = self._memory, self._window
+        if not self._is_aligned:
+            return memory.shadow
+        shadow = memory.shadow_of(0, 0)
+        shape = (*window.count_of_sticks, memory.stick_bytes // 2)
+        views = self._strided(shadow, np.dtype(np.uint16), shape, (*window.stride_of_sticks, 2))
+        for (_, view), tags in zip(views, self._sticks(), strict=True):
+            memory.spread(view, tags)
+        return shadow

@@ -1,0 +1,60 @@
+"""The result of one execution in memory: the bits that cores made, and who wrote them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.access import Access, OperandAccesses
+from spyre_mlir.simulator.core_batches import CoreBatch
+from spyre_mlir.simulator.core_views import CoreViews
+from spyre_mlir.simulator.memory import PARTIAL, POISON, POISON_BYTE, AddressSpace, spread
+from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.target.formats import FORMATS
+
+
+class ResultWriter:
+    """Writes what batches of cores make to their places in a buffer."""
+
+    def __init__(self, plan: Plan, space: AddressSpace, outputs: OperandAccesses) -> None:
+        self._outputs, self._tag = outputs, outputs.region.tag
+        self._raw = FORMATS[plan.design.operands[-1].data_format].raw
+        self._memory = space.memory(outputs.region)
+        self._memory.own()
+        self._places = {
+            core: space.place(outputs.region, core, address) for core, address in outputs.addresses.items()
+        }
+
+    def write(self, batch: CoreBatch, bits: NDArray) -> None:
+        """Store the valid part; the rest of the sticks becomes poison that nobody may read."""
+        cores, raw = [group[-1] for group in batch.groups], self._raw
+        places = [self._places[core] for core in cores]
+        box = self._outputs.boxes[cores[0]]
+        if not box.padded:
+            window = batch.split.windows[-1] if batch.split else box.whole
+            views = CoreViews(self._memory, window, places, raw)
+            views.write(bits.reshape(len(cores), *window.shape))
+            views.write_tag(self._tag)
+            return
+        whole = CoreViews(self._memory, box.whole, places, raw)
+        poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
+        if box.is_sparse:
+            window = box.read_window
+            # The bits of a copy in place are those that the poison overwrites.
+            bits = bits.reshape(len(cores), *window.shape).copy()
+            whole.fill(poison)
+            CoreViews(self._memory, window, places, raw).write(bits)
+            whole.write_tag(self._tag, window.bytes_in_stick(raw) or 0)
+            return
+        valid = tuple(slice(count) for count in box.valid)
+        values = np.full((len(cores), *box.extents), poison, raw)
+        values[(slice(None), *valid)] = bits.reshape(len(cores), *box.valid)
+        tags = np.full(box.extents, spread(POISON, raw))
+        tags[valid] = spread(self._tag, raw)
+        whole.write(values.reshape(len(cores), *box.whole.shape))
+        whole.write_tags(tags.reshape(box.whole.shape))
+
+    def leave_part(self, access: Access) -> None:
+        """Note that a core of a split reduction, which does not finish it, has nothing there that anybody may read."""
+        views = CoreViews(self._memory, access.box.whole, [self._places[access.core]], self._raw)
+        views.write_tag(PARTIAL)
