@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from spyre_mlir.optimization.arrays import Array, Floats
+from spyre_mlir.optimization.arrays import Array, Floats, distinct
 
 if TYPE_CHECKING:
     from spyre_mlir.optimization.packing_search import PackingProblem
@@ -132,8 +132,8 @@ def _problem(shapes: Shapes, capacity: int, unit: int) -> PackingProblem:
     from spyre_mlir.optimization.packing_search import PackingProblem
 
     roots = np.flatnonzero(np.diff(shapes.owner, prepend=-1))
-    begins = np.unique(shapes.starts[roots])
-    sections = begins[np.unique(np.searchsorted(begins, shapes.ends, side="right") - 1)]
+    begins = distinct(shapes.starts[roots])
+    sections = begins[distinct(np.searchsorted(begins, shapes.ends, side="right") - 1)]
     lower = np.searchsorted(sections, shapes.starts)
     length = np.searchsorted(sections, shapes.ends, side="right") - lower
     owner, heights = (np.repeat(column, length) for column in (shapes.owner, shapes.heights // unit))
