@@ -25,7 +25,8 @@ BUDGET = 5_000_000
 
 @benchmark(
     **{
-        "hard.seconds": 5.5,
+        "hard.seconds": 2,
+        "hard.most_seconds": 0.5,
         "hard.not_placed": 0,
         "cut.most_seconds": 1,
         "cut.not_placed": 0,
@@ -53,6 +54,7 @@ def _hard(sets: ModuleType) -> Metrics:
     for name, (time, nodes, _) in runs.items():
         metrics |= {f"hard.{name}_seconds": time, f"hard.{name}_nodes": nodes}
     metrics["hard.seconds"] = sum(time for time, _, _ in runs.values())
+    metrics["hard.most_seconds"] = max(time for time, _, _ in runs.values())
     metrics["hard.not_placed"] = sum(not placed for _, _, placed in runs.values())
     return metrics
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import Any
 
 from torch_mlir import ir
@@ -40,6 +41,29 @@ def announce_dialect(namespace: str, module: str) -> None:
     sys.modules.setdefault(f"torch_mlir.dialects.{namespace}", sys.modules[module])
 
 
+class _DeferredDialect(ModuleType):
+    """The Python module of an upstream dialect, imported when one of its names is asked for.
+
+    The bindings import it at the first operation of the dialect, for the classes of its operations, which we do not
+    use. That of linalg compiles a language of its own: a quarter of the time of a small pipeline.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _defer_dialect(namespace: str) -> None:
+    name = f"torch_mlir.dialects.{namespace}"
+    sys.modules.setdefault(name, _DeferredDialect(name))
+
+
+_defer_dialect("linalg")
+
+
 def clean(operation: ir.Operation) -> None:
     """Run upstream's canonicalization and elimination of common subexpressions."""
     with operation.context:
@@ -58,9 +82,9 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
     """Return the indexing maps of a structured op."""
     if "indexing_maps" in op.attributes:
         return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    from torch_mlir.dialects import linalg  # only a named op lacks the attribute
+    from torch_mlir._mlir_libs import _mlirDialectsLinalg  # only a named op lacks the attribute
 
-    return [ir.AffineMapAttr(attr).value for attr in linalg.get_indexing_maps(op)]
+    return [ir.AffineMapAttr(attr).value for attr in _mlirDialectsLinalg.get_indexing_maps(op)]
 
 
 def register_torch_passes() -> None:

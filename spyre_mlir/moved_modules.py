@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -19,8 +18,11 @@ MOVED = {
 }
 
 
-class MovedModuleFinder(MetaPathFinder):
-    """The last finder of imports: a module that no other one has found may have moved."""
+class MovedModuleFinder:
+    """The last finder of imports: a module that no other one has found may have moved.
+
+    It does without the base class of finders, whose module imports half of the standard library.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,5 +1,18 @@
 """SuperDSC bundles: the data model, writing, reading and validating. Knows nothing of MLIR."""
 
-from spyre_mlir.bundle.folder import read_arrays, read_bundle, write_bundle
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spyre_mlir.bundle.folder import read_arrays, read_bundle, write_bundle
 
 __all__ = ["read_arrays", "read_bundle", "write_bundle"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: the compiler wants the model alone, and reading brings all rules of a bundle.
+    if name in __all__:
+        return getattr(importlib.import_module("spyre_mlir.bundle.folder"), name)
+    raise AttributeError(f"module 'spyre_mlir.bundle' has no attribute '{name}'")

@@ -5,12 +5,14 @@ is live at any other one is live at the next one too.
 
 Restarts. The time to a solution has a heavy tail: one order of branches leads to it at once, another one never (Gomes
 et al., "Heavy-tailed phenomena in satisfiability and constraint satisfaction problems", 2000). So each of a few orders
-gets a small number of nodes, in later rounds a larger one and a little disturbed.
+gets a small number of nodes, later a larger one and a little disturbed. The two rules for the choice of sections
+interleave: that of the fewest branches solves most hard sets, that of the least slack those without any.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -18,13 +20,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from spyre_mlir.optimization.arrays import Array, Floats
+from spyre_mlir.optimization.arrays import Array, Floats, distinct
 
 if TYPE_CHECKING:
     from spyre_mlir.optimization.packing_search import PackingProblem
 
-#: Nodes per shape of the first searches, and how many times more those of each later round have.
-_FIRST_SEARCH, _SEARCH_GROWTH = 3, 1.5
+#: Nodes per shape of the first search, and how many times more each later one has.
+_FIRST_SEARCH, _SEARCH_GROWTH = 3, 1.03
+
+#: Every so many searches one chooses sections by slack. Prime to the number of orders, so that all pairs occur.
+_SLACK_PERIOD = 3
 
 #: By how much of all ranks a shape moves at most when an order is disturbed.
 _DISTURBANCE = 0.25
@@ -67,8 +72,8 @@ class ShapePacking:
         while self.nodes < end and not self.impossible:
             scores, rule, node_limit = next(self._orders)
             budget = min(node_limit, end - self.nodes)
-            problem, state, failures, failed = self._prepared
-            outcome, visited = search(problem, state, scores, rule, budget, failures, failed)
+            problem, state, failed = self._prepared
+            outcome, visited = search(problem, state, scores, rule, budget, failed)
             self.nodes += visited
             if outcome == PLACED:
                 return True
@@ -83,13 +88,11 @@ class ShapePacking:
 
     @functools.cached_property
     def _prepared(self):
-        """The problem, its state, and what searches learn: failures per section and the table of failed states."""
+        """The problem, its state, and what searches learn: the table of failed states."""
         from spyre_mlir.optimization.packing_search import start
 
         problem = _problem(self._shapes, self._capacity, self._unit)
-        state = start(problem)
-        failures = np.ones(len(state.floor), np.int64)
-        return problem, state, failures, np.zeros((self._table_rows, 2), np.uint64)
+        return problem, start(problem), np.zeros((self._table_rows, 2), np.uint64)
 
     @functools.cached_property
     def _orders(self) -> Iterator[tuple[Floats, int, int]]:
@@ -98,18 +101,17 @@ class ShapePacking:
 
 def _orders(ranks: Sequence[Floats]) -> Iterator[tuple[Floats, int, int]]:
     """Yield for each search the scores, the rule and the nodes."""
-    from spyre_mlir.optimization.packing_search import FEWEST_BRANCHES, MOST_FAILURES
+    from spyre_mlir.optimization.packing_search import FEWEST_BRANCHES, LEAST_SLACK
 
     rng = random.Random(0)
     count = len(ranks[0])
-    nodes, most_moved = float(_FIRST_SEARCH * count), 0.0
-    while True:
-        for rank in ranks:
-            for rule in (FEWEST_BRANCHES, MOST_FAILURES):
-                moved = np.array([rng.uniform(-most_moved, most_moved) for _ in range(count)])
-                yield rank + moved, rule, int(nodes)
+    nodes = float(_FIRST_SEARCH * count)
+    for number, rank in enumerate(itertools.cycle(ranks)):
+        rule = FEWEST_BRANCHES if number % _SLACK_PERIOD else LEAST_SLACK
+        most_moved = _DISTURBANCE * count if number >= len(ranks) else 0.0
+        moved = np.array([rng.uniform(-most_moved, most_moved) for _ in range(count)])
+        yield rank + moved, rule, int(nodes)
         nodes *= _SEARCH_GROWTH
-        most_moved = _DISTURBANCE * count
 
 
 def _ranks(shapes: Shapes, problem: PackingProblem) -> Sequence[Floats]:
@@ -130,8 +132,8 @@ def _problem(shapes: Shapes, capacity: int, unit: int) -> PackingProblem:
     from spyre_mlir.optimization.packing_search import PackingProblem
 
     roots = np.flatnonzero(np.diff(shapes.owner, prepend=-1))
-    begins = np.unique(shapes.starts[roots])
-    sections = begins[np.unique(np.searchsorted(begins, shapes.ends, side="right") - 1)]
+    begins = distinct(shapes.starts[roots])
+    sections = begins[distinct(np.searchsorted(begins, shapes.ends, side="right") - 1)]
     lower = np.searchsorted(sections, shapes.starts)
     length = np.searchsorted(sections, shapes.ends, side="right") - lower
     owner, heights = (np.repeat(column, length) for column in (shapes.owner, shapes.heights // unit))

@@ -24,8 +24,9 @@ Failed states. Whether a part can be completed depends on its floors and unplace
 kept in a table by two 64-bit hashes (Zobrist), each new one in place of what was in its slot; it serves all
 restarts, because neither the order of the branches nor the choice of sections matters for it.
 
-Sections are chosen by slack, equal ones by the fewest branches or by the most failures so far (the weighted degree of
-constraint programming). Restarts, and more on the whole in ``packing``.
+Sections are chosen by the fewest branches per failure so far, equal ones by slack, or the other way round; one with a
+single branch is no choice, so it comes first. Failures are those of one search (the weighted degree of constraint
+programming): weights learnt in another order of branches mislead this one. More on the whole is in ``packing``.
 
 Literature: canonical solutions, section-wise bounds and decomposition as in Moffitt, "MiniMalloc: A Lightweight
 Memory Allocator for Hardware-Accelerated Machine Learning", 2023; skyline and "nothing begins here" as in exact
@@ -45,13 +46,16 @@ from spyre_mlir.optimization.arrays import Array
 #: How a search ends: none exists, found, or the budget of nodes (or the room for them) is spent.
 IMPOSSIBLE, PLACED, GAVE_UP = 0, 1, 2
 
-#: Ways to choose among sections of equal slack.
-FEWEST_BRANCHES, MOST_FAILURES = 0, 1
+#: Ways to choose a section.
+FEWEST_BRANCHES, LEAST_SLACK = 0, 1
+
+#: Makes a ratio of small numbers an integer that still tells them apart.
+_SCALE = 1 << 20
 
 #: Columns of ``PackingState.nodes``: the section of a node; the shape of its present branch, or -1; the end of
-#: ``trail`` before it; the end of its choices and the next one to try; the floor if none begins, or -1; its part.
-_SECTION, _SHAPE, _TRAIL, _END, _NEXT, _RAISED, _LOWER, _UPPER = range(8)
-_COLUMNS = 8
+#: ``trail`` before it; the end of its choices and the next one to try; its part.
+_SECTION, _SHAPE, _TRAIL, _END, _NEXT, _LOWER, _UPPER = range(7)
+_COLUMNS = 7
 
 #: Entries of ``PackingState.ends``: how much of each array is in use.
 _TRAIL_END, _QUEUE_END, _CHOICES_END, _DEPTH, _UNPLACED = range(5)
@@ -59,8 +63,11 @@ _ENDS = 5
 
 _FAR = 1 << 62
 
-#: For functions that only compiled ones call: without the wrappers for Python, which take a third of the compile time.
-_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
+#: For functions that only compiled ones call: without the wrappers for Python, which take a third of the compile time,
+#: and in line, since a call would pass each of the arrays' fields.
+_inner = njit(  # pyright: ignore[reportCallIssue]
+    cache=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 
 
 class PackingProblem(NamedTuple):
@@ -141,16 +148,16 @@ def search(
     scores: np.ndarray,
     rule: int,
     budget: int,
-    failures: Array,
     failed: np.ndarray,
 ) -> tuple[int, int]:
     """Depth first: how it ended and its nodes. ``state.offset`` is the packing if there is one.
 
     The state is that of ``start``, or of an earlier search of the same problem, which is taken back. Branches are
-    tried by falling ``scores`` (float64, one per shape). ``failures`` (one per section, at least 1) and ``failed``
-    (2**k rows of two uint64) are learnt and serve the next search of the same problem.
+    tried by falling ``scores`` (float64, one per shape). ``failed`` (2**k rows of two uint64) is learnt and serves the
+    next search of the same problem.
     """
     visited = 0
+    failures = np.ones(len(state.floor), np.int64)
     while state.ends[_DEPTH] > 0:
         state.ends[_DEPTH] -= 1
         _take_back(problem, state, state.ends[_DEPTH])
@@ -196,19 +203,22 @@ def _advance(problem: PackingProblem, state: PackingState, failures: Array, fail
 
 @_inner
 def _next_branch(problem: PackingProblem, state: PackingState, top: int) -> bool:
-    """Takes the next branch of the last node; False if all are tried."""
+    """Takes the next branch of the last node, that none begins there after all shapes; False if all are tried."""
     node = state.nodes[top]
     position: int = node[_NEXT]
+    section: int = node[_SECTION]
     node[_NEXT] = position + 1
     if position < node[_END]:
-        section: int = node[_SECTION]
         node[_SHAPE] = state.choices[position]
         _place(problem, state, state.choices[position], state.floor[section])
         return True
-    if position == node[_END] and node[_RAISED] >= 0:
-        _raise(problem, state, node[_SECTION], node[_RAISED])
-        return True
-    return False
+    if position > node[_END] or state.floor[section] + state.rest[section] == problem.capacity:
+        return False
+    raised = _height_if_none(problem, state, section, node[_LOWER], node[_UPPER])
+    if raised + state.rest[section] > problem.capacity:
+        return False
+    _raise(problem, state, section, raised)
+    return True
 
 
 @_inner
@@ -264,8 +274,8 @@ def _open_range(state: PackingState) -> tuple[int, int]:
 def _choose(
     problem: PackingProblem, state: PackingState, lower: int, upper: int, rule: int, failures: Array
 ) -> int:
-    """The section of a valley with the least slack, equal ones by the rule, the first of those."""
-    best, least_slack, least_tie = -1, _FAR, _FAR
+    """The section of a valley that is best by the rule, the first of those; any one that has a single branch."""
+    best, least, least_tie = -1, _FAR, _FAR
     begin = lower
     while begin < upper:
         end = begin + 1
@@ -280,14 +290,15 @@ def _choose(
         if walled_below and walled_above:
             for section in range(begin, end):
                 slack = problem.capacity - height - state.rest[section]
-                if slack > least_slack:
+                if rule == LEAST_SLACK and slack > least:
                     continue
-                if rule == MOST_FAILURES:
-                    tie = -failures[section]
-                else:
-                    tie = _candidates(problem, state, section)
-                if slack < least_slack or tie < least_tie:
-                    best, least_slack, least_tie = section, slack, tie
+                branches = _candidates(problem, state, section) + (slack > 0)
+                if branches == 1:
+                    return section
+                ratio = branches * _SCALE // failures[section]
+                value, tie = (slack, ratio) if rule == LEAST_SLACK else (ratio, slack)
+                if value < least or (value == least and tie < least_tie):
+                    best, least, least_tie = section, value, tie
         begin = end
     return best
 
@@ -318,14 +329,14 @@ def _part(state: PackingState, section: int, lower: int, upper: int) -> tuple[in
 def _push(
     problem: PackingProblem, state: PackingState, scores: np.ndarray, section: int, lower: int, upper: int
 ) -> None:
-    """A new node: its shapes by falling score, then the floor if none of them begins at the section."""
+    """A new node: the shapes that may begin at the section, by falling score."""
     depth, begin = state.ends[_DEPTH], state.ends[_CHOICES_END]
     end = begin
     for entry in range(problem.first[section], problem.first[section + 1]):
         shape: int = problem.cover[entry]
         if state.offset[shape] >= 0 or state.base[shape] > state.floor[section]:
             continue
-        if _has_kind(problem, state.choices[begin:end], problem.kind[shape]):
+        if np.any(problem.kind[state.choices[begin:end]] == problem.kind[shape]):
             continue
         place = end
         while place > begin and scores[state.choices[place - 1]] < scores[shape]:
@@ -333,21 +344,11 @@ def _push(
             place -= 1
         state.choices[place] = shape
         end += 1
-    raised = _height_if_none(problem, state, section, lower, upper)
     node = state.nodes[depth]
     node[_SECTION], node[_SHAPE], node[_TRAIL] = section, -1, state.ends[_TRAIL_END]
     node[_END], node[_NEXT] = end, begin
-    node[_RAISED] = raised if raised + state.rest[section] <= problem.capacity else -1
     node[_LOWER], node[_UPPER] = lower, upper
     state.ends[_DEPTH], state.ends[_CHOICES_END] = depth + 1, end
-
-
-@_inner
-def _has_kind(problem: PackingProblem, shapes: Array, kind: int) -> bool:
-    for shape in shapes:
-        if problem.kind[shape] == kind:
-            return True
-    return False
 
 
 @_inner
@@ -416,10 +417,13 @@ def _raise(problem: PackingProblem, state: PackingState, section: int, height: i
     for entry in range(problem.first[section], problem.first[section + 1]):
         shape: int = problem.cover[entry]
         if state.offset[shape] < 0 and state.base[shape] < height:
-            _record(state, len(state.floor) + shape, state.base[shape])
+            old: int = state.base[shape]
+            _record(state, len(state.floor) + shape, old)
             state.base[shape] = height
             for other in range(problem.lower[shape], problem.upper[shape]):
-                _enqueue(state, other)
+                # A floor is the lowest base over it, so the rise of a higher one does not matter.
+                if old <= state.floor[other]:
+                    _enqueue(state, other)
 
 
 @_inner

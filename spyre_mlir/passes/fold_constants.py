@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.host import HostEvaluator
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 
@@ -138,6 +137,9 @@ def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) ->
             for op in _slice(block, values, constant):
                 _copy(op, copies)
             ir.Operation.create("func.return", operands=[copies[value] for value in values])
+        # Imported on use: few programs compute on constants alone.
+        from spyre_mlir.host import HostEvaluator
+
         evaluator = HostEvaluator(scratch)
         # Counted before the run, which could take minutes.
         if evaluator.work > _LARGEST_WORK:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -181,6 +180,8 @@ def _add_upstream(manager: PassManager, step: PipelineStep) -> None:
 
 def _upstream_reason(step: PipelineStep, error: str) -> str:
     if "does not refer to a registered pass" in error:
+        import difflib  # of use to a misspelt pass only
+
         close = difflib.get_close_matches(step.name, passes.load_all(), n=1)
         hint = f"did you mean '{close[0]}'?" if close else "'spyre-opt --list-passes' lists ours."
         return f"There is no pass named '{step.name}'; {hint}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.optimization.arrays import Array, distinct
 from spyre_mlir.optimization.bipartite import Child, most_shared
 from spyre_mlir.scratchpad.buffers import (
     LIMIT,
@@ -82,7 +82,7 @@ class Instance:
     @functools.cached_property
     def times(self) -> Array:
         """The times at which buffers begin, rising. The load is highest at one of them."""
-        return np.unique(self.starts)
+        return distinct(self.starts)
 
     @functools.cached_property
     def loads(self) -> Array:

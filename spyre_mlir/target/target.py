@@ -16,7 +16,7 @@ import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from spyre_mlir.errors import CompileError
@@ -321,7 +321,7 @@ def _number(kind: type, text: str, variable: str, noun: str) -> Any:
 
 def packaged_text() -> str:
     """Return the packaged device file."""
-    return resources.files("spyre_mlir.target").joinpath("spyre.toml").read_text(encoding="utf-8")
+    return Path(__file__).with_name("spyre.toml").read_text(encoding="utf-8")
 
 
 def is_integer(path: str) -> bool:

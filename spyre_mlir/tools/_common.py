@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import contextvars
 import functools
-import importlib.metadata
+import gc
 import logging
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from spyre_mlir import logs
@@ -38,6 +40,13 @@ __all__ = [
 
 Main = Callable[..., int]
 
+#: New objects between two garbage collections of a tool. Imports make many objects and no garbage, so that Python's
+#: default collects in vain while a tool starts.
+_COLLECTION_THRESHOLD = 50_000
+
+# At exit nothing is searched for cycles any more, which takes as long as a small pipeline.
+atexit.register(gc.freeze)
+
 
 def tool(main: Main) -> Main:
     """Decorate a ``main``: its exceptions become diagnostics on stderr and the exit status 1.
@@ -49,7 +58,7 @@ def tool(main: Main) -> Main:
     def run(argv: Sequence[str] | None = None) -> int:
         logs.configure(os.environ.get("SPYRE_LOG", ""), terminal=True)
         try:
-            with warnings.catch_warnings():
+            with _rare_collections(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 # --device sets the default target of a context: in a copy, so that it ends with the tool.
                 return contextvars.copy_context().run(main, argv)
@@ -67,6 +76,16 @@ def tool(main: Main) -> Main:
         return 1
 
     return run
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(max(_COLLECTION_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *location: object) -> None:
@@ -103,6 +122,8 @@ class ArgumentParser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata  # slow, and only of use here
+
         print(f"{parser.prog} {VERSION} (torch-mlir {importlib.metadata.version('torch-mlir')})")
         parser.exit()
 

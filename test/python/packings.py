@@ -13,6 +13,9 @@ from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "dsa"
 HARD_CAPACITY = 1_048_576
 
+#: All sizes of the public instances are multiples of it.
+_QUANTUM = 1024
+
 Rectangle = tuple[int, int, int, int]
 
 
@@ -23,6 +26,19 @@ def hard(name: str) -> list[LifetimeBoundBuffer]:
             LifetimeBoundBuffer(row["id"], int(row["size"]), (int(row["lower"]), int(row["upper"]) - 1))
             for row in csv.DictReader(file)
         ]
+
+
+def varied(name: str, seed: int) -> list[LifetimeBoundBuffer]:
+    """A public instance in another order, for odd seeds with time reversed, some buffers a quantum smaller."""
+    rng = random.Random(f"{name}{seed}")
+    end = max(buffer.last for buffer in hard(name))
+    variants = []
+    for buffer in hard(name):
+        uses = (end - buffer.last, end - buffer.first) if seed % 2 else (buffer.first, buffer.last)
+        size = max(_QUANTUM, buffer.size - _QUANTUM * rng.choice((0, 0, 0, 1)))
+        variants.append(LifetimeBoundBuffer(buffer.name, size, uses))
+    rng.shuffle(variants)
+    return variants
 
 
 def guillotine(count: int, seed: int, capacity: int = 1 << 20, time: int = 1000) -> list[LifetimeBoundBuffer]:
