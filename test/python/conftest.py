@@ -1,6 +1,77 @@
-"""For all tests, before any of them imports numpy."""
+"""For all tests: one thread of BLAS per worker, and which of them ``make check`` leaves to ``make check-all``.
+
+``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive"``, which leaves out
+
+* of a test of random cases, parametrised by ``seed`` or ``block``, all but the first ``SEEDS`` of each
+  combination of its other parameters;
+* of a test with the mark ``sampled(count)``, all but that many of its cases, taken by a hash of their names;
+* tests with the mark ``exhaustive``.
+
+A test that is left out is deselected, and the last lines of the run say how many are.
+"""
+
+from __future__ import annotations
 
 import os
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
 
-# Workers of pytest share the cores; threads of BLAS that wait for each other make small products 50 times as slow.
+# Before any test imports numpy: workers of pytest share the cores, and threads of BLAS that wait for each other make
+# small products 50 times as slow.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest
+
+#: Parameters that are the numbers of random cases.
+RANDOM = ("seed", "block")
+SEEDS = 8
+
+DESELECTED = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases that a sample leaves out, before pytest deselects by marks."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    for group in cases.values():
+        for item in _beyond_the_sample(group):
+            item.add_marker(pytest.mark.exhaustive)
+
+
+def _beyond_the_sample(cases: list[pytest.Item]) -> Iterable[pytest.Item]:
+    """The cases of one test that ``make check`` leaves out."""
+    mark = cases[0].get_closest_marker("sampled")
+    if mark is None:
+        return [item for item in cases if _seed_index(item) >= SEEDS]
+    return sorted(cases, key=lambda item: zlib.crc32(item.name.partition("[")[2].encode()))[mark.args[0] :]
+
+
+def _seed_index(item: pytest.Item) -> int:
+    """The index of the random case that an item runs; 0 where nothing is random."""
+    indices: dict[str, int] = item.callspec.indices if hasattr(item, "callspec") else {}
+    return max((indices.get(name, 0) for name in RANDOM), default=0)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    config = items[0].config
+    config.stash[DESELECTED] = config.stash.get(DESELECTED, 0) + len(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this worker, if one did; every worker collects all tests."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["deselected"] = session.config.stash.get(DESELECTED, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[DESELECTED] = getattr(node, "workeroutput", {}).get("deselected", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash.get(DESELECTED, 0):
+        terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
