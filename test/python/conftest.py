@@ -1,4 +1,4 @@
-"""For all tests: one thread of BLAS per worker, and which of them ``make check`` leaves to ``make check-all``.
+"""For all tests: which of them ``make check`` leaves to ``make check-all``, and which run in one process.
 
 ``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive"``, which leaves out
 
@@ -8,11 +8,15 @@
 * tests with the mark ``exhaustive``.
 
 A test that is left out is deselected, and the last lines of the run say how many are.
+
+With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
+of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable
@@ -27,6 +31,12 @@ import pytest
 #: Parameters that are the numbers of random cases.
 RANDOM = ("seed", "block")
 SEEDS = 8
+
+#: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
+BY_PROGRAM = (
+    "test_programs.py", "test_tiling_fuzz.py", "test_timeline_work.py", "test_traffic.py", "test_traffic_agreement.py",
+    "test_two_ops.py",
+)  # fmt: skip
 
 DESELECTED = pytest.StashKey[int]()
 
@@ -75,3 +85,26 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if count := config.stash.get(DESELECTED, 0):
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The scheduler of ``--dist loadfile``."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadProgramScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shared_scope(nodeid)
+
+    return LoadProgramScheduling(config, log)
+
+
+def shared_scope(nodeid: str) -> str:
+    """What the tests that run in the process of a test have in common: the name of the program, or the file."""
+    path, _, test = nodeid.partition("::")
+    parameters = test.partition("[")[2]
+    if parameters and path.endswith(BY_PROGRAM):
+        return re.split(r"[-,\]]", parameters)[0]
+    return path

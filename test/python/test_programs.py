@@ -160,10 +160,11 @@ def test_uneven_slices_give_the_same_numbers(name, sencores):
     check_same_bits(name, sencores=sencores, uneven_splits=True)
 
 
+@pytest.mark.exhaustive
 def test_few_programs_share_sums():
     """So the comparison of bits is one for most programs."""
-    shared = [name for name in NAMES if ran(name).shares_sums]
-    assert len(shared) < len(NAMES) / 3
+    names = NAMES[::8]
+    assert len([name for name in names if ran(name).shares_sums]) < len(names) / 3
 
 
 @pytest.mark.parametrize("name", SHARING)
