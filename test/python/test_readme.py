@@ -119,7 +119,7 @@ def test_commands_and_outputs(page: str, tmp_path: Path, tools: Path) -> None:
     assert ran >= 3
 
 
-@pytest.mark.parametrize("target", ["demo", "check", "wheel", "bench", "lint", "venv"])
+@pytest.mark.parametrize("target", ["demo", "check", "check-all", "wheel", "bench", "lint", "venv"])
 def test_the_make_targets_of_the_page_exist(target: str) -> None:
     assert f"make {target}" in (ROOT / "README.md").read_text(encoding="utf-8")
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
