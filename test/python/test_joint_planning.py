@@ -136,6 +136,7 @@ def test_one_core_has_no_relayout(name: str):
 # -- little LX -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kept", (0.97, 0.985, 0.99, 0.995, 0.9999))
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_little_lx(name: str, kept: float):

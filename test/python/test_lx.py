@@ -56,6 +56,7 @@ def designs_of(program: Executed) -> list[Design]:
     return [program.bundle.designs[each.filename] for each in statements]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_bits_are_those_of_device_memory(name, cores, uneven):

@@ -32,6 +32,7 @@ def half(*shape):
     return torch.zeros(shape, dtype=torch.float16)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", families.all_families())
 def test_families_are_as_by_hand(name):
     """Bytes and multiply-adds within 2 %; a mask of 8192 x 8192 is computed, so this takes seconds."""
