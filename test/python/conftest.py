@@ -19,7 +19,6 @@ import os
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 # Before any test imports numpy: workers of pytest share the cores, and threads of BLAS that wait for each other make
@@ -52,18 +51,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
 
 
-def _beyond_the_sample(cases: list[pytest.Item]) -> Iterable[pytest.Item]:
+def _beyond_the_sample(cases: list[pytest.Item]) -> list[pytest.Item]:
     """The cases of one test that ``make check`` leaves out."""
     mark = cases[0].get_closest_marker("sampled")
-    if mark is None:
-        return [item for item in cases if _seed_index(item) >= SEEDS]
-    return sorted(cases, key=lambda item: zlib.crc32(item.name.partition("[")[2].encode()))[mark.args[0] :]
-
-
-def _seed_index(item: pytest.Item) -> int:
-    """The index of the random case that an item runs; 0 where nothing is random."""
-    indices: dict[str, int] = item.callspec.indices if hasattr(item, "callspec") else {}
-    return max((indices.get(name, 0) for name in RANDOM), default=0)
+    if mark is not None:
+        by_hash = sorted(cases, key=lambda item: zlib.crc32(item.name.partition("[")[2].encode()))
+        return by_hash[mark.args[0] :]
+    seeds: dict[tuple[int, ...], list[pytest.Item]] = defaultdict(list)
+    for item in cases:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if not parameters.keys().isdisjoint(RANDOM):
+            # Values of any type: those of one parameter are the same objects in all cases.
+            seeds[tuple(id(value) for name, value in parameters.items() if name not in RANDOM)].append(item)
+    return [item for combination in seeds.values() for item in combination[SEEDS:]]
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
