@@ -170,6 +170,7 @@ BLOCKS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "cores"),
     [*((name, 4) for name in BLOCKS), ("same", 1), ("same", 32), ("down", 32), ("stem", 32)],
