@@ -75,7 +75,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("native", (True, False))
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions_are_exact(name, native):

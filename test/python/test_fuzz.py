@@ -96,6 +96,7 @@ FOUND = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("sencores", [1, 32])
 @pytest.mark.parametrize("name", FOUND)
 def test_what_random_programs_found(name, sencores):

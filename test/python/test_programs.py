@@ -127,6 +127,7 @@ DIALECTS = {"arith", "builtin", "func", "linalg", "math", "tensor"}
 CPU_FLOORS = {"layernorm_odd": 2e-3}
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_linalg_equals_pytorch(name):
     """Only upstream dialects, static shapes, nothing in f64, and PyTorch's numbers on the CPU."""
