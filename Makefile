@@ -4,9 +4,10 @@ JOBS ?= 2
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check check-lit check-python bench lint format wheel clean
+.PHONY: help venv demo check check-all check-lit check-most check-python bench lint format wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -23,13 +24,19 @@ $(READY): pyproject.toml
 demo: $(READY) ## compile and run a small model, with its report
 	$(PY) -m spyre_mlir.tools.demo
 
-check: check-lit check-python ## all tests
+check: check-lit check-most ## what matters most, in minutes
+
+check-all: check-lit check-python ## all tests
 
 check-lit: $(READY)
 	$(VENV)/bin/lit -sv -j$(JOBS) test
 
+# Which tests it leaves out, and how: test/python/conftest.py.
+check-most: $(READY)
+	$(PYTEST) -m "not exhaustive"
+
 check-python: $(READY)
-	$(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
+	$(PYTEST)
 
 bench: $(READY) ## all benchmarks, written to docs/benchmarks.md
 	$(PY) -m benchmarks --all --markdown docs/benchmarks.md

@@ -1,4 +1,7 @@
-"""lit: .mlir and .test files under test/; the tools in RUN lines are the modules of this checkout."""
+"""lit: .mlir and .test files under test/; the tools in RUN lines are the modules of this checkout.
+
+They are forked by a server; ``%python -m spyre_mlir.tools.NAME`` in a RUN line starts a process of its own.
+"""
 # ruff: noqa: F821 - lit defines `config`
 
 import os
@@ -18,9 +21,18 @@ config.environment["PYTHONPATH"] = root
 # Tests are of the compiler, not of what it left in the cache; a test of that turns it on.
 config.environment["SPYRE_CACHE"] = "0"
 
+sys.path.insert(0, os.path.join(root, "test"))
+os.environ["PYTHONPATH"] = root
+
+import fork_server  # noqa: E402
+
+files = sorted(os.listdir(os.path.join(root, "spyre_mlir", "passes")))
+passes = [f"spyre_mlir.passes.{file.removesuffix('.py')}" for file in files if file.endswith(".py")]
+server = fork_server.start("filecheck.main", "spyre_mlir.pipelines", "spyre_mlir.driver.compilation", *passes)
+python = " ".join(fork_server.command(server))
 for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan", "diff"):
-    module = f"{sys.executable} -m spyre_mlir.tools.spyre_{tool}"
-    config.substitutions.append((rf"(?<![\w/.-])spyre-{tool}(?![\w/.-])", module))
-filecheck = os.path.join(os.path.dirname(sys.executable), "filecheck")
-config.substitutions.append((r"(?<![\w/.-])(?:filecheck|FileCheck)(?![\w/.-])", filecheck))
+    config.substitutions.append(
+        (rf"(?<![\w/.-])spyre-{tool}(?![\w/.-])", f"{python} -m spyre_mlir.tools.spyre_{tool}")
+    )
+config.substitutions.append((r"(?<![\w/.-])(?:filecheck|FileCheck)(?![\w/.-])", f"{python} -m filecheck"))
 config.substitutions.append(("%python", sys.executable))

@@ -1,9 +1,113 @@
-"""For all tests, before any of them imports numpy."""
+"""For all tests: which of them ``make check`` leaves to ``make check-all``, and which run in one process.
+
+``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive"``, which leaves out
+
+* of a test of random cases, parametrised by ``seed`` or ``block``, all but the first ``SEEDS`` of each
+  combination of its other parameters;
+* of a test with the mark ``sampled(count)``, all but that many of its cases, taken by a hash of their names;
+* tests with the mark ``exhaustive``.
+
+A test that is left out is deselected, and the last lines of the run say how many are.
+
+With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
+of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``.
+"""
+
+from __future__ import annotations
 
 import os
+import re
+import zlib
+from collections import defaultdict
+from typing import Any
 
-# Workers of pytest share the cores; threads of BLAS that wait for each other make small products 50 times as slow.
+# Before any test imports numpy: workers of pytest share the cores, and threads of BLAS that wait for each other make
+# small products 50 times as slow.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Tests are of the compiler; those of the cache turn it on, in a folder of their own.
 os.environ["SPYRE_CACHE"] = "0"
+
+import pytest
+
+#: Parameters that are the numbers of random cases.
+RANDOM = ("seed", "block")
+SEEDS = 5
+
+#: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
+BY_PROGRAM = (
+    "test_programs.py", "test_tiling_fuzz.py", "test_timeline_work.py", "test_traffic.py", "test_traffic_agreement.py",
+    "test_two_ops.py", "test_unequal_tiles.py",
+)  # fmt: skip
+
+DESELECTED = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases that a sample leaves out, before pytest deselects by marks."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    for group in cases.values():
+        for item in _beyond_the_sample(group):
+            item.add_marker(pytest.mark.exhaustive)
+
+
+def _beyond_the_sample(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases of one test that ``make check`` leaves out."""
+    mark = cases[0].get_closest_marker("sampled")
+    if mark is not None:
+        by_hash = sorted(cases, key=lambda item: zlib.crc32(item.name.partition("[")[2].encode()))
+        return by_hash[mark.args[0] :]
+    seeds: dict[tuple[int, ...], list[pytest.Item]] = defaultdict(list)
+    for item in cases:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if not parameters.keys().isdisjoint(RANDOM):
+            # Values of any type: those of one parameter are the same objects in all cases.
+            seeds[tuple(id(value) for name, value in parameters.items() if name not in RANDOM)].append(item)
+    return [item for combination in seeds.values() for item in combination[SEEDS:]]
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    config = items[0].config
+    config.stash[DESELECTED] = config.stash.get(DESELECTED, 0) + len(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this worker, if one did; every worker collects all tests."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["deselected"] = session.config.stash.get(DESELECTED, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[DESELECTED] = getattr(node, "workeroutput", {}).get("deselected", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash.get(DESELECTED, 0):
+        terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The scheduler of ``--dist loadfile``."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadProgramScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shared_scope(nodeid)
+
+    return LoadProgramScheduling(config, log)
+
+
+def shared_scope(nodeid: str) -> str:
+    """What the tests that run in the process of a test have in common: the name of the program, or the file."""
+    path, _, test = nodeid.partition("::")
+    parameters = test.partition("[")[2]
+    if parameters and path.endswith(BY_PROGRAM):
+        return re.split(r"[-,\]]", parameters)[0]
+    return path

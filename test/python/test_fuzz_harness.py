@@ -28,6 +28,7 @@ def workers():
         yield workers
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", COUNTS)
 def test_cases_of_a_fixed_seed_are_no_faults(workers, kind):
     """Right, or refused with a diagnostic; and some are right."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -14,6 +15,8 @@ from host_functions import call, elementwise, evaluator
 import spyre_mlir
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.errors import CompileError
+from spyre_mlir.host import host_evaluator
+from spyre_mlir.host.block import Frame
 from spyre_mlir.reference import CpuReference
 
 # -- structured ops ----------------------------------------------------------------------------------------
@@ -374,7 +377,9 @@ func.func @main(%n: tensor<i64>, %x: tensor<4xf32>) -> (tensor<4xf32>, tensor<i6
 }"""
 
 
-def test_loops_and_their_bounds() -> None:
+def test_loops_and_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a thousand operations in place of the millions that a call may have."""
+    monkeypatch.setattr(host_evaluator, "Frame", functools.partial(Frame, remaining_ops=1000))
     x = np.array([1, 2, 3, 4], np.float32)
     doubled, power = call(CONTROL, np.array(2), x)
     assert doubled.tolist() == [2, 4, 3, 4] and power == 162 and x.tolist() == [1, 2, 3, 4]

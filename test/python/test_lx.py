@@ -56,6 +56,7 @@ def designs_of(program: Executed) -> list[Design]:
     return [program.bundle.designs[each.filename] for each in statements]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_bits_are_those_of_device_memory(name, cores, uneven):
@@ -66,6 +67,7 @@ def test_the_bits_are_those_of_device_memory(name, cores, uneven):
     assert without.moved_bytes - with_lx.moved_bytes == with_lx.saved_bytes
 
 
+@pytest.mark.exhaustive
 def test_most_programs_have_something_in_lx():
     """So the comparison above is one: on one core all have, on more cores those whose operations slice alike."""
     saved = {(name, each): in_lx(name, *each).saved_bytes for name in FUNCTIONS for each in DIVISIONS}
@@ -73,6 +75,7 @@ def test_most_programs_have_something_in_lx():
     assert sum(map(bool, saved.values())) > len(saved) * 2 / 3
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
@@ -171,6 +174,7 @@ def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
     return accepted, valid, ran
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", OVERLAPPED)
 def test_three_checks_agree_on_who_overlaps(name, seed):

@@ -57,6 +57,7 @@ APART = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("size", [1, SMALL])
 def test_rows_that_stay_apart(name: str, size: int) -> None:
@@ -170,6 +171,7 @@ def random_program(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return run
 
 
+@pytest.mark.exhaustive
 def test_accepted_programs_are_right() -> None:
     """Of 30 random programs, those accepted give the same first rows, whatever the other rows are."""
     accepted = 0

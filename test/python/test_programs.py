@@ -24,6 +24,8 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
+from spyre_mlir.frontend.cleaning import operations
+from spyre_mlir.reference import CpuReference
 
 NAMES = list(PROGRAMS)
 MOST = 32
@@ -119,6 +121,26 @@ def check_same_bits(name: str, **options) -> None:
         assert run.shares_sums or result.tobytes() == alone.tobytes()
 
 
+#: Dialects of an imported program, and floors of the CPU, which rounds after every linalg op: a layer norm's mean,
+#: difference, variance, root and product, each up to 5e-4. The device fuses some of them.
+DIALECTS = {"arith", "builtin", "func", "linalg", "math", "tensor"}
+CPU_FLOORS = {"layernorm_odd": 2e-3}
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_linalg_equals_pytorch(name):
+    """Only upstream dialects, static shapes, nothing in f64, and PyTorch's numbers on the CPU."""
+    model, inputs, program = imported(name)
+    for operation in operations(program.module.operation):
+        assert operation.name.split(".")[0] in DIALECTS, operation.name
+        for value in operation.results:
+            assert "f64" not in str(value.type) and "?" not in str(value.type), str(operation)
+    call = program.bind(*inputs)
+    results = call.finish(CpuReference(program.module)(*call.operands()))
+    check_close(name, results, model, inputs, CPU_FLOORS.get(name, FLOOR))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_pytorch(name):
     """On all cores, within four times the error that PyTorch itself makes in fp16."""
@@ -138,6 +160,7 @@ def test_the_folder_is_the_bundle(name, tmp_path):
         assert error is None, f"{path.name}: {error}"
 
 
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("sencores", CORES)
 @pytest.mark.parametrize("name", NAMES)
 def test_fewer_cores_equal_pytorch(name, sencores):
@@ -145,6 +168,7 @@ def test_fewer_cores_equal_pytorch(name, sencores):
     check(name, sencores=sencores)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("options", [*({"sencores": cores} for cores in CORES[1:]), {}], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_number_of_cores_gives_the_bits_of_one(name, options):
@@ -152,6 +176,7 @@ def test_any_number_of_cores_gives_the_bits_of_one(name, options):
     check_same_bits(name, **options)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("sencores", [*CORES[1:], MOST])
 @pytest.mark.parametrize("name", UNEVEN)
 def test_uneven_slices_give_the_same_numbers(name, sencores):
@@ -160,10 +185,11 @@ def test_uneven_slices_give_the_same_numbers(name, sencores):
     check_same_bits(name, sencores=sencores, uneven_splits=True)
 
 
+@pytest.mark.exhaustive
 def test_few_programs_share_sums():
     """So the comparison of bits is one for most programs."""
-    shared = [name for name in NAMES if ran(name).shares_sums]
-    assert len(shared) < len(NAMES) / 3
+    names = NAMES[::8]
+    assert len([name for name in names if ran(name).shares_sums]) < len(names) / 3
 
 
 @pytest.mark.parametrize("name", SHARING)

@@ -5,20 +5,32 @@ the block before, where a line with ``...`` stands for any lines and ``...`` at 
 rest; the numbers of SSA values do not count.
 Blocks of ``sh`` and ``python`` run in one folder; after ``<!-- in the checkout -->`` in the checkout; after
 ``<!-- make -->`` only the existence of the make targets is checked: .ci/run runs them.
+The tools and Python are forked by a server that has imported torch.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import fork_server
+
 ROOT = Path(__file__).parents[2]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+
+#: What blocks wait for when they start, but for the package itself, which reads the environment when it is imported.
+IMPORTED = ("numpy", "numba", "torch", "torch.export", "torch_mlir.fx")
+
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -65,11 +77,23 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-def run(block: Block, folder: Path) -> str:
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the tools and of Python, which start with torch imported."""
+    folder = tmp_path_factory.mktemp("tools")
+    python = shlex.join(fork_server.command(fork_server.start(*IMPORTED)))
+    commands = {name: f"-m {script.partition(':')[0]}" for name, script in SCRIPTS.items()}
+    for name, arguments in {"python": "", **commands}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {python} {arguments} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def run(block: Block, folder: Path, tools: Path) -> str:
     """The output of a block; a failing command is a failure of the test."""
-    command = ["bash", "-euo", "pipefail", "-c"] if block.kind == "sh" else [sys.executable, "-c"]
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": tools, "PYTHONPATH": str(ROOT)}
+    command = ["bash", "-euo", "pipefail", "-c"] if block.kind == "sh" else [str(tools / "python"), "-c"]
+    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     where = ROOT if block.mark == "in the checkout" else folder
     done = subprocess.run([*command, block.text], cwd=where, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
@@ -82,8 +106,9 @@ def matches(expected: str, output: str) -> bool:
     return re.search("(?s:.*?)".join(parts), output) is not None
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_and_outputs(page: str, tmp_path: Path) -> None:
+def test_commands_and_outputs(page: str, tmp_path: Path, tools: Path) -> None:
     """In the order of the page, as a reader would."""
     output, ran = "", 0
     for block in blocks(page):
@@ -92,11 +117,11 @@ def test_commands_and_outputs(page: str, tmp_path: Path) -> None:
         elif block.mark == "output":
             assert matches(block.text, output), f"{page} says\n{block.text}\nbut it is\n{output}"
         elif block.kind in ("sh", "python") and block.mark != "make":
-            output, ran = run(block, tmp_path), ran + 1
+            output, ran = run(block, tmp_path, tools), ran + 1
     assert ran >= 3
 
 
-@pytest.mark.parametrize("target", ["demo", "check", "wheel", "bench", "lint", "venv"])
+@pytest.mark.parametrize("target", ["demo", "check", "check-all", "wheel", "bench", "lint", "venv"])
 def test_the_make_targets_of_the_page_exist(target: str) -> None:
     assert f"make {target}" in (ROOT / "README.md").read_text(encoding="utf-8")
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)

@@ -83,6 +83,7 @@ SHAPES = (
 )
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("case", "of"), itertools.product(MODELS, SHAPES), ids=str)
 def test_operations_take_them_or_a_copy(case, of):
     """On the device alone, and without a copy where the bytes are those of one stick dim."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 #: Participles and pronouns that do not say what a variable is; docs/glossary.md has the field's nouns.
 VAGUE = set(
@@ -28,6 +28,12 @@ HOME_MADE = {
 
 #: Beginnings of docstrings that name no subject.
 RELATIVE = ("what", "whether", "how", "those", "that", "the same", "where", "which")
+
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """The files of the package."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -50,7 +56,7 @@ def words(name: str) -> list[str]:
 
 
 def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 yield path, node
@@ -65,7 +71,7 @@ def test_words_of_a_name(name: str, expected: list[str]) -> None:
 
 def test_variables_are_nouns() -> None:
     """At most 1 % of names say only that something was found, made or given."""
-    every = [f"{path}:{line} {name}" for path, tree in TREES.items() for line, name in names(tree)]
+    every = [f"{path}:{line} {name}" for path, tree in trees().items() for line, name in names(tree)]
     vague = [entry for entry in every if entry.split()[-1] in VAGUE]
     assert len(vague) <= len(every) // 100, "\n".join(vague)
 
@@ -73,7 +79,7 @@ def test_variables_are_nouns() -> None:
 def test_names_are_the_fields() -> None:
     home_made = [
         f"{path}:{line} {name}: say {HOME_MADE[word]}"
-        for path, tree in TREES.items() for line, name in names(tree) for word in words(name) if word in HOME_MADE
+        for path, tree in trees().items() for line, name in names(tree) for word in words(name) if word in HOME_MADE
     ]  # fmt: skip
     assert len(home_made) <= 5, "\n".join(home_made)
 
@@ -81,7 +87,7 @@ def test_names_are_the_fields() -> None:
 def test_docstrings_name_their_subject() -> None:
     nodes = [
         (path, node)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     ]
@@ -94,7 +100,7 @@ def test_docstrings_name_their_subject() -> None:
 
 def test_public_functions_are_documented() -> None:
     public = [
-        (path, node) for path, tree in TREES.items() for node in ast.walk(tree)
+        (path, node) for path, tree in trees().items() for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]  # fmt: skip
     bare = [f"{path}:{node.lineno} {node.name}" for path, node in public if not ast.get_docstring(node)]
@@ -104,13 +110,13 @@ def test_public_functions_are_documented() -> None:
 def test_a_name_is_one_class_and_one_file() -> None:
     """A reader who looks for a class or a file finds one; what is private counts too."""
     class_names = Counter(node.name.strip("_") for _, node in classes())
-    file_names = Counter(path.name for path in TREES if path.name != "__init__.py")
+    file_names = Counter(path.name for path in trees() if path.name != "__init__.py")
     assert [name for name, count in (class_names + file_names).items() if count > 1] == []
 
 
 def test_sizes() -> None:
     """No file has more than 500 lines, no class more than 220, no folder more than 18 % of all."""
-    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in TREES}
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in trees()}
     large = [f"{path}: {count}" for path, count in lines.items() if count > 500]
     for path, node in classes():
         if (size := (node.end_lineno or 0) - node.lineno + 1) > 220:

@@ -134,6 +134,7 @@ def runs(program: spyre_mlir.Program, opcode: str) -> int:
     return sum(design.opcode == opcode for design in program.bundle.designs.values())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("sencores", "lx_frac_avail"), ROOMS)
 @pytest.mark.parametrize("name", CASES)
 def test_scores_that_do_not_fit(name, sencores, lx_frac_avail):
@@ -159,6 +160,7 @@ def tiled(name: str, seed: int, *, apart: bool = False) -> ir.Module:
     return module
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", CASES)
 def test_random_tiles_of_keys(name, seed):
@@ -247,6 +249,7 @@ LARGE = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LARGE)
 def test_what_batches_and_groups_move(name):
     """Neither the scores nor copies of keys and values for each head of a group go through device memory.
@@ -294,6 +297,7 @@ def test_why_attention_stays_as_it_is():
 BOUNDS = ((512, 1.001), (4096, 1.6), (32768, 1.6))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("keys", "most"), BOUNDS)
 def test_what_large_attention_moves(keys, most):
     """The matrix of scores, which is keys / 128 times as large as an operand, does not go through device memory."""

@@ -88,6 +88,7 @@ def options_of(seed: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_tilings(name, seed):
@@ -98,6 +99,7 @@ def test_random_tilings(name, seed):
     check(name, module, from_level="device-ops", **options_of(hash_of(name, seed)))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", list(PROGRAMS)[::4])
 def test_random_unrolled_tilings(name):
     """Some of the loops are written iteration by iteration."""
@@ -107,6 +109,7 @@ def test_random_unrolled_tilings(name):
     check(name, module, from_level="device-ops", **options_of(hash_of(name, 9)))
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_BY_HINTS])
@@ -126,7 +129,9 @@ def test_a_clone_of_a_clone():
     check("llama_block_small", module, sencores=32, lx_frac_avail=0.999)
 
 
+@pytest.mark.exhaustive
 def test_there_are_enough_cases():
     """Few programs have nothing to tile."""
-    assert SEEDS * sum(tiled(name, 0) is not None for name in PROGRAMS) >= 450
-    assert 2 * sum(hinted(name, 0) is not None for name in PROGRAMS) >= 200
+    names = list(PROGRAMS)[::8]
+    assert sum(tiled(name, 0) is not None for name in names) >= 0.6 * len(names)
+    assert sum(hinted(name, 0) is not None for name in names) >= 0.5 * len(names)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
-import torch
 from division_spaces import Operand, matmul_of, space_of
 from programs import PROGRAMS
+from test_programs import imported
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
 from spyre_mlir.analysis.core_ownership import Divided, divided_ops
 from spyre_mlir.dialects import context
 from spyre_mlir.division import Division
 from spyre_mlir.division.traffic import hbm_bytes
-from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.layout.space import Space
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
@@ -77,17 +74,12 @@ def _moved(memory: AliasAnalysis, op: Divided) -> tuple[int, ...]:
     return tuple(op.executions * bytes_ for bytes_ in once)
 
 
-@functools.cache
-def imported(name: str) -> tuple[Imported, tuple[torch.Tensor, ...]]:
-    model, inputs = PROGRAMS[name]()
-    return import_torch(model, inputs, context=context()), inputs
-
-
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_simulator_counts_the_same(name, cores, uneven):
     """Of every operation: bytes read, bytes read by all cores, bytes written. All buffers are in device memory."""
-    program, inputs = imported(name)
+    _, inputs, program = imported(name)
     module = ir.Module.parse(str(program.module), context())
     options = f"sencores={cores} uneven-splits={str(uneven).lower()} lx-planning=false"
     run_pipeline(module, SpyrePipeline.parse(options).pipeline("divided"))

@@ -104,6 +104,7 @@ def reasons(program: spyre_mlir.Program, name: str) -> str:
     return "; ".join(each.reason for each in program.remarks if each.pass_name == name)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("name", "cut"), CASES)
 def test_numbers_are_those_of_numpy(name, cut):
     """Each dim in equal tiles and a smaller one, as the remark of the hint says."""
@@ -193,9 +194,10 @@ def test_prime_extents_come_into_reach(name):
     assert "the last smaller" in text and "which no division brings into reach" in text
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", sorted(ALL)[::3])
 @pytest.mark.parametrize("by_hints", [False, True])
+@pytest.mark.parametrize("name", sorted(ALL)[::3])
 def test_random_unequal_tiles(name, by_hints):
     """Up to three loops, or two hints, whose last tiles are smaller, around most operations of a program."""
     module = ir.Module.parse(text_of(name) if by_hints else device_ops(name), context())
