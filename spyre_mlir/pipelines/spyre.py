@@ -73,7 +73,7 @@ class LevelPasses:
                     *self._cut(before_planning=True),
                     *self._scratchpad(),
                     *self._unfolding(),
-                    self._pool(),
+                    _text("place-in-hbm", order_by_size=self.options.order_by_size),
                     *self._placed(),
                     *self._cut(before_planning=False),
                     *self._plan("placed"),
@@ -226,9 +226,6 @@ class LevelPasses:
         if self.options.save_plan is not None and level == "placed":
             steps.append(_text("save-plan", file=self.options.save_plan))
         return tuple(steps)
-
-    def _pool(self) -> str:
-        return _text("place-in-hbm", order_by_size=self.options.order_by_size)
 
     def _placed(self) -> tuple[str, ...]:
         scratchpad = ("verify-scratchpad",) if self.options.lx_planning else ()
