@@ -18,7 +18,7 @@ sys.exit("torch" in sys.modules)
 """
 
 
-@benchmark(version_seconds=0.5, softmax_seconds=1.2, torch_imported=0)
+@benchmark(version_seconds=0.5, softmax_seconds=0.35, torch_imported=0)
 def startup() -> Metrics:
     """spyre-opt --version, and the pipeline on softmax.mlir, the process included, best of 3."""
     return {

@@ -6,6 +6,7 @@ A new file is a new pass: there is no list to edit. ``find`` imports one file by
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 
@@ -28,5 +29,6 @@ def load_all() -> dict[str, type[Pass]]:
     return dict(sorted(PASSES.items()))
 
 
+@functools.cache
 def _modules() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))

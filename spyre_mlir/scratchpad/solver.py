@@ -51,7 +51,8 @@ class MemoryPlanSolver(abc.ABC):
         able = instance.subset(self.able(instance))
         placement = self.place(able)
         # In the order of the buffers, not of the search, so that equal plans are written alike.
-        placed = np.isin(np.arange(len(able)), list(placement.addresses))
+        placed = np.zeros(len(able), bool)
+        placed[list(placement.addresses)] = True
         addresses = {
             able.buffers[index].name: int(placement.addresses[index])
             for index in np.flatnonzero(placed).tolist()
