@@ -62,7 +62,8 @@ def multipliers(problem: Rows) -> Multipliers:
     weights = np.zeros(len(problem.needs))
     for begin, end in _parts(problem):
         inside = np.flatnonzero((problem.rows >= begin) & (problem.rows < end))
-        items, columns = distinct(problem.items[inside], return_inverse=True)
+        items = distinct(problem.items[inside])
+        columns = np.searchsorted(items, problem.items[inside])
         matrix = np.zeros((end - begin, len(items)))
         rows = problem.rows[inside]
         matrix[rows - begin, columns] = problem.coefficients[inside] / problem.needs[rows]
