@@ -82,9 +82,9 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
     """Return the indexing maps of a structured op."""
     if "indexing_maps" in op.attributes:
         return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    from torch_mlir._mlir_libs import _mlirDialectsLinalg  # only a named op lacks the attribute
-
-    return [ir.AffineMapAttr(attr).value for attr in _mlirDialectsLinalg.get_indexing_maps(op)]
+    # Only a named op lacks the attribute.
+    linalg = importlib.import_module("torch_mlir._mlir_libs._mlirDialectsLinalg")
+    return [ir.AffineMapAttr(attr).value for attr in linalg.get_indexing_maps(op)]
 
 
 def register_torch_passes() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spyre_mlir.optimization.arrays import Array, Floats, distinct
+from spyre_mlir.optimization.arrays import Array, Floats
 from spyre_mlir.optimization.simplex import Simplex
 
 #: Rows times items of one linear program. Larger problems are cut into consecutive rows.
@@ -62,8 +62,7 @@ def multipliers(problem: Rows) -> Multipliers:
     weights = np.zeros(len(problem.needs))
     for begin, end in _parts(problem):
         inside = np.flatnonzero((problem.rows >= begin) & (problem.rows < end))
-        items = distinct(problem.items[inside])
-        columns = np.searchsorted(items, problem.items[inside])
+        items, columns = np.unique(problem.items[inside], return_inverse=True)
         matrix = np.zeros((end - begin, len(items)))
         rows = problem.rows[inside]
         matrix[rows - begin, columns] = problem.coefficients[inside] / problem.needs[rows]
@@ -77,7 +76,7 @@ def multipliers(problem: Rows) -> Multipliers:
 def _parts(problem: Rows) -> list[tuple[int, int]]:
     """Ranges of rows with few cells each."""
     height = len(problem.needs)
-    items = max(1, len(distinct(problem.items)))
+    items = max(1, len(np.unique(problem.items)))
     rows = max(1, _MOST_CELLS // items)
     return [(begin, min(begin + rows, height)) for begin in range(0, height, rows)]
 
