@@ -228,6 +228,11 @@ class AddressSpace:
             load(self._hbm[allocation])
         return self._hbm[allocation]
 
+    @property
+    def loaded(self) -> frozenset[str]:
+        """The allocations that have memory now."""
+        return frozenset(self._hbm)
+
     def load(self, allocation: str, load: Load) -> None:
         """Fill an allocation when something uses it next."""
         self._loads.setdefault(allocation, []).append(load)

@@ -19,8 +19,8 @@ from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.window_view import slid
 from spyre_mlir.target.formats import FORMATS, Numerics
 
-#: An operand at its place in a memory, equal for cores that load the same elements.
-_LoadKey = tuple[int, int, int]
+#: An operand at its place in a memory, equal for cores that load the same elements in one form.
+_LoadKey = tuple[int, int, int, int]
 
 
 class OperandReader:
@@ -47,7 +47,7 @@ class OperandReader:
         self._lock = threading.Lock()
         self._converted: dict[_LoadKey, Future[NDArray]] = {}
         keys = (
-            self._load_key(k, cores)
+            self._load_key(k, batch, cores)
             for batch in batches
             for cores in zip(*batch.groups, strict=True)
             for k in range(len(inputs))
@@ -57,7 +57,7 @@ class OperandReader:
 
     def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray:
         """Numbers of an operand on some cores, for copies its bits."""
-        key = self._load_key(k, cores)
+        key = self._load_key(k, batch, cores)
         if key not in self._is_shared:
             return self._read(k, batch, cores)
         assert key is not None
@@ -81,7 +81,7 @@ class OperandReader:
         shared = [
             (operand.boxes[core].accessed_bytes, self._places[k][core])
             for k, operand in enumerate(self._inputs)
-            if self._load_key(k, [core]) in self._is_shared
+            if self._load_key(k, batch, [core]) in self._is_shared
         ]
         return (max(shared)[1],) if shared else (0,)
 
@@ -100,12 +100,12 @@ class OperandReader:
         raw = FORMATS[self._plan.design.operands[k].data_format].raw
         return CoreViews(self._memories[k], window, places, raw)
 
-    def _load_key(self, k: int, cores: Sequence[int]) -> _LoadKey | None:
+    def _load_key(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> _LoadKey | None:
         operand, places = self._inputs[k], self._places[k]
         first = places[cores[0]]
         if operand.region.lx or any(places[core] != first for core in cores):
             return None
-        return (k, first, id(operand.boxes[cores[0]]))
+        return (k, first, id(operand.boxes[cores[0]]), id(batch.split))
 
     def _read(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray:
         """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
