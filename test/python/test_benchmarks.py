@@ -33,6 +33,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "fingerprints",
         "floors",
         "fuzz",
+        "import-time",
         "large-model",
         "layouts",
         "models",
