@@ -82,13 +82,24 @@ def _is_functional(graph: Graph) -> bool:
             return False
         if node.op == "call_function" and not _computes_tensors(node):
             return False
+        is_written_whole = _is_in_place(node) and _is_written_whole(node)
+        if _is_in_place(node) and not is_written_whole:
+            return False
         for storage in storages_of(node) & written:
             allocator = first.setdefault(storage, node)
             is_part = node.target is operator.getitem and node.args[0] is allocator
-            is_whole = node is allocator or is_part or _is_written_whole(node)
-            if allocator.op != "call_function" or not is_whole:
+            if not _allocates(allocator) or not (node is allocator or is_part or is_written_whole):
                 return False
     return True
+
+
+def _allocates(node: Node) -> bool:
+    """Return whether a node is an operation whose results are no views.
+
+    A view that seems to be the first with its storage is one of an operation that ``address_storages`` has removed.
+    """
+    returns = node.target._schema.returns if isinstance(node.target, OpOverload) else ()
+    return bool(returns) and all(result.alias_info is None for result in returns)
 
 
 def _computes_tensors(node: Node) -> bool:
@@ -101,13 +112,22 @@ def _computes_tensors(node: Node) -> bool:
     )
 
 
+def _is_in_place(node: Node) -> bool:
+    """Return whether a node is an operation that may write to its operands; ``detach_`` is so by its name only."""
+    if not isinstance(node.target, OpOverload) or node.target is torch.ops.aten.detach_.default:
+        return False
+    return node.target._schema.is_mutable
+
+
 def _is_written_whole(node: Node) -> bool:
-    """Return whether a node is an operation in place that returns the tensor that it writes."""
+    """Return whether an operation in place returns the tensor that it writes, which is its only one."""
     written = list(written_by(node))
     return (
         len(written) == 1
         and written[0] is node.args[0]
         and torch.Tag.inplace_view not in cast(OpOverload, node.target).tags
+        and bool(storages_of(node))
+        and storages_of(node) == storages_of(written[0])
         and written[0].meta["val"].shape == node.meta["val"].shape
     )
 

@@ -34,6 +34,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "floors",
         "fuzz",
         "hot-spots",
+        "import-time",
         "large-model",
         "layouts",
         "models",
