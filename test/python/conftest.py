@@ -2,9 +2,8 @@
 
 ``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive"``, which leaves out
 
-* of a test of random cases, parametrised by ``seed`` or ``block``, all but the first ``SEEDS`` of each
-  combination of its other parameters;
-* of a test with the mark ``sampled(count)``, all but that many of its cases, taken by a hash of their names;
+* of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. They
+  are taken so that each value of each parameter is among them, if they are enough, and by a hash of their names;
 * tests with the mark ``exhaustive``.
 
 A test that is left out is deselected, and the last lines of the run say how many are.
@@ -30,9 +29,8 @@ os.environ["SPYRE_CACHE"] = "0"
 
 import pytest
 
-#: Parameters that are the numbers of random cases.
-RANDOM = ("seed", "block")
-SEEDS = 5
+#: How many cases of a test ``make check`` runs unless the test says.
+CASES = 4
 
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
@@ -57,16 +55,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _beyond_the_sample(cases: list[pytest.Item]) -> list[pytest.Item]:
     """The cases of one test that ``make check`` leaves out."""
     mark = cases[0].get_closest_marker("sampled")
-    if mark is not None:
-        by_hash = sorted(cases, key=lambda item: zlib.crc32(item.name.partition("[")[2].encode()))
-        return by_hash[mark.args[0] :]
-    seeds: dict[tuple[int, ...], list[pytest.Item]] = defaultdict(list)
-    for item in cases:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if not parameters.keys().isdisjoint(RANDOM):
-            # Values of any type: those of one parameter are the same objects in all cases.
-            seeds[tuple(id(value) for name, value in parameters.items() if name not in RANDOM)].append(item)
-    return [item for combination in seeds.values() for item in combination[SEEDS:]]
+    count = mark.args[0] if mark is not None else CASES
+    rest = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
+    values: set[tuple[str, int]] = set()
+    for _ in range(min(count, len(rest))):
+        item = max(rest, key=lambda item: len(_values(item) - values))
+        values |= _values(item)
+        rest.remove(item)
+    return rest
+
+
+def _values(item: pytest.Item) -> set[tuple[str, int]]:
+    """Parameters of a case with their values, which are of any type, but the same objects in all cases of a test."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return {(name, id(value)) for name, value in parameters.items()}
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

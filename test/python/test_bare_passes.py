@@ -44,7 +44,6 @@ BEFORE = (
 )
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("first", ["", '{spyre.name = "x"}'])
 def test_laid_out_ir_without_attributes_of_arguments(name, first, tmp_path, capsys):

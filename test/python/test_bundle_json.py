@@ -46,7 +46,6 @@ def test_padding_in_a_design_is_read(design):
     assert from_json(value, "file", design.target) == design
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize("design", RELAYOUTS, ids=range(60))
 def test_round_trip_of_relayouts(design):
     """Random ones, whose cores hold other slices, or nothing, of the source."""

@@ -51,7 +51,6 @@ def dsc_of(value: dict) -> dict:
     return dsc
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_designs_of_the_compiler_conform(name, tmp_path):
     spyre_mlir.compile(*PROGRAMS[name]()).save(tmp_path / "program")

@@ -75,7 +75,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("native", (True, False))
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions_are_exact(name, native):
@@ -170,7 +169,6 @@ BLOCKS = {
 }
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "cores"),
     [*((name, 4) for name in BLOCKS), ("same", 1), ("same", 32), ("down", 32), ("stem", 32)],

@@ -148,6 +148,7 @@ def by_the_simulator(op: DeviceOp, inputs: list[np.ndarray]) -> np.ndarray:
     return array.reshape([extents[dim] for dim in result_dims])
 
 
+@pytest.mark.sampled(len(TORCH))
 @pytest.mark.parametrize("name", TORCH)
 def test_body_simulator_and_torch_agree(name):
     op = DEVICE_OPS[name]

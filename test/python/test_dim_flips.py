@@ -86,7 +86,6 @@ def test_at_most_six_variants():
     assert flips(space, *seed, cap=1) == [seed]
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", range(40))
 def test_random_spaces_against_all_divisions(number: int):
     """Of all legal divisions those with the seed's factor on one output dim, where regions allow them."""

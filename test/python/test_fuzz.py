@@ -42,7 +42,6 @@ def test_random_programs_are_exact(seed):
     check(program, tuple(program.inputs), "\n".join([*program.text, str(options)]), **options)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(140, 180))
 def test_random_plans_of_memory_are_exact(seed):
     """Every solver, with room in LX for all, some, or hardly any of it."""
@@ -96,7 +95,6 @@ FOUND = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("sencores", [1, 32])
 @pytest.mark.parametrize("name", FOUND)
 def test_what_random_programs_found(name, sencores):

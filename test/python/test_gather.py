@@ -82,7 +82,6 @@ def compiled(name: str, sencores: int = 4) -> Program:
     return spyre_mlir.compile(model, inputs, sencores=sencores, fallback=False, verify_each=True)
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("sencores", [1, 4, 32])
 @pytest.mark.parametrize("name", CASES)
 def test_numbers(name: str, sencores: int) -> None:

@@ -293,7 +293,6 @@ def test_more_bytes_are_never_cheaper(row: ModelRelayout):
 MAY_BE_IN_MEMORY = ("P03", "P04", "D3")
 
 
-@pytest.mark.sampled(3)
 def test_the_value_of_a_row_stays_on_chip(row: ModelRelayout):
     """In a program of its shape, planned by the compiler; which takes no longer than through device memory."""
     program = PROGRAMS[row.name]

@@ -84,7 +84,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("element", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_those_of_libm(name: str, element: str) -> None:

@@ -31,7 +31,6 @@ def test_a_mutant_is_right_or_refused(level):
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("name", "level"), sources())
 def test_programs_without_a_change_are_right_at_every_level(name, level):
     """The sources of the mutants pass the checks of the level at which they enter."""

@@ -80,7 +80,6 @@ def check_runs(name: str, program: spyre_mlir.Program) -> None:
     assert plan.after == done.read_bytes + done.write_bytes
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_numbers_are_right(name: str, cores: int):
@@ -137,7 +136,6 @@ def test_one_core_has_no_relayout(name: str):
 # -- little LX -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kept", (0.97, 0.985, 0.99, 0.995, 0.9999))
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_little_lx(name: str, kept: float):

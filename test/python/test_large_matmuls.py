@@ -66,7 +66,6 @@ def test_a_split_for_the_span_stays(rows, depth, columns, cores):
     _check(rows, depth, columns, cores)
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("cores", [1, 3, 32])
 @pytest.mark.parametrize("rows", [1, 512, 8192])
 @pytest.mark.parametrize(("depth", "columns"), PROJECTIONS)
@@ -81,7 +80,6 @@ def small_spans(tmp_path):
     return device_file(tmp_path, hbm={"span_bytes": 1 << 17})
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cores", [1, 2, 7, 32])
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(264, 448, 576), (648, 576, 320), (72, 1344, 1280)])
 def test_numbers_of_what_is_split_and_tiled_for_spans(small_spans, rows, depth, columns, cores):

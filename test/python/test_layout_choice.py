@@ -48,7 +48,7 @@ def _chosen(seed: int) -> tuple[Graph, LayoutPlan]:
 # -- random graphs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @EACH_BLOCK
 def test_no_plan_of_a_random_graph_costs_less(seeds):
     """An exhaustive search finds nothing cheaper, and something that costs the same.

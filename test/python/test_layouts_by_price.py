@@ -165,6 +165,7 @@ class OfOneTensor(torch.nn.Module):
         return attention(x, x, x)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("model", "shapes"),
     [

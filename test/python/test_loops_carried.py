@@ -165,7 +165,6 @@ def _module(case: Case) -> str:
     }}"""
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_the_numbers_are_right(name, options):

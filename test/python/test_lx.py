@@ -56,7 +56,6 @@ def designs_of(program: Executed) -> list[Design]:
     return [program.bundle.designs[each.filename] for each in statements]
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_bits_are_those_of_device_memory(name, cores, uneven):
@@ -75,7 +74,6 @@ def test_most_programs_have_something_in_lx():
     assert sum(map(bool, saved.values())) > len(saved) * 2 / 3
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
@@ -174,7 +172,6 @@ def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
     return accepted, valid, ran
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", OVERLAPPED)
 def test_three_checks_agree_on_who_overlaps(name, seed):

@@ -60,7 +60,6 @@ def failure(bundle: Bundle, arrays: dict[str, np.ndarray]) -> SimulationError:
     return caught.value
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize("host_padding", ["undefined", "zero"])
 @pytest.mark.parametrize("name", MASKED)
 def test_each_mask_is_needed(name, host_padding):

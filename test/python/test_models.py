@@ -24,7 +24,7 @@ from spyre_mlir.reference import CpuReference
 HOST = 0.05
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ZOO)
 def test_model_runs(name):
     """As good as eager fp16 against float32, up to a factor of 4; the work is the device's."""

@@ -48,7 +48,7 @@ def in_double(text: str) -> str:
     )
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_numbers_are_those_of_upstream(name: str):
     """On positive numbers, of which all operations have a finite result."""

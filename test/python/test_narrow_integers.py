@@ -24,7 +24,6 @@ FORMS = {
 }
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 def test_bytes(form: str, dtype: torch.dtype) -> None:

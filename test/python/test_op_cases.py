@@ -27,7 +27,7 @@ def written() -> dict[str, Outcome]:
     return listed(PAGE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_program_runs_where_the_page_says_with_the_numbers_of_pytorch(name):
     found = outcome(name)

@@ -57,7 +57,6 @@ APART = {
 }
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("size", [1, SMALL])
 def test_rows_that_stay_apart(name: str, size: int) -> None:

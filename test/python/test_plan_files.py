@@ -74,7 +74,6 @@ def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
 # -- given back ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SOME)
 def test_an_unchanged_plan_gives_the_same_bundle(name: str, tmp_path: Path):
     """Byte for byte, and the same plan again."""
@@ -124,7 +123,6 @@ def test_a_plan_file_is_the_same_as_its_value(tmp_path: Path):
     assert spyre_mlir.compile(*PROGRAMS[SOFTMAX](), plan=path).plan() == program.plan()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LOOPED)
 def test_an_unchanged_plan_gives_the_same_loops(name: str):
     """Whoever asked for them: hints, the compiler, or the module; with a plan it needs no pass that tiles."""

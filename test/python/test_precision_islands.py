@@ -49,7 +49,6 @@ STATISTICS = {
 }
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("precision", ["device", "strict"])
 @pytest.mark.parametrize("name", STATISTICS)
 def test_norms_and_statistics_are_as_exact_as_pytorch_for_any_inputs(name: str, precision: str) -> None:
@@ -152,7 +151,6 @@ def test_a_sum_that_is_infinite_in_pytorch_too_is_a_warning() -> None:
         assert torch.isinf(program(x)).all()
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", ["plain", "causal", "bool", "float", "scale of 1"])
 @pytest.mark.parametrize("mean", [0, 20])
 def test_strict_attention_does_not_round_large_scores(form: str, mean: int) -> None:
@@ -206,7 +204,6 @@ NEAR_0 = {
 }
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NEAR_0)
 def test_numbers_that_fp16_rounds_to_0_keep_what_follows_finite(name: str) -> None:
     x = torch.tensor([[0, -20, -15, 5.0], [3, -1, -9, 2]]).half()

@@ -32,7 +32,6 @@ def half(*shape):
     return torch.zeros(shape, dtype=torch.float16)
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", families.all_families())
 def test_families_are_as_by_hand(name):
     """Bytes and multiply-adds within 2 %; a mask of 8192 x 8192 is computed, so this takes seconds."""
@@ -44,7 +43,6 @@ def test_families_are_as_by_hand(name):
         assert bound.multiply_adds == pytest.approx(family.multiply_adds, rel=0.02)
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", list(PROGRAMS)[::5])
 def test_no_program_needs_more_than_it_has(name):
     """Not more than its arguments and its results, and where all of it is linear just these."""

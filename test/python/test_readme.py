@@ -106,7 +106,6 @@ def matches(expected: str, output: str) -> bool:
     return re.search("(?s:.*?)".join(parts), output) is not None
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_outputs(page: str, tmp_path: Path, tools: Path) -> None:
     """In the order of the page, as a reader would."""

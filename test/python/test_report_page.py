@@ -268,7 +268,6 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
     assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("panel", ["graph", "division", "ring", "roofline"])
 def test_texts_of_a_picture_do_not_overlap(name, panel):

@@ -52,7 +52,6 @@ func.func @main(%x: !m) -> !m {
 # -- the plan with the hint -----------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_cut_changes_neither_numbers_nor_traffic(name: str) -> None:
     """Each single cut, and all at once: the same bits and bytes as the whole bundle."""
@@ -118,7 +117,6 @@ def test_softmax_of_one_operation_per_bundle_without_the_hint_is_the_baseline() 
     assert traffic(program) == 8 * MN + 4 * 1024 * 2
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_save_and_restore_never_change_numbers(name: str) -> None:
     _, _, expected = whole(name)

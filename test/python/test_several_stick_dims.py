@@ -83,7 +83,6 @@ SHAPES = (
 )
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("case", "of"), itertools.product(MODELS, SHAPES), ids=str)
 def test_operations_take_them_or_a_copy(case, of):
     """On the device alone, and without a copy where the bytes are those of one stick dim."""

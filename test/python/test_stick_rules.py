@@ -406,6 +406,7 @@ VIOLATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(len(VIOLATIONS))
 @pytest.mark.parametrize(("opcode", "it", "lanes", "sentence"), VIOLATIONS)
 def test_violation(opcode: str, it: Iteration, lanes: Lanes, sentence: str) -> None:
     assert violation(opcode, it, lanes) == sentence

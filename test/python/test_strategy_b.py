@@ -178,7 +178,6 @@ def combinations(text: str) -> list[tuple[tuple[int, ...], ...]]:
     return list(itertools.product(*variants))
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("cores", (1, 4, 32))
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_seeds_score_what_planning_reports(name: str, cores: int):

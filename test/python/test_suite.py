@@ -22,7 +22,6 @@ def imported(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Impo
     return model, inputs, import_torch(model, inputs, context=context())
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sencores", [32, 4])
 @pytest.mark.parametrize("name", SUITE)
 def test_a_reduced_program_equals_pytorch(name, sencores):

@@ -134,7 +134,6 @@ def runs(program: spyre_mlir.Program, opcode: str) -> int:
     return sum(design.opcode == opcode for design in program.bundle.designs.values())
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("sencores", "lx_frac_avail"), ROOMS)
 @pytest.mark.parametrize("name", CASES)
 def test_scores_that_do_not_fit(name, sencores, lx_frac_avail):
@@ -160,7 +159,6 @@ def tiled(name: str, seed: int, *, apart: bool = False) -> ir.Module:
     return module
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", CASES)
 def test_random_tiles_of_keys(name, seed):

@@ -88,7 +88,7 @@ def options_of(seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_tilings(name, seed):
@@ -99,7 +99,6 @@ def test_random_tilings(name, seed):
     check(name, module, from_level="device-ops", **options_of(hash_of(name, seed)))
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", list(PROGRAMS)[::4])
 def test_random_unrolled_tilings(name):
     """Some of the loops are written iteration by iteration."""
@@ -109,7 +108,7 @@ def test_random_unrolled_tilings(name):
     check(name, module, from_level="device-ops", **options_of(hash_of(name, 9)))
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_BY_HINTS])

@@ -74,7 +74,7 @@ def _moved(memory: AliasAnalysis, op: Divided) -> tuple[int, ...]:
     return tuple(op.executions * bytes_ for bytes_ in once)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_simulator_counts_the_same(name, cores, uneven):

@@ -123,7 +123,7 @@ def total(moved: Moved) -> tuple[int, int]:
     return sum(read for read, _ in moved), sum(written for _, written in moved)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation_moves_what_is_told(name):
     """By the placed IR, the timeline, the facts that spyre-diff compares, and the page: its table and its script."""
@@ -139,7 +139,7 @@ def test_every_operation_moves_what_is_told(name):
     assert drawn(root) == expected
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", CASES)
 def test_the_whole_moves_what_is_told(name):
     """By the remark of the planner, the totals and buffers of the facts, the map of LX, and the summary."""
@@ -158,7 +158,7 @@ def test_the_whole_moves_what_is_told(name):
     assert _number(r"^simulated +([\d,]+) bytes read, [\d,]+ bytes written, as planned$", summary) == read
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", CASES)
 def test_no_program_moves_less_than_the_lower_bound(name):
     """Which is each argument once where all of it is touched."""

@@ -52,21 +52,19 @@ def check_same(name: str, one: Executed, other: Executed) -> None:
         assert error <= floor * np.abs(expected.astype(np.float64)).max(), chain
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_the_numbers_are_those_without_lx(name, cores):
     """Where a buffer is changes no number."""
     check_same(name, executed(name, cores, True), executed(name, cores, False))
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_are_those_of_one_core(name):
     """What 32 cores keep on chip are slices of what one core does."""
     check_same(name, executed(name, 32, True), executed(name, 1, True))
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("name", VIEWED)
 def test_the_numbers_are_those_of_pytorch(name, cores):
@@ -74,7 +72,7 @@ def test_the_numbers_are_those_of_pytorch(name, cores):
     check_close(name, executed(name, cores, True).results, *viewed(name))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_no_rule_of_a_bundle_is_broken(name, cores):
     """By neither of the two plans."""
@@ -83,7 +81,7 @@ def test_no_rule_of_a_bundle_is_broken(name, cores):
         assert not findings, "\n".join(map(str, findings))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_lx_moves_what_the_plan_says_and_never_more(name, cores):
     """The plan's figure is the simulator's, to the byte, between the arguments once and no planning at all."""
@@ -95,6 +93,7 @@ def test_lx_moves_what_the_plan_says_and_never_more(name, cores):
     assert least_bytes(made.bundle) <= made.moved_bytes <= executed(name, cores, False).moved_bytes
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_operation_of_a_program_is_a_producer(name):
     """Its result is read by another operation, with LX planning."""

@@ -104,7 +104,6 @@ def reasons(program: spyre_mlir.Program, name: str) -> str:
     return "; ".join(each.reason for each in program.remarks if each.pass_name == name)
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("name", "cut"), CASES)
 def test_numbers_are_those_of_numpy(name, cut):
     """Each dim in equal tiles and a smaller one, as the remark of the hint says."""
@@ -194,7 +193,6 @@ def test_prime_extents_come_into_reach(name):
     assert "the last smaller" in text and "which no division brings into reach" in text
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("by_hints", [False, True])
 @pytest.mark.parametrize("name", sorted(ALL)[::3])
