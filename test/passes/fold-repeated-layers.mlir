@@ -1,0 +1,76 @@
+// RUN: spyre-opt %s --fold-repeated-layers="kept=3 least-operations=4" --split-input-file | filecheck %s
+
+// The first layer reads the input in place of a layer, and three of the six like the one before stay, with their weights.
+// CHECK: module attributes {sdsc.folded} {
+// CHECK-LABEL: func.func @layers(
+// CHECK-SAME: spyre.name = "arg0"
+// CHECK-SAME: spyre.name = "arg4"
+// CHECK-NOT: arg5
+// CHECK-COUNT-4: linalg.exp
+// CHECK-NOT: linalg.exp
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!x = tensor<64x128xf16>
+func.func @layers(%x: !x, %w0: !x, %w1: !x, %w2: !x, %w3: !x, %w4: !x, %w5: !x, %w6: !x) -> !x {
+  %e = tensor.empty() : !x
+  %a0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %w0 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b0 = linalg.exp ins(%a0 : !x) outs(%e : !x) -> !x
+  %a1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%b0, %w1 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b1 = linalg.exp ins(%a1 : !x) outs(%e : !x) -> !x
+  %a2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%b1, %w2 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b2 = linalg.exp ins(%a2 : !x) outs(%e : !x) -> !x
+  %a3 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%b2, %w3 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b3 = linalg.exp ins(%a3 : !x) outs(%e : !x) -> !x
+  %a4 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%b3, %w4 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b4 = linalg.exp ins(%a4 : !x) outs(%e : !x) -> !x
+  %a5 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%b4, %w5 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b5 = linalg.exp ins(%a5 : !x) outs(%e : !x) -> !x
+  %a6 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%b5, %w6 : !x, !x) outs(%e : !x) {
+  ^bb0(%p: f16, %q: f16, %o: f16):
+    %r = arith.mulf %p, %q : f16
+    linalg.yield %r : f16
+  } -> !x
+  %b6 = linalg.exp ins(%a6 : !x) outs(%e : !x) -> !x
+  return %b6 : !x
+}
+
+// -----
+
+// Layers of which one computes something else are not equal: nothing is left out.
+// CHECK-NOT: sdsc.folded
+// CHECK-LABEL: func.func @one_differs(
+// CHECK-COUNT-2: linalg.exp
+// CHECK: linalg.floor
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!x = tensor<64x128xf16>
+func.func @one_differs(%x: !x) -> !x {
+  %e = tensor.empty() : !x
+  %0 = linalg.exp ins(%x : !x) outs(%e : !x) -> !x
+  %1 = linalg.exp ins(%0 : !x) outs(%e : !x) -> !x
+  %2 = linalg.floor ins(%1 : !x) outs(%e : !x) -> !x
+  %3 = linalg.exp ins(%2 : !x) outs(%e : !x) -> !x
+  return %3 : !x
+}
