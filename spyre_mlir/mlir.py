@@ -51,9 +51,15 @@ class _DeferredDialect(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__path__":
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        return getattr(self._imported(), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._imported())
+
+    def _imported(self) -> ModuleType:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
+        return importlib.import_module(self.__name__)
 
 
 def _defer_dialect(namespace: str) -> None:

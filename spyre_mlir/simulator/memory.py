@@ -90,7 +90,7 @@ class Memory:
     ``base`` is the simulated address of the first byte.
     """
 
-    def __init__(self, size: int, stick_bytes: int = 128, base: int = 0) -> None:
+    def __init__(self, size: int, stick_bytes: int, base: int = 0) -> None:
         self.stick_bytes, self.base = stick_bytes, base
         try:
             self.data = np.zeros(size, np.uint8)

@@ -143,7 +143,6 @@ def _compile(
         print(built.passes.report(), end="", file=sys.stderr)
     program = Program(built, options.numerics)
     program.set_source(laid_out.operation)
-    program.remark_on_bound()
     return program
 
 

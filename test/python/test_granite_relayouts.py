@@ -175,6 +175,7 @@ def test_a_row_is_right_to_the_byte(row: ModelRelayout):
     space.add_buffer("source", "lx", start, end - start)
     space.add_buffer("target", "lx", end, target_bytes)
     sources, targets, seen = row.source.owners(), row.target.owners(), end + target_bytes + 4096
+    seen = min(seen, space.lx(0).data.size)
     for core in range(design.cores):
         memory = space.lx(core)
         memory.data[:seen] = rng.integers(0, 256, seen, np.uint8)

@@ -21,6 +21,7 @@ from torch import nn
 import spyre_mlir
 from spyre_mlir.driver import cache_settings
 from spyre_mlir.passes.base import PASSES, Pass
+from spyre_mlir.scratchpad.solvers import SOLVERS
 from spyre_mlir.target.target import packaged_text
 
 PACKAGE = Path(spyre_mlir.__file__).parent
@@ -44,6 +45,10 @@ def log(
     monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "cache"))
     # A test may run right after an edit.
     monkeypatch.setattr(cache_settings, "LOADED_NS", 1 << 63)
+    # Other tests of this process may have passes and solvers of their own, with which nothing is cached.
+    for classes in (PASSES, SOLVERS):
+        for name in [name for name, of in classes.items() if not of.__module__.startswith("spyre_mlir.")]:
+            monkeypatch.delitem(classes, name)
     caplog.set_level(logging.INFO, "spyre_mlir.cache")
     return caplog
 

@@ -88,7 +88,7 @@ def small(sizes: list[int]) -> bool:
 def test_device_memory_holds_what_the_stride_map_says(host, device, stride_map):
     argument = make(host, device, stride_map, fill=9.0)
     array = (np.arange(math.prod(host)) % 2039).reshape(host).astype(np.float16)
-    memory = Memory(argument.bytes + 256)
+    memory = Memory(argument.bytes + 256, 128)
     load_argument(memory, 128, argument, array, IEEE)
     found = memory.data[128 : 128 + argument.bytes].view(np.float16).reshape(device)
     np.testing.assert_array_equal(found, expected_device(array, device, stride_map, 9.0))
@@ -101,7 +101,7 @@ def test_device_memory_holds_what_the_stride_map_says(host, device, stride_map):
 def test_what_is_loaded_can_be_read_back(host, device, stride_map, numerics):
     argument = make(host, device, stride_map)
     array = (np.arange(math.prod(host)) % 512).reshape(host).astype(np.float16)
-    memory = Memory(argument.bytes)
+    memory = Memory(argument.bytes, 128)
     load_argument(memory, 0, argument, array, Numerics(numerics))
     np.testing.assert_array_equal(read_argument(memory, 0, argument, Numerics(numerics)), array)
 
@@ -134,7 +134,7 @@ def through(host_dtype: str, data_format: str, array: np.ndarray, numerics: str 
     argument = make(list(array.shape), [1, lanes], [64, 1], host_dtype=host_dtype, data_format=data_format,
                     bytes=128, transfer=transfer)  # fmt: skip
     check_array(argument, array)
-    memory = Memory(128)
+    memory = Memory(128, 128)
     load_argument(memory, 0, argument, array, Numerics(numerics))
     return read_argument(memory, 0, argument, Numerics(numerics))
 
@@ -198,11 +198,11 @@ def test_a_wrong_shape():
 def test_a_transfer_outside_host_or_device(host, device):
     argument = make([1], [1, 64], [64, 1], transfer=Transfer((2,), host, device))
     with pytest.raises(SimulationError, match="its transfer touches"):
-        load_argument(Memory(128), 0, argument, np.zeros(1, np.float16), IEEE)
+        load_argument(Memory(128, 128), 0, argument, np.zeros(1, np.float16), IEEE)
 
 
 def test_an_infinite_fill_is_the_lowest_number_of_the_format():
-    memory = Memory(128)
+    memory = Memory(128, 128)
     argument = make([2], [1, 64], [64, 1], fill=-math.inf, bytes=128)
     load_argument(memory, 0, argument, np.zeros(2, np.float16), Numerics("dl16"))
     assert memory.data.view(np.uint16)[2] == 0xFFFE

@@ -36,7 +36,7 @@ def test_cores_at_equal_distances_are_one_run():
 
 
 def test_bits_of_several_cores_are_read_and_written_at_their_places():
-    memory = Memory(8192)
+    memory = Memory(8192, 128)
     bits = np.arange(3 * 256, dtype=np.uint16).reshape(3, 2, 2, 64)
     for places in ((0, 1024, 2048), (0, 1024, 4096)):
         views(memory, WHOLE, *places).write(bits)
@@ -45,7 +45,7 @@ def test_bits_of_several_cores_are_read_and_written_at_their_places():
 
 
 def test_the_tag_of_a_stick_is_that_of_its_bytes():
-    memory, tag = Memory(4096), FIRST_BUFFER + 3
+    memory, tag = Memory(4096, 128), FIRST_BUFFER + 3
     both = views(memory, WHOLE, 0, 1024)
     both.write_tag(tag)
     assert both.are_written_by([tag]) and both.are_written_by([HOST, tag]) and not both.are_written_by([HOST])
@@ -58,7 +58,7 @@ def test_the_tag_of_a_stick_is_that_of_its_bytes():
 
 
 def test_a_sparse_stick_has_poison_behind_its_first_bytes():
-    memory, tag = Memory(1024), FIRST_BUFFER
+    memory, tag = Memory(1024, 128), FIRST_BUFFER
     views(memory, STICKS, 0).write_tag(tag, 2)
     assert views(memory, SPARSE, 0).are_written_by([tag]) and not views(memory, STICKS, 0).are_written_by(
         [tag]
@@ -68,7 +68,7 @@ def test_a_sparse_stick_has_poison_behind_its_first_bytes():
 
 
 def test_tags_of_elements_stand_beside_those_of_sticks():
-    memory = Memory(1024)
+    memory = Memory(1024, 128)
     whole = views(memory, WHOLE, 0)
     whole.write_tag(HOST)
     tags = np.full((2, 1, 64), HOST, np.uint16)
