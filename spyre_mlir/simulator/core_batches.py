@@ -21,7 +21,7 @@ Group = tuple[int, ...]
 #: Of an axis the positions from one on, up to another, that a mask covers.
 MaskedRange = tuple[int, int, int]
 
-#: Operations that take one core at a time.
+#: Operations whose form is that of a core: a batch of them is no larger operation.
 _BY_CORE = (Kind.MATMUL, Kind.CONVOLUTION, Kind.GATHER)
 
 
