@@ -76,6 +76,23 @@ class EncoderAndDecoder(nn.Module):
         return y
 
 
+class CachedLayers(nn.Module):
+    """Layers of which each writes rows into a cache of its own and reads all of it."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer() for _ in range(count)])
+
+    def forward(self, x: Tensor, *caches: Tensor) -> Tensor:
+        """Return the result of the last layer; the caches change in place."""
+        for layer, cache in zip(self.layers, caches, strict=True):
+            y = layer.norm(x)
+            cache[ROWS:] = layer.k(y)
+            x = x + layer.o((layer.q(y) @ cache.T * 0.1).softmax(-1) @ cache)
+            x = x + layer.down(F.relu(layer.up(layer.other_norm(x))))
+        return x
+
+
 class Shared(nn.Module):
     """One layer many times."""
 
@@ -172,6 +189,21 @@ def test_reuse(name: str, tmp_path: Path) -> None:
         for reuse in (True, False)
     ]
     assert digests[0] == digests[1]
+
+
+def test_caches_in_place() -> None:
+    """Each layer writes its own cache, the copies too."""
+    torch.manual_seed(3)
+    model, x = CachedLayers(9).half().eval(), torch.randn(ROWS, HIDDEN).half()
+    caches = [torch.randn(2 * ROWS, HIDDEN).half() for _ in range(9)]
+    program = spyre_mlir.compile(model, (x, *(cache.clone() for cache in caches)))
+    assert _copies(program) >= 4
+    changed, expected = [cache.clone() for cache in caches], [cache.double() for cache in caches]
+    result = program(x, *changed)
+    with torch.no_grad():
+        reference = model.double()(x.double(), *expected)
+    for one, other in zip((result, *changed), (reference, *expected), strict=True):
+        assert (one.double() - other).abs().max() < 0.01 * other.abs().max()
 
 
 def test_plan() -> None:
