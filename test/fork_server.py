@@ -109,6 +109,7 @@ def _run(arguments: list[str]) -> None:
     import types
 
     first, *rest = arguments
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     if first == "-m":
         sys.path.insert(0, os.getcwd())
         sys.argv = rest

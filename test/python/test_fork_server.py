@@ -52,6 +52,15 @@ def test_a_call_is_one_of_python(form: list[str], status: str, server: str, tmp_
     assert "__main__" in forked[1] and "green = blue" in forked[1]
 
 
+def test_modules_are_sought_in_the_folders_of_the_environment(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "only_there.py").write_text("print('imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
+    assert both(server, tmp_path, "-c", "import only_there") == [(0, "imported\n", "")] * 2
+
+
 def test_what_a_call_changes_is_gone(server: str, tmp_path: Path) -> None:
     text = "import json; print(hasattr(json, 'mark')); json.mark = 1"
     assert [both(server, tmp_path, "-c", text)[1][:2] for _ in range(2)] == [(0, "False\n")] * 2
