@@ -12,6 +12,29 @@ from spyre_mlir.mlir import ir
 
 def to_attribute(value: Any) -> ir.Attribute:
     """Convert a value to an attribute; ``TypeError`` for other types. Needs a current context."""
+    return _to_attribute(value, ir.Context.current, {})
+
+
+def _to_attribute(
+    value: Any, context: ir.Context, scalars: dict[tuple[type, Any], ir.Attribute]
+) -> ir.Attribute:
+    """Convert a value; ``scalars`` are the attributes of numbers and texts so far, which the context would look up."""
+    if isinstance(value, dict):
+        members = {key: _to_attribute(member, context, scalars) for key, member in value.items()}
+        return ir.DictAttr.get(members, context)
+    if isinstance(value, list | tuple):
+        # An empty list does not tell what it is one of, and bools are no numbers here.
+        if value and all(type(item) is int for item in value):
+            return ir.DenseI64ArrayAttr.get(value, context)
+        return ir.ArrayAttr.get([_to_attribute(item, context, scalars) for item in value], context)
+    # As text, in which -0.0 is not 0.0.
+    key = type(value), repr(value) if isinstance(value, float) else value
+    if key not in scalars:
+        scalars[key] = _scalar(value)
+    return scalars[key]
+
+
+def _scalar(value: Any) -> ir.Attribute:
     if value is None:
         return ir.UnitAttr.get()
     # Before int, of which bool is a subclass.
@@ -23,13 +46,6 @@ def to_attribute(value: Any) -> ir.Attribute:
         return ir.FloatAttr.get_f64(value)
     if isinstance(value, str):
         return ir.StringAttr.get(value)
-    if isinstance(value, dict):
-        return ir.DictAttr.get({key: to_attribute(member) for key, member in value.items()})
-    if isinstance(value, list | tuple):
-        # An empty list does not tell what it is one of, and bools are no numbers here.
-        if value and all(type(item) is int for item in value):
-            return ir.DenseI64ArrayAttr.get(value)
-        return ir.ArrayAttr.get([to_attribute(item) for item in value])
     raise TypeError(f"{type(value).__name__} has no attribute form")
 
 

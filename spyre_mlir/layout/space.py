@@ -140,6 +140,9 @@ def refined(views: Sequence[BufferView]) -> Space:
     """
     shape = views[0].shape
     cuts = _cuts(views, len(shape))
+    every = frozenset(range(len(shape)))
+    if all(len(starts) == 1 for starts in cuts):
+        return Space(shape, tuple(view.canonical() for view in views), (every,) * len(views))
     first, sizes = [], []
     for dim, size in enumerate(shape):
         first.append(len(sizes))

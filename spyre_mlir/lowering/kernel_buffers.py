@@ -27,24 +27,22 @@ LX = "lx"
 class KernelBuffers:
     """Kernel arguments, constants and buffers of a placed function.
 
-    ``arguments`` are in the order of the run-time parameters: arguments, constants, results. ``buffers`` has an entry
-    per root value, of intermediates after the first ``buffer`` call. ``CompileError`` for what a bundle cannot say.
+    ``arguments`` are in the order of the run-time ``parameters``: arguments, constants, results. ``buffers`` has an
+    entry per root value, of intermediates after the first ``buffer`` call. ``CompileError`` for what a bundle cannot
+    say.
     """
 
     def __init__(self, func: ir.Operation, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
         self.func, self.memory, self.ops = func, memory, ops
         self.arguments: list[KernelArgument] = []
+        self.parameters: list[str] = []
+        self._names: set[str] = set()
         self.constants: dict[str, ir.Attribute] = {}
         self.buffers: dict[ir.Value, Buffer] = {}
         self.intermediates = 0
         self._declare_arguments()
         self._declare_constants()
         self._declare_results()
-
-    @property
-    def parameters(self) -> list[str]:
-        """The names of the run-time parameters in order."""
-        return list(dict.fromkeys(argument.parameter for argument in self.arguments))
 
     def _declare_arguments(self) -> None:
         values = self.func.regions[0].blocks[0].arguments
@@ -82,7 +80,7 @@ class KernelBuffers:
         if (_text(host.kind) == "result") != what.startswith("result"):
             raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
         # The host passes arrays by name, so two arguments must not share one.
-        if any(argument.name == _text(host.label) for argument in self.arguments):
+        if _text(host.label) in self._names:
             raise error_at(
                 self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host"
             )
@@ -120,6 +118,9 @@ class KernelBuffers:
         known = self.buffers.get(place.buffer)
         # A result in the memory of an argument, whose new value it is, has the parameter of that.
         parameter = known.base if known else f"arg_{len(self.parameters)}_base_addr"
+        if known is None:
+            self.parameters.append(parameter)
+        self._names.add(label)
         size = self.memory.layout(place.buffer).bytes
         self.arguments.append(
             KernelArgument(
