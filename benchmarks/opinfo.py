@@ -61,10 +61,10 @@ class Row:
     i64_not_right_ratio=0.05,
     bool_not_right_ratio=0.05,
     f16_floating_not_on_device_alone_ratio=0.25,
-    wrong=0,
-    internal=0,
-    crash=0,
-    hang=0,
+    wrong_samples=0,
+    internal_samples=0,
+    crash_samples=0,
+    hang_samples=0,
 )
 def opinfo(
     ops: str = "",
@@ -168,7 +168,7 @@ def summarised(rows: Sequence[Row]) -> Noted:
             metrics[f"{dtype}_not_right_ratio"] = 1 - _share(counted, lambda row: row.outcome == RIGHT)
         if floating:
             metrics[f"{dtype}_floating_not_on_device_alone_ratio"] = 1 - _share(floating, _on_device)
-    metrics |= {fault: sum(row.outcome == fault for row in rows) for fault in FAULTS}
+    metrics |= {f"{fault}_samples": sum(row.outcome == fault for row in rows) for fault in FAULTS}
     skipped = Counter(_skip_reason(row) for row in rows if row.outcome == SKIPPED)
     notes = [f"{count} samples do not count: {reason}" for reason, count in sorted(skipped.items())]
     notes += [row.fault for row in rows if row.outcome in FAULTS]

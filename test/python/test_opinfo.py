@@ -145,7 +145,9 @@ def test_a_sample_that_kills_its_worker_is_a_crash_and_the_rest_goes_on(monkeypa
     monkeypatch.setattr(opinfo_samples, "run", dying)
     lines = tmp_path / "lines"
     metrics = opinfo.opinfo("abs,neg", "f16", samples=1, jobs=1, lines=str(lines))
-    assert metrics["crash"] == 1 and metrics["f16.right"] == 1 and metrics["f16_not_right_ratio"] == 0.5
+    assert (
+        metrics["crash_samples"] == 1 and metrics["f16.right"] == 1 and metrics["f16_not_right_ratio"] == 0.5
+    )
     assert "abs f16 0: crash: SIGSEGV" in capsys.readouterr().err
     assert [json.loads(line)["outcome"] for line in lines.read_text().splitlines()] == ["crash", "right"]
 
@@ -170,7 +172,11 @@ def test_metrics_of_rows():
     assert metrics["f16_not_right_ratio"] == pytest.approx(1 / 5)
     assert metrics["f16_floating_not_on_device_alone_ratio"] == pytest.approx(2 / 3)
     assert "i64_floating_not_on_device_alone_ratio" not in metrics
-    assert (metrics["wrong"], metrics["internal"], metrics["i64_not_right_ratio"]) == (1, 0, 1)
+    assert (metrics["wrong_samples"], metrics["internal_samples"], metrics["i64_not_right_ratio"]) == (
+        1,
+        0,
+        1,
+    )
     assert metrics.notes == (
         "1 samples do not count: random results",
         "add i64 0: wrong: 1 of 2 elements differ",
@@ -203,7 +209,9 @@ def test_files_are_the_same_with_any_number_of_workers(capsys, tmp_path):
         texts.append([file.read_text() for file in files])
     assert texts[0] == texts[1]
     assert "| `add` | i64 | 2/2 |" in texts[0][0]
-    assert "4 samples do not count: no tensor" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "4 samples do not count: no tensor" in shown
+    assert "| wrong_samples " in shown and "| i64 " in shown
 
 
 @pytest.mark.parametrize(
