@@ -15,6 +15,7 @@ from torch._export.utils import _get_decomp_for_cia
 from torch._ops import OpOverload
 from torch.fx import Graph
 
+from spyre_mlir.frontend.decompositions import CHECKED_BY_KERNELS
 from spyre_mlir.frontend.graph_edits import call_key
 
 #: Decompositions by operation.
@@ -59,6 +60,8 @@ class WiderForms:
 
 def _is_decomposed(operator: OpOverload) -> bool:
     """Return whether PyTorch decomposes an operator; a pointwise one would become another of the same meaning."""
+    if operator._overloadpacket in CHECKED_BY_KERNELS:
+        return False
     is_pointwise = torch.Tag.pointwise in operator.tags
     return _is_composite(operator) or (operator in pytorch_forms and not is_pointwise)
 
