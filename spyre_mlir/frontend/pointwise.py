@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -217,6 +218,25 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     return larger * torch.sqrt(1 + ratio * ratio)
 
 
+def xlogy(x: Tensor, y: Tensor) -> Tensor:
+    """``xlogy``: x log(y), 0 where x is, in the type of the operands; PyTorch's decomposition would go to f32."""
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype and x.dtype in NARROW):
+        return NotImplemented
+    return torch.where(y.isnan(), y, torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)))
+
+
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """``logit``: log(x / (1 - x)); near 1/2, where the quotient is near 1, by what it is more than 1."""
+    if x.dtype not in NARROW:
+        return NotImplemented
+    # PyTorch clamps in f32, where 1 - eps may not be 1.
+    if eps is not None and (x.dtype != torch.float16 or float(np.float16(1 - eps)) != 1 - eps):
+        wide = torch.clamp(x.float(), eps, 1 - eps)
+        return torch.log(wide / (1 - wide)).to(x.dtype)
+    x = x if eps is None else torch.clamp(x, eps, 1 - eps)
+    return torch.where(x < 0.25, torch.log(x / (1 - x)), torch.log1p((2 * x - 1) / (1 - x)))
+
+
 def power(x: Tensor, exponent) -> Tensor:
     """``pow`` with an exponent that the device has an operation for."""
     forms: dict[float, Callable[[Tensor], Tensor]] = {
@@ -266,6 +286,8 @@ FORMS = {
     **{operation: scaled_by(operation) for operation in (aten.mul.Tensor, aten.div.Tensor)},
     aten.copysign.Tensor: copysign,
     aten.hypot.default: hypot,
+    aten.xlogy.Tensor: xlogy,
+    aten.logit.default: logit,
     aten.pow.Tensor_Scalar: power,
     **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
 }

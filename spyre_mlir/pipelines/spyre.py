@@ -104,6 +104,7 @@ class LevelPasses:
             *_CLEAN,
             # Once more: casts that apply-precision removed stood between operations of a pattern.
             "fuse-device-ops",
+            "expand-scalar-functions",
             "hoist-weight-views",
             "update-in-place",
             # Always: only here a program of the user can lack a device operation.

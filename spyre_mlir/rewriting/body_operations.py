@@ -1,6 +1,7 @@
 """Device operations that the scalar ops of a ``linalg`` body are, by the table of operations.
 
-``erf`` and ``log1p`` are no device operations: they stand for themselves until a fused operation takes them up.
+``erf``, ``log1p`` and hyperbolic functions are no device operations: they stand for themselves until a fused operation
+takes them up, or ``expand-scalar-functions``.
 """
 
 from __future__ import annotations
