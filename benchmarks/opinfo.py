@@ -161,7 +161,7 @@ def summarised(rows: Sequence[Row]) -> Noted:
     for dtype in sorted({row.dtype for row in rows}, key=DTYPES.index):
         of_type = [row for row in rows if row.dtype == dtype]
         counted = [row for row in of_type if row.outcome != SKIPPED]
-        floating = [row for row in counted if row.is_floating and row.where != PLACES[-1]]
+        floating = [row for row in counted if row.is_floating]
         metrics |= {f"{dtype}.{column}": count for column, count in _columns(of_type).items()}
         # No ratio is shown where there is nothing to measure: 0 would read as a target that is met.
         if counted:

@@ -84,7 +84,7 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What a worker tells of a sample: where the program ran, whether PyTorch's results have floating-point numbers."""
+    """What a worker tells of a sample: where the program ran, whether it computes floating-point numbers."""
 
     why: str = ""
     where: str = ""
@@ -243,10 +243,13 @@ def _outcome(ticket: Ticket) -> tuple[str, str]:
     results = tuple(truth.typed[: len(truth.typed) - len(sample.tensors)])
     floor = max((_FLOORS.get(x.dtype, 0.0) for x in tensors), default=0.0)
     sample = replace(sample, results=results, floor=max(floor, _LEAST_FLOOR))
-    where: list[str] = []
-    kind, why = answer(functools.partial(_compare, sample, where), truth)
+    programs: list[Any] = []
+    kind, why = answer(functools.partial(_compare, sample, programs), truth)
     is_floating = any(isinstance(x, Tensor) and x.is_floating_point() for x in results)
-    return kind, _facts(why, "".join(where), is_floating)
+    for program in programs:
+        # What only moves numbers, sorts or looks them up is no work on them.
+        is_floating = is_floating and any(step.float_operations for step in program.steps)
+    return kind, _facts(why, "".join(map(_where, programs)), is_floating)
 
 
 def _facts(why: str, where: str = "", is_floating: bool = True) -> str:
@@ -258,13 +261,13 @@ def facts(text: str) -> Facts:
     return Facts(**json.loads(text)) if text.startswith("{") else Facts(text)
 
 
-def _compare(sample: Sample, where: list[str], truth: Oracle) -> tuple[str, str]:
-    """Compiles and runs a sample; ``where`` gets where it ran."""
+def _compare(sample: Sample, programs: list[Any], truth: Oracle) -> tuple[str, str]:
+    """Compiles and runs a sample; ``programs`` gets its program."""
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always")
         try:
             program = spyre_mlir.compile(sample.model(), sample.inputs())
-            where.append(_where(program))
+            programs.append(program)
             results = _called(program, sample.inputs(), _SEEDS[0])
         except spyre_mlir.CompileError as error:
             return REFUSED, error.message
