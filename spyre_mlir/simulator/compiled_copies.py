@@ -1,4 +1,4 @@
-"""Copies between arrays whose elements lie in another order, compiled by numba: for arrays that are large enough to pay.
+"""Copies between arrays whose elements lie in another order, compiled by numba: for large arrays.
 
 Numpy goes along the rows of one array, and of the other one it takes each line of memory many times.
 """
@@ -26,7 +26,7 @@ def copy_array(target: NDArray, source: NDArray) -> None:
     rows, columns = target.shape[-2:]
     steps = target.strides[-2] // target.itemsize, source.strides[-1] // source.itemsize
     for index in np.ndindex(*target.shape[:-2]):
-        _copy_plane(_flat(target[index]), _flat(source[index]), rows, columns, *steps)
+        _copy_plane(_flat(target[index], True), _flat(source[index], False), rows, columns, *steps)
 
 
 def _planes(target: NDArray, source: NDArray) -> tuple[int, int] | None:
@@ -34,7 +34,10 @@ def _planes(target: NDArray, source: NDArray) -> tuple[int, int] | None:
     row, column = (_axis_of_neighbours(array) for array in (source, target))
     if row is None or column is None or row == column:
         return None
-    if min((*target.strides, *source.strides)) < 0 or target.shape[row] * target.shape[column] < _PLANE_ELEMENTS:
+    if (
+        min((*target.strides, *source.strides)) < 0
+        or target.shape[row] * target.shape[column] < _PLANE_ELEMENTS
+    ):
         return None
     return row, column
 
@@ -44,10 +47,10 @@ def _axis_of_neighbours(array: NDArray) -> int | None:
     return next((i for i, (count, stride) in enumerate(axes) if count > 1 and stride == array.itemsize), None)
 
 
-def _flat(plane: NDArray) -> NDArray:
+def _flat(plane: NDArray, is_writeable: bool) -> NDArray:
     """All elements from the first of a plane to its last one."""
     elements = 1 + sum((n - 1) * s // plane.itemsize for n, s in zip(plane.shape, plane.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(plane, (elements,), (plane.itemsize,))
+    return np.lib.stride_tricks.as_strided(plane, (elements,), (plane.itemsize,), writeable=is_writeable)
 
 
 @njit(cache=True, nogil=True)
