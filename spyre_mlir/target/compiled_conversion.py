@@ -62,7 +62,7 @@ def _lookup(table: NDArray, codes: NDArray, entries: NDArray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def fp16_number(code: int) -> int:
+def fp16_number(code: np.integer) -> np.int32:
     """Return the bits of the float32 number of a code of IEEE fp16."""
     code = np.int32(code)
     magnitude = np.int32((code & 0x7FFF) << 13)
@@ -73,7 +73,7 @@ def fp16_number(code: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def dl16_number(code: int, bias_step: int, nan: int) -> int:
+def dl16_number(code: np.integer, bias_step: int, nan: int) -> np.int32:
     """Return the bits of the float32 number of a code of DL16 (``decode_dl16``)."""
     code = np.int32(code)
     magnitude = np.int32(code & 0x7FFF)
@@ -84,7 +84,7 @@ def dl16_number(code: int, bias_step: int, nan: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def fp16_code(bits: int) -> int:
+def fp16_code(bits: np.integer) -> np.uint16:
     """Round a float32 number, given as its bits, to the code of IEEE fp16 (``encode_fp16``)."""
     magnitude = np.int32(bits & 0x7FFFFFFF)
     # Half of the last place less one, and one more where the last bit is odd: ties go to even. A carry into the
@@ -101,7 +101,7 @@ def fp16_code(bits: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def dl16_code(bits: int, bias_step: int, last: int) -> int:
+def dl16_code(bits: np.integer, bias_step: int, last: int) -> np.uint16:
     """Round a float32 number, given as its bits, to the code of DL16 (``encode_dl16``)."""
     magnitude = np.int32(bits & 0x7FFFFFFF)
     # As a number without sign: half of the last place may carry into its bit.
