@@ -11,10 +11,8 @@ from spyre_mlir.simulator.boxes import Box, StridedWindow
 from spyre_mlir.simulator.compute import Work
 from spyre_mlir.target.ops import DeviceOp, Kind
 
-#: Elements of one call at most, as many as stay in the caches between its steps, and so many that it is worth.
-_MOST_ELEMENTS, _LEAST_ELEMENTS = 1 << 20, 1 << 17
-#: Calls of an operation that is large enough: threads share them.
-_CALLS = 4
+#: Elements that one call is worth: as many as stay in the caches between its steps.
+_CALL_ELEMENTS = 1 << 20
 #: Multiply-adds that take the time of one element.
 _MULTIPLY_ADDS = 64
 
@@ -73,9 +71,7 @@ def make_batches(
     for equal in by_shape.values():
         split = None if op.kind in _BY_CORE else _split_form(design, boxes, equal[0], work)
         batch_work = _work_of_cores(work, split)
-        elements = _call_elements(op, boxes, equal[0])
-        most = min(max(elements * len(equal) // _CALLS, _LEAST_ELEMENTS), _MOST_ELEMENTS)
-        count = max(most // elements, 1)
+        count = max(_CALL_ELEMENTS // _call_elements(op, boxes, equal[0]), 1)
         for begin in range(0, len(equal), count):
             batches.append(CoreBatch(tuple(equal[begin : begin + count]), split, batch_work))
     return tuple(batches)

@@ -19,7 +19,7 @@ from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.errors import RangeWarning
 from spyre_mlir.simulator import SimulationError, machine, run, workers
 from spyre_mlir.simulator.core_batches import single_batch
-from spyre_mlir.simulator.plan import Plan, make_plan
+from spyre_mlir.simulator.plan import Plan
 
 RNG = np.random.default_rng(23)
 
@@ -182,12 +182,3 @@ def test_what_is_kept_beside_an_object_goes_with_it():
     del one, other
     gc.collect()
     assert not table._entries
-
-
-def test_a_large_operation_is_shared_by_threads():
-    inputs = tensors((512, 2048), (512, 2048))
-    program = spyre_mlir.compile(Apply(torch.add), inputs)
-    (step,) = program.bundles
-    designs = list(step.bundle.designs.values())
-    plans = [make_plan(design, ("x",) * len(design.operands)) for design in designs]
-    assert max(len(plan.batches) for plan in plans) >= 4
