@@ -11,6 +11,7 @@ Device memory needs no such rule: there the address says which element it is, th
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from spyre_mlir.bundle.core_slices import (
     operand_shares,
     operand_splits,
 )
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.target.target import Target
 
@@ -67,6 +69,15 @@ class OperandPlacement:
     begins: tuple[tuple[int, ...] | None, ...]
     lx_bytes: int
 
+    @functools.cached_property
+    def cores_of(self) -> dict[StickRegion, list[int]]:
+        """The cores that access each region."""
+        cores: dict[StickRegion, list[int]] = {}
+        for core, region in enumerate(self.regions):
+            if region is not None and 0 not in region.counts:
+                cores.setdefault(region, []).append(core)
+        return cores
+
     def coordinates(self, core: int, sticks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The coordinate along each axis of what lies in some sticks of a core, in positions of full shares."""
         begins, rest, coordinates = self.begins[core], sticks - self.start, []
@@ -84,8 +95,19 @@ class OperandPlacement:
         return ", ".join(f"{axis.dim} {index}" for axis, index in pairs if axis.slices > 1) or "all"
 
 
+#: Placements of designs by the number of the operand: a program runs one design many times.
+_PLACEMENTS: IdentityTable[int, OperandPlacement] = IdentityTable()
+
+
 def placement(design: Design, index: int) -> OperandPlacement:
     """Return the placement of operand ``index`` in LX; of an input without the sticks of padding alone."""
+    placements = _PLACEMENTS.entries_of(design)
+    if index not in placements:
+        placements[index] = _placement(design, index)
+    return placements[index]
+
+
+def _placement(design: Design, index: int) -> OperandPlacement:
     operand = design.operands[index]
     splits = operand_splits(design, operand)
     places = zip(
@@ -133,7 +155,6 @@ class Elements:
         sticks = -(-target.lx_bytes // target.stick_bytes)
         self._writers = np.full((target.device_cores, sticks), _NOBODY, np.int32)
         self._written: dict[int, OperandPlacement] = {}
-        self._read: dict[tuple[int, int], OperandPlacement] = {}
         self._known: dict[tuple[int, int, int], str | None] = {}
 
     def write(self, execute: int, design: Design) -> None:
@@ -141,8 +162,7 @@ class Elements:
         index = len(design.operands) - 1
         if design.operands[index].memory != "lx":
             return
-        if execute not in self._written:
-            self._written[execute] = placement(design, index)
+        self._written[execute] = placement(design, index)
         for cores, view in self._groups(self._written[execute]):
             view[cores] = execute
 
@@ -150,11 +170,12 @@ class Elements:
         """A sentence about an input that is not what an execute takes it for; None if it is, or not in LX."""
         if design.operands[index].memory != "lx":
             return None
-        if (execute, index) not in self._read:
-            self._read[execute, index] = placement(design, index)
-        reader = self._read[execute, index]
+        reader = placement(design, index)
         groups = [(cores, view[cores]) for cores, view in self._groups(reader)]
-        writers = {writer for _, view in groups for writer in _distinct(view)} - {_NOBODY}
+        writers = {writer for _, view in groups for writer in _distinct(view)}
+        if len(writers) == 1 and writers != {_NOBODY} and is_in_order(self._written[min(writers)], reader):
+            return None
+        writers -= {_NOBODY}
         # In program order, so that the message is the same every time.
         for writer in sorted(writers):
             key = writer, execute, index
@@ -166,12 +187,8 @@ class Elements:
         return None
 
     def _groups(self, place: OperandPlacement) -> Iterator[_Group]:
-        cores_of: dict[StickRegion, list[int]] = {}
-        for core, region in enumerate(place.regions):
-            if region is not None and 0 not in region.counts:
-                cores_of.setdefault(region, []).append(core)
         row, stick = self._writers.strides
-        for region, cores in cores_of.items():
+        for region, cores in place.cores_of.items():
             steps = zip(region.counts, region.strides, strict=True)
             # The stride of a single position may exceed the array, which numpy refuses.
             strides = (row, *(stride * stick if count > 1 else 0 for count, stride in steps))
@@ -204,11 +221,29 @@ def _sticks(
     for cores, view in groups:
         region = reader.regions[cores[0]]
         assert region is not None
-        sticks = np.full(1, reader.start, np.int64)
-        for count, stride in zip(region.counts, region.strides, strict=True):
-            sticks = np.add.outer(sticks, np.arange(count, dtype=np.int64) * stride).ravel()
+        sticks = _sticks_of(region, reader.start)
         for core, wrote in zip(cores, view, strict=True):
             yield core, sticks[wrote.ravel() == writer]
+
+
+def _sticks_of(region: StickRegion, start: int) -> NDArray[np.int64]:
+    sticks = np.full(1, start, np.int64)
+    for count, stride in zip(region.counts, region.strides, strict=True):
+        sticks = np.add.outer(sticks, np.arange(count, dtype=np.int64) * stride).ravel()
+    return sticks
+
+
+@functools.lru_cache(maxsize=1024)
+def is_in_order(writer: OperandPlacement, reader: OperandPlacement) -> bool:
+    """Return whether a reader takes all that it accesses for what one writer, of all of it, left there."""
+    if writer == reader:
+        return True
+    sticks = [
+        (core, _sticks_of(region, reader.start))
+        for region, cores in reader.cores_of.items()
+        for core in cores
+    ]
+    return first_difference(writer, reader, sticks) is None
 
 
 def first_difference(

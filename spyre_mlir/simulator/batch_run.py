@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import OperandAccesses
-from spyre_mlir.simulator.compute import Work, combine_partials, compute
+from spyre_mlir.simulator.code_functions import CodeFunction, code_function
+from spyre_mlir.simulator.compute import combine_partials, compute
 from spyre_mlir.simulator.core_batches import CoreBatch, SplitForm, merged_shape, single_batch
 from spyre_mlir.simulator.gather import check_positions
 from spyre_mlir.simulator.memory import AddressSpace
@@ -23,7 +24,7 @@ from spyre_mlir.simulator.ranges import RangeCheck, check_integers
 from spyre_mlir.simulator.result_writer import ResultWriter
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import run_tasks
-from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics, all_numbers, lookup
+from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
 
 #: Operands and their result.
@@ -62,7 +63,7 @@ class BatchRun:
         self._writer, self._ranges, self._index = writer, ranges, index
         self._reader = OperandReader(plan, space, numerics, inputs, plan.batches)
         self._reader_of_one = functools.partial(OperandReader, plan, space, numerics, inputs, ())
-        self._is_tabulated = _has_table(plan) and not ranges.is_amplified(index)
+        self._codes = code_function(plan, numerics)
 
     def run(self) -> None:
         """Run all batches; an error is the first that the cores one by one have."""
@@ -117,7 +118,7 @@ class BatchRun:
         if 0 in shape:
             self._writer.write(batch, np.zeros(shape, FORMATS[form].raw))
             return BatchNumbers(batch)
-        if self._is_tabulated and (raw := self._tabulated(batch)) is not None:
+        if self._codes and (raw := self._computed_codes(self._codes, batch)) is not None:
             self._writer.write(batch, np.broadcast_to(raw, shape))
             return BatchNumbers(batch, is_plain=True)
         computed = [self._partial(batch, list(cores)) for cores in zip(*batch.groups, strict=True)]
@@ -136,15 +137,22 @@ class BatchRun:
         operands = computed[-1][0] if plan.elementwise else []
         return BatchNumbers(batch, total=total, operands=operands, infinite=infinite)
 
-    def _tabulated(self, batch: CoreBatch) -> NDArray | None:
-        """Look up 16-bit results by the 16-bit codes of the operand; None if some need a look as numbers."""
-        mode = self._numerics.mode
-        codes = self._reader.bits(0, batch, [group[0] for group in batch.groups], [])
-        if self._ranges.has_last(codes):
+    def _computed_codes(self, function: CodeFunction, batch: CoreBatch) -> NDArray | None:
+        """16-bit results of 16-bit codes of operands; None if some need a look as numbers."""
+        cores = [group[0] for group in batch.groups]
+        codes = [self._reader.codes(k, batch, cores) for k in range(len(self._inputs))]
+        if any(self._ranges.has_last(x) for x in codes):
             return None
-        table = _result_codes(self._plan.op.name, tuple(self._plan.work.constants.items()), mode)
-        raw = lookup(table, codes)
-        return raw if self._ranges.are_plain(raw) else None
+        computed = function(codes)
+        if computed is None:
+            return None
+        raw, largest = computed
+        is_plain = (
+            self._ranges.are_plain(self._index, raw)
+            if largest is None
+            else self._ranges.is_plain_size(self._index, largest)
+        )
+        return raw if is_plain else None
 
     def _partial(self, batch: CoreBatch, cores: list[int]) -> _Computed:
         """What some cores compute, of a split reduction a part of the result, and of what."""
@@ -168,24 +176,6 @@ def _by_label(array: NDArray, index: int, split: SplitForm | None) -> NDArray:
     """The entry of a core with one axis for each label."""
     entry = _of_core(array, index)
     return entry.reshape(merged_shape(split, (1, *entry.shape))) if split else entry
-
-
-def _has_table(plan: Plan) -> bool:
-    """Return whether each element of the result is a function of one 16-bit code, without masks."""
-    op, form = plan.op, plan.design.operands[0].data_format
-    return (
-        op.kind is Kind.POINTWISE
-        and op.arity == 1
-        and not op.is_copy
-        and form == DL16
-        and not plan.design.masks
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _result_codes(opcode: str, constants: tuple[tuple[str, float], ...], mode: str) -> NDArray[np.uint16]:
-    """Table of the 16-bit results of an operation for all 16-bit codes."""
-    return Numerics(mode).store(compute(opcode, [all_numbers(mode)], Work(constants=dict(constants))), DL16)
 
 
 def _check_sum(plan: Plan, total: NDArray, core: int) -> None:

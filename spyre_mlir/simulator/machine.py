@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.elements import Elements
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import (
     Add,
@@ -33,6 +34,9 @@ from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.formats import Numerics
 
+#: Plans of the designs of bundles, by file name.
+_PLANS: IdentityTable[str, Plan] = IdentityTable()
+
 
 @dataclass(frozen=True)
 class Result:
@@ -51,7 +55,7 @@ class Machine:
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
         self.values: dict[str, int] = {}
-        self.plans: dict[int, Plan] = {}
+        self.plans = _PLANS.entries_of(bundle)
         self.elements = Elements(bundle.target)
         self.first_execute = 0
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
@@ -205,14 +209,17 @@ class Machine:
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
         regions = self._regions(design, index)
-        # A design in a loop is checked and laid out once.
-        if index not in self.plans:
-            self.plans[index] = make_plan(design, tuple(region.name for region in regions))
+        # Layers share designs, and calls of a program its bundle.
+        plan = self.plans.get(statement.filename)
+        if plan is None or plan.design is not design:
+            plan = self.plans[statement.filename] = make_plan(
+                design, tuple(region.name for region in regions)
+            )
         statistics = self.statistics.executes.setdefault(
             index, ExecuteStatistics(index, statement.filename, design.opcode, design.cores)
         )
         symbols = self._symbols(design, statement)
-        execute(self.plans[index], regions, symbols, self.space, self.numerics, statistics, self.ranges)
+        execute(plan, regions, symbols, self.space, self.numerics, statistics, self.ranges)
         self._check_elements(design, regions, index)
         self._note_lx(design, regions)
 

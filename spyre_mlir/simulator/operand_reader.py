@@ -85,7 +85,7 @@ class OperandReader:
         ]
         return (max(shared)[1],) if shared else (0,)
 
-    def bits(self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]) -> NDArray:
+    def _bits(self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]) -> NDArray:
         """Read the bits of an operand at its distinct places, which somebody wrote but where ``masked``."""
         views = self._views(k, batch, cores)
         tags = (self._inputs[k].region.tag, HOST)
@@ -93,6 +93,10 @@ class OperandReader:
             self._check_tags(k, batch, cores, views, masked)
         bits = views.bits()
         return bits if batch.split else views.merged(bits)
+
+    def codes(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray:
+        """Read the bits of an operand without masks on some cores."""
+        return self._by_core(k, cores, self._bits(k, batch, cores, []))
 
     def _views(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> CoreViews:
         places = list(dict.fromkeys(self._places[k][core] for core in cores))
@@ -112,7 +116,7 @@ class OperandReader:
         plan, operand = self._plan, self._inputs[k]
         masked = masked_ranges(plan.design, operand.boxes[cores[0]])
         form = plan.design.operands[k].data_format
-        bits = self.bits(k, batch, cores, masked)
+        bits = self._bits(k, batch, cores, masked)
         numbers = bits if plan.op.is_copy else self._numerics.load(bits, form)
         if masked:
             assert plan.mask_value is not None

@@ -88,21 +88,23 @@ class RangeCheck:
         """A new execution: whether its numbers are all small is a matter of all cores together."""
         self._suspects, self._is_small = [], True
 
-    def is_amplified(self, index: int) -> bool:
-        """Return whether an exponential follows the result of an execution."""
-        return index in self._amplified
-
     def is_plain(self, index: int, result: NDArray) -> bool:
         """Return whether ``stored`` would say nothing about a float32 result but that its numbers are not all small."""
         largest = max(float(result.max()), -float(result.min()))
         if not math.isfinite(largest):
             largest = float(np.max(np.abs(result), where=np.isfinite(result), initial=0))
+        return self.is_plain_size(index, largest)
+
+    def is_plain_size(self, index: int, largest: float) -> bool:
+        """Return the same of a result whose largest finite magnitude is given."""
         if index in self._amplified and largest > self._coarse:
             return False
         return self._small < largest < self._range.overflow
 
-    def are_plain(self, codes: NDArray[np.uint16]) -> bool:
-        """Return whether the same is true of numbers that were rounded to these codes."""
+    def are_plain(self, index: int, codes: NDArray[np.uint16]) -> bool:
+        """Return whether the same is true of numbers that were rounded to these codes, whatever they were."""
+        if index in self._amplified:
+            return False
         first, last = self._plain_codes
         return first < int((codes & np.uint16(0x7FFF)).max()) < last
 

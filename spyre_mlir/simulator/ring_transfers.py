@@ -6,18 +6,21 @@ near ones from the one of the lower id. All cores read before any writes. Bits g
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.boxes import Box, share_of
 from spyre_mlir.simulator.core_views import CoreViews
 from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
 from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.workers import run_tasks
 from spyre_mlir.target.formats import FORMATS
 
 
@@ -39,11 +42,25 @@ class _Piece:
         return (*index[: axis + 1], slice(None), *index[axis + 1 :])
 
 
+@dataclass(frozen=True)
+class _Move:
+    """A piece that a core gets from a core of the source, and its places in the windows of both."""
+
+    piece: _Piece
+    source: int
+    inside: tuple[slice, ...]
+    target: tuple[slice, ...]
+
+
+#: The moves of plans by the core that gets them.
+_MOVES: IdentityTable[int, list[_Move]] = IdentityTable()
+
+
 def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace) -> int:
     """Give each core of ``targets`` its part of what the cores of ``sources`` hold; the bytes that change the core."""
     _check_apart(plan, sources, targets)
     gather = _Gather(plan, sources, targets[0].box, space)
-    results = [gather.part(target) for target in targets]
+    results = gather.parts(targets)
     for target, (data, tags) in zip(targets, results, strict=True):
         views = _views(target, space, data.dtype)
         views.write(data[None])
@@ -85,33 +102,75 @@ class _Gather:
         self._shares = [
             share_of(design, operand, label) if varies else extent for label, varies, extent in labels
         ]
-        self._holders: dict[tuple[int, ...], list[Access]] = {}
-        for source in sources:
-            slices = tuple(low // share for low, share in zip(source.box.origin, self._shares, strict=True))
-            self._holders.setdefault(slices, []).append(source)
+        self._sources = {source.core: source for source in sources}
         self.moved_bytes = 0
 
-    def part(self, target: Access) -> tuple[NDArray, NDArray | None]:
-        """The bits and the tags of a core's part, in the shape of its window; no tags where all is of the source."""
-        box, is_whole = target.box, True
-        data, tags = np.empty(box.whole.shape, self._raw), np.empty(box.whole.shape, self._raw)
-        for piece in self._pieces(box):
-            source = self._nearest(piece, target)
-            inside, there = piece.index(source.box), piece.index(box)
-            views = _views(source, self._space, self._raw)
-            data[there] = views.bits()[0][inside]
-            self.moved_bytes += data[there].nbytes * (source.core != target.core)
-            if views.are_written_by([source.region.tag]):
-                tags[there] = spread(target.region.tag, self._raw)
+    def parts(self, targets: Sequence[Access]) -> list[tuple[NDArray, NDArray | None]]:
+        """The bits and the tags of each core's part, in the shape of its window; no tags where all is of the source."""
+        moves = [self._moves(target) for target in targets]
+        used = sorted({move.source for of_target in moves for move in of_target})
+        held = {core: self._held(self._sources[core]) for core in used}
+        tasks = [
+            functools.partial(self._data, target, of_target, held)
+            for target, of_target in zip(targets, moves, strict=True)
+        ]
+        results = []
+        for target, of_target, data in zip(targets, moves, run_tasks(tasks), strict=True):
+            moved = sum(data[move.target].nbytes for move in of_target if move.source != target.core)
+            self.moved_bytes += moved
+            results.append((data, self._tags(target, of_target, held)))
+        return results
+
+    def _moves(self, target: Access) -> list[_Move]:
+        moves = _MOVES.entries_of(self._plan)
+        if target.core not in moves:
+            moves[target.core] = [self._move(piece, target) for piece in self._pieces(target.box)]
+        return moves[target.core]
+
+    def _move(self, piece: _Piece, target: Access) -> _Move:
+        source = self._nearest(piece, target)
+        return _Move(piece, source.core, piece.index(source.box), piece.index(target.box))
+
+    def _held(self, source: Access) -> tuple[NDArray, NDArray | None]:
+        """What a core holds, and its tags unless all of it was written through the source."""
+        views = _views(source, self._space, self._raw)
+        is_whole = views.are_written_by([source.region.tag])
+        return views.bits()[0], None if is_whole else views.tags()[0]
+
+    def _data(
+        self, target: Access, moves: Sequence[_Move], held: Mapping[int, tuple[NDArray, NDArray | None]]
+    ) -> NDArray:
+        data = np.empty(target.box.whole.shape, self._raw)
+        for move in moves:
+            data[move.target] = held[move.source][0][move.inside]
+        return data
+
+    def _tags(
+        self, target: Access, moves: Sequence[_Move], held: Mapping[int, tuple[NDArray, NDArray | None]]
+    ) -> NDArray | None:
+        if all(held[move.source][1] is None for move in moves):
+            return None
+        tags = np.full(target.box.whole.shape, spread(target.region.tag, self._raw))
+        for move in moves:
+            source, of_source = self._sources[move.source], held[move.source][1]
+            if of_source is None:
                 continue
-            is_whole = False
-            source_tags = views.tags()[0][inside]
+            source_tags = of_source[move.inside]
             good = source_tags == spread(source.region.tag, self._raw)
             # Only a part that is not all good is worth a look at its padding.
             if not good.all():
-                self._check_valid(piece, source, source_tags, good)
-            tags[there] = np.where(good, spread(target.region.tag, self._raw), spread(POISON, self._raw))
-        return data, None if is_whole else tags
+                self._check_valid(move.piece, source, source_tags, good)
+                tags[move.target][~good] = spread(POISON, self._raw)
+        return tags
+
+    @functools.cached_property
+    def _holders(self) -> dict[tuple[int, ...], list[Access]]:
+        """The cores that hold each slice of the source."""
+        holders: dict[tuple[int, ...], list[Access]] = {}
+        for source in self._sources.values():
+            slices = tuple(low // share for low, share in zip(source.box.origin, self._shares, strict=True))
+            holders.setdefault(slices, []).append(source)
+        return holders
 
     def _pieces(self, box: Box) -> Iterator[_Piece]:
         """A box cut where the slices of the source meet."""

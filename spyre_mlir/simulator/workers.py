@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
@@ -66,7 +67,13 @@ def copy_array(target: NDArray, source: NDArray) -> None:
         return
     axis, count = int(np.argmax(target.shape)), 4 * worker_count()
     parts = zip(np.array_split(target, count, axis), np.array_split(source, count, axis), strict=True)
-    run_tasks([functools.partial(np.copyto, *pair) for pair in parts])
+    run_tasks([functools.partial(_compiled_copies().copy_array, *pair) for pair in parts])
+
+
+@functools.cache
+def _compiled_copies() -> ModuleType:
+    """The compiled copies, which import numba."""
+    return importlib.import_module("spyre_mlir.simulator.compiled_copies")
 
 
 class _BlasThreads:

@@ -58,55 +58,78 @@ def _lookup(table: NDArray, codes: NDArray, entries: NDArray) -> None:
         entries[index] = table[codes[index]]
 
 
-# The loops have no branches, so that the compiler makes vector instructions of them.
+# Nothing below has branches, so that the compiler makes vector instructions of the loops.
+
+
+@njit(cache=True, nogil=True)
+def fp16_number(code: np.integer) -> np.int32:
+    """Return the bits of the float32 number of a code of IEEE fp16."""
+    code = np.int32(code)
+    magnitude = np.int32((code & 0x7FFF) << 13)
+    # The fields of fp16 in the place of those of float32: a number, a subnormal one too, that lacks 2^112.
+    number = np.float32(magnitude.view(np.float32) * np.float32(2.0**112)).view(np.int32)
+    number = number | 0x7F800000 if magnitude >= 0x7C00 << 13 else number
+    return np.int32(number | (code & 0x8000) << 16)
+
+
+@njit(cache=True, nogil=True)
+def dl16_number(code: np.integer, bias_step: int, nan: int) -> np.int32:
+    """Return the bits of the float32 number of a code of DL16 (``decode_dl16``)."""
+    code = np.int32(code)
+    magnitude = np.int32(code & 0x7FFF)
+    number = np.int32((magnitude + np.int32(bias_step)) << 14)
+    number = np.int32(0) if magnitude == 0 else number
+    number = np.int32(0x7FC00000) if magnitude == nan else number
+    return np.int32(number | (code & 0x8000) << 16)
+
+
+@njit(cache=True, nogil=True)
+def fp16_code(bits: np.integer) -> np.uint16:
+    """Round a float32 number, given as its bits, to the code of IEEE fp16 (``encode_fp16``)."""
+    magnitude = np.int32(bits & 0x7FFFFFFF)
+    # Half of the last place less one, and one more where the last bit is odd: ties go to even. A carry into the
+    # exponent field is the next binade, behind the last one infinity.
+    code = np.int32((magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13)
+    # The last place of 0.5 is 2^-24, to whose multiples the addition rounds.
+    tiny = np.int32(np.float32(magnitude.view(np.float32) + np.float32(0.5)).view(np.int32) - 0x3F000000)
+    code = tiny if magnitude < 0x38800000 else code
+    code = np.int32(0x7C00) if magnitude >= 0x47800000 else code
+    # NaN keeps the upper bits of its payload, one of which is 1.
+    nan = np.int32(max(0x7C00 + ((magnitude & 0x7FFFFF) >> 13), 0x7C01))
+    code = nan if magnitude > 0x7F800000 else code
+    return np.uint16(((bits >> 16) & 0x8000) | code)
+
+
+@njit(cache=True, nogil=True)
+def dl16_code(bits: np.integer, bias_step: int, last: int) -> np.uint16:
+    """Round a float32 number, given as its bits, to the code of DL16 (``encode_dl16``)."""
+    magnitude = np.int32(bits & 0x7FFFFFFF)
+    # As a number without sign: half of the last place may carry into its bit.
+    code = np.int32((np.uint32(magnitude) + np.uint32(1 << 13)) >> np.uint32(14)) - np.int32(bias_step)
+    code = np.int32(min(max(code, np.int32(0)), np.int32(last)))
+    code = np.int32(last + 1) if magnitude > 0x7F800000 else code
+    return np.uint16(((bits >> 16) & 0x8000) | code)
 
 
 @njit(cache=True, nogil=True)
 def _decode_fp16(codes: NDArray, bits: NDArray) -> None:
-    scale = np.float32(2.0**112)
     for index in range(codes.size):
-        code = np.int32(codes[index])
-        magnitude = np.int32((code & 0x7FFF) << 13)
-        # The fields of fp16 in the place of those of float32: a number, a subnormal one too, that lacks 2^112.
-        number = np.float32(magnitude.view(np.float32) * scale).view(np.int32)
-        number = number | 0x7F800000 if magnitude >= 0x7C00 << 13 else number
-        bits[index] = np.int32(number | (code & 0x8000) << 16)
+        bits[index] = fp16_number(codes[index])
 
 
 @njit(cache=True, nogil=True)
 def _decode_dl16(codes: NDArray, bits: NDArray, bias_step: int, nan: int) -> None:
     for index in range(codes.size):
-        code = np.int32(codes[index])
-        magnitude = np.int32(code & 0x7FFF)
-        number = np.int32((magnitude + np.int32(bias_step)) << 14)
-        number = np.int32(0) if magnitude == 0 else number
-        number = np.int32(0x7FC00000) if magnitude == nan else number
-        bits[index] = np.int32(number | (code & 0x8000) << 16)
+        bits[index] = dl16_number(codes[index], bias_step, nan)
 
 
 @njit(cache=True, nogil=True)
 def _encode_fp16(bits: NDArray, codes: NDArray) -> None:
     for index in range(bits.size):
-        magnitude = np.int32(bits[index] & 0x7FFFFFFF)
-        # Half of the last place less one, and one more where the last bit is odd: ties go to even. A carry into the
-        # exponent field is the next binade, behind the last one infinity.
-        code = np.int32((magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13)
-        # The last place of 0.5 is 2^-24, to whose multiples the addition rounds.
-        tiny = np.int32(np.float32(magnitude.view(np.float32) + np.float32(0.5)).view(np.int32) - 0x3F000000)
-        code = tiny if magnitude < 0x38800000 else code
-        code = np.int32(0x7C00) if magnitude >= 0x47800000 else code
-        # NaN keeps the upper bits of its payload, one of which is 1.
-        nan = np.int32(max(0x7C00 + ((magnitude & 0x7FFFFF) >> 13), 0x7C01))
-        code = nan if magnitude > 0x7F800000 else code
-        codes[index] = np.uint16(((bits[index] >> 16) & 0x8000) | code)
+        codes[index] = fp16_code(bits[index])
 
 
 @njit(cache=True, nogil=True)
 def _encode_dl16(bits: NDArray, codes: NDArray, bias_step: int, last: int) -> None:
     for index in range(bits.size):
-        magnitude = np.int32(bits[index] & 0x7FFFFFFF)
-        # As a number without sign: half of the last place may carry into its bit.
-        code = np.int32((np.uint32(magnitude) + np.uint32(1 << 13)) >> np.uint32(14)) - np.int32(bias_step)
-        code = np.int32(min(max(code, np.int32(0)), np.int32(last)))
-        code = np.int32(last + 1) if magnitude > 0x7F800000 else code
-        codes[index] = np.uint16(((bits[index] >> 16) & 0x8000) | code)
+        codes[index] = dl16_code(bits[index], bias_step, last)

@@ -43,9 +43,10 @@ BFLOAT16_MAX = 2.0**127 * (1 + 127 / 128)
 #: Numbers that round to 0 are not reported up to this part of the largest number of their tensor.
 TOLERANCE = 1e-3
 
-_BIAS_STEP = (127 - 31) << 9  # between the exponent fields of float32 and DL16, in units of DL16 codes
-_NAN_CODE = 63 << 9 | 511
-_MAX_CODE = _NAN_CODE - 1
+#: Distance between the exponent fields of float32 and DL16, in units of DL16 codes.
+DL16_BIAS_STEP = (127 - 31) << 9
+DL16_NAN_CODE = 63 << 9 | 511
+_MAX_CODE = DL16_NAN_CODE - 1
 _FP16_MAX_CODE = (15 + 31) << 9 | 511  # 65472
 _SIGN = 0x8000
 
@@ -105,14 +106,14 @@ def _compiles(elements: int) -> bool:
 def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
     """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
     if _compiles(np.size(values)):
-        return _compiled().encode_dl16(np.asarray(values, np.float32), _BIAS_STEP, _MAX_CODE)
+        return _compiled().encode_dl16(np.asarray(values, np.float32), DL16_BIAS_STEP, _MAX_CODE)
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     # Mantissas have 23 and 9 bits: adding half of the last place before the shift rounds ties away from zero, and
     # a carry into the exponent field is the next binade.
     rounded = (magnitude + np.uint32(1 << 13)) >> np.uint32(14)
-    code = np.clip(rounded.astype(np.int32) - _BIAS_STEP, 0, _MAX_CODE).astype(np.uint16)
-    code[magnitude > 0x7F800000] = _NAN_CODE  # above the bits of infinity float32 has its NaNs
+    code = np.clip(rounded.astype(np.int32) - DL16_BIAS_STEP, 0, _MAX_CODE).astype(np.uint16)
+    code[magnitude > 0x7F800000] = DL16_NAN_CODE  # above the bits of infinity float32 has its NaNs
     return (code | (bits >> np.uint32(16)).astype(np.uint16) & np.uint16(_SIGN)).reshape(np.shape(values))
 
 
@@ -120,11 +121,11 @@ def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Decode DL16 codes to float32, exactly: every DL16 number is a float32 number."""
     code = np.asarray(codes, dtype=np.uint16)
     if _compiles(code.size):
-        return _compiled().decode_dl16(code, _BIAS_STEP, _NAN_CODE)
+        return _compiled().decode_dl16(code, DL16_BIAS_STEP, DL16_NAN_CODE)
     magnitude = (code & np.uint16(0x7FFF)).astype(np.uint32)
-    bits = (magnitude + np.uint32(_BIAS_STEP)) << np.uint32(14)
+    bits = (magnitude + np.uint32(DL16_BIAS_STEP)) << np.uint32(14)
     bits = np.where(magnitude == 0, np.uint32(0), bits)
-    bits = np.where(magnitude == _NAN_CODE, np.uint32(0x7FC00000), bits)
+    bits = np.where(magnitude == DL16_NAN_CODE, np.uint32(0x7FC00000), bits)
     sign = (code & np.uint16(_SIGN)).astype(np.uint32) << np.uint32(16)
     return (bits | sign).view(np.float32)
 

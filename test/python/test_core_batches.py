@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import warnings
 
@@ -14,8 +15,9 @@ from programs import Apply
 from simulator_programs import Program, change_design
 
 import spyre_mlir
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.errors import RangeWarning
-from spyre_mlir.simulator import SimulationError, run, workers
+from spyre_mlir.simulator import SimulationError, machine, run, workers
 from spyre_mlir.simulator.core_batches import single_batch
 from spyre_mlir.simulator.plan import Plan
 
@@ -42,6 +44,8 @@ FUNCTIONS = {
     "masked": (lambda x: torch.softmax(x.masked_fill(x > 0.5, float("-inf")), -1), (300, 700)),
     "split sum": (lambda x: x.sum(0), (63, 65)),
     "float32": (lambda x: x.float().pow(2).mean(-1, keepdim=True).rsqrt() * x.float(), (100, 1000)),
+    "large broadcast": (lambda x, y, z: (x - y) * z / (y * y + 1), (700, 1030), (700, 1), (1030,)),
+    "large overflow": (lambda x, y: (x * 30000) * y, (300, 1030), (300, 1030)),
     "transposed": (lambda x, y: (x.t() + y).sum(0), (320, 640), (640, 320)),
     "short product": (lambda x, y: torch.tanh(x @ y), (130, 200), (200, 330)),
 }
@@ -160,3 +164,21 @@ def test_the_first_core_that_fails_is_named_of_an_operation_in_place():
         run(program.bundle(), {"x": half(256, 64)})
     assert error.value.kind == "uninitialised" and error.value.core == 0
     assert re.search("tensor 'never'.*mb 0, out 0", str(error.value))
+
+
+def test_plans_are_made_once_for_a_program(monkeypatch):
+    inputs = tensors((256, 1024))
+    program = spyre_mlir.compile(Apply(lambda x: torch.softmax(x, -1)), inputs)
+    expected = outcome(program, inputs)
+    monkeypatch.setattr(machine, "make_plan", None)
+    assert outcome(program, inputs) == expected
+
+
+def test_what_is_kept_beside_an_object_goes_with_it():
+    table: IdentityTable[str, int] = IdentityTable()
+    one, other = reduction_bundle(), reduction_bundle()
+    table.entries_of(one)["plan"] = 1
+    assert table.entries_of(one) == {"plan": 1} and not table.entries_of(other)
+    del one, other
+    gc.collect()
+    assert not table._entries

@@ -1,0 +1,74 @@
+"""Copies between arrays whose elements lie in another order, compiled by numba: for large arrays.
+
+Numpy goes along the rows of one array, and of the other one it takes each line of memory many times.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+#: Elements of a tile along the rows of the source and of the target: part of a line of memory, and a stick.
+_ROWS, _COLUMNS = 16, 64
+
+#: Elements of a plane that one call is worth.
+_PLANE_ELEMENTS = 1 << 12
+
+
+def copy_array(target: NDArray, source: NDArray) -> None:
+    """Copy unsigned integers to an array of the same shape."""
+    planes = _planes(target, source)
+    if planes is None:
+        np.copyto(target, source)
+        return
+    target, source = (np.moveaxis(array, planes, (-2, -1)) for array in (target, source))
+    rows, columns = target.shape[-2:]
+    steps = target.strides[-2] // target.itemsize, source.strides[-1] // source.itemsize
+    for index in np.ndindex(*target.shape[:-2]):
+        _copy_plane(_flat(target[index], True), _flat(source[index], False), rows, columns, *steps)
+
+
+def _planes(target: NDArray, source: NDArray) -> tuple[int, int] | None:
+    """Return the axes along which source and target have neighbours, if these differ and span planes worth a call."""
+    row, column = (_axis_of_neighbours(array) for array in (source, target))
+    if row is None or column is None or row == column:
+        return None
+    if (
+        min((*target.strides, *source.strides)) < 0
+        or target.shape[row] * target.shape[column] < _PLANE_ELEMENTS
+    ):
+        return None
+    return row, column
+
+
+def _axis_of_neighbours(array: NDArray) -> int | None:
+    axes = zip(array.shape, array.strides, strict=True)
+    return next((i for i, (count, stride) in enumerate(axes) if count > 1 and stride == array.itemsize), None)
+
+
+def _flat(plane: NDArray, is_writeable: bool) -> NDArray:
+    """All elements from the first of a plane to its last one."""
+    elements = 1 + sum((n - 1) * s // plane.itemsize for n, s in zip(plane.shape, plane.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(plane, (elements,), (plane.itemsize,), writeable=is_writeable)
+
+
+@njit(cache=True, nogil=True)
+def _copy_plane(
+    target: NDArray, source: NDArray, rows: int, columns: int, target_step: int, source_step: int
+) -> None:
+    tile = np.empty((_COLUMNS, _ROWS), target.dtype)
+    for left in range(0, columns, _COLUMNS):
+        width = min(_COLUMNS, columns - left)
+        for top in range(0, rows, _ROWS):
+            height = min(_ROWS, rows - top)
+            for column in range(width):
+                begin = (left + column) * source_step + top
+                line = source[begin : begin + height]
+                for row in range(height):
+                    tile[column, row] = line[row]
+            for row in range(height):
+                begin = (top + row) * target_step + left
+                line = target[begin : begin + width]
+                for column in range(width):
+                    line[column] = tile[column, row]
