@@ -10,6 +10,8 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.windows import Windowed, windowed
 from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.structured import element_of
+from spyre_mlir.layout.stick_layout import ELEMENT_BITS
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
@@ -67,7 +69,7 @@ class UnrollWindows(Pass):
         for func in functions(module):
             for op in [op.operation for op in func.regions[0].blocks[0].operations]:
                 window = windowed(op)
-                if window is not None:
+                if window is not None and _lies_in_sticks(window):
                     with ir.InsertionPoint(op), op.location:
                         self._unroll(window)
 
@@ -106,6 +108,11 @@ class UnrollWindows(Pass):
         if by_dim:
             return lambda: Separable(window).run(), "; its dims are reduced one by one"
         return lambda: Unrolling(window).run(), ""
+
+
+def _lies_in_sticks(window: Windowed) -> bool:
+    """Return whether the device has a layout for the image; another one is for the host, as it is."""
+    return element_of(window.inputs[window.source]) in ELEMENT_BITS
 
 
 def _run_folded(folded: SpaceToDepth) -> ir.Value:

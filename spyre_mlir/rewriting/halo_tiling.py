@@ -21,6 +21,7 @@ from spyre_mlir.rewriting.tensor_builders import (
     transposed,
 )
 from spyre_mlir.rewriting.window_unrolling import Unrolling, padded
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Largest part of the time without bands that bands may take: the estimate is rough.
 _GAIN = 0.85
@@ -167,6 +168,9 @@ def bands_of(windowed: Windowed) -> Bands | None:
 
     By a rough estimate of time, in which bytes count more than they take.
     """
+    # The halos of the first and of the last band are written with a number.
+    if not ELEMENT_TYPES[str(_element(windowed.inputs[windowed.source]))].is_float:
+        return None
     above, below = _surroundings(windowed)
     # With other padding the result has not as many rows as the image, and bands do not line up.
     if not _slides_by_single_rows(windowed) or above + below != _reach(windowed):
