@@ -38,6 +38,7 @@ from spyre_mlir.frontend.locations import recording_all_frames, source_of, sourc
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
+    compare_with_itself,
     count_dims_from_the_front,
     count_indices_from_the_front,
     drop_empty_operands,
@@ -45,6 +46,7 @@ from spyre_mlir.frontend.normal_forms import (
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
+from spyre_mlir.frontend.scalars import give_scalars_a_dim
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -194,6 +196,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
         # Both look at writes in place, which a functional graph has no more.
         address_storages(program)
         check_functional_form(program)
+        give_scalars_a_dim(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         program = decomposed(program, table)
         for node in program.graph.find_nodes(op="placeholder"):
@@ -204,6 +207,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
         _check_nodes(program)
         _check_random(program)
         widen_narrow_integers(program.graph)
+        compare_with_itself(program.graph)
         count_dims_from_the_front(program.graph)
         count_indices_from_the_front(program.graph)
         return program

@@ -229,6 +229,20 @@ def power(x: Tensor, exponent) -> Tensor:
     return forms[exponent](x)
 
 
+def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+    """Form of ``fmax`` or ``fmin``: the extreme, or the number beside a NaN."""
+
+    def form(x: Tensor, y: Tensor) -> Tensor:
+        """Extreme of two tensors that broadcast, in their common type."""
+        common = torch.result_type(x, y)
+        x, y = x.to(common), y.to(common)
+        if not common.is_floating_point:
+            return extreme(x, y)
+        return torch.where(x != x, y, torch.where(y != y, x, extreme(x, y)))
+
+    return form
+
+
 def comparison_with(operation) -> Callable:
     """Form of a comparison with a number, in the type of the tensor; torch-mlir would compare in f64."""
 
@@ -267,5 +281,7 @@ FORMS = {
     aten.copysign.Tensor: copysign,
     aten.hypot.default: hypot,
     aten.pow.Tensor_Scalar: power,
+    aten.fmax.default: without_nan(torch.maximum),
+    aten.fmin.default: without_nan(torch.minimum),
     **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
 }
