@@ -25,6 +25,7 @@ from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
+from spyre_mlir.frontend.complex_operations import is_complex
 from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
 from spyre_mlir.frontend.decomposed import decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
@@ -346,6 +347,14 @@ def _drop_empty_parts(graph: Graph) -> None:
             node.args = (parts, *node.args[1:])
 
 
+def _drop_complex_arguments(arguments: dict[Node, Argument]) -> None:
+    """Forget complex arguments that are split: the program takes their parts."""
+    split = {(argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part}
+    for node, argument in list(arguments.items()):
+        if is_complex(node) and (argument.leaf, argument.name) in split:
+            del arguments[node]
+
+
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     """Put the arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
 
@@ -374,7 +383,8 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
     # Before folding: the parts of a complex constant fold like other tensors.
-    split_complex_numbers(program.graph, arguments)
+    table = decomposition_table(precision)
+    split_complex_numbers(program.graph, arguments, table)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     drop_empty_operands(program.graph, folder.values)
@@ -382,6 +392,7 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     fold_uniform_lookups(program.graph)
     look_up_before_pointwise(program.graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
+    _drop_complex_arguments(arguments)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
     _check_dtypes(program.graph_module)

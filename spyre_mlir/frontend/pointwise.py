@@ -224,9 +224,19 @@ def power(x: Tensor, exponent) -> Tensor:
         2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
         -2: lambda base: torch.square(torch.reciprocal(base)),
     }  # fmt: skip
+    if _is_integer(x) and isinstance(exponent, int) and 0 < exponent < 64:
+        return _integer_power(x, exponent)
     if exponent not in forms or not x.is_floating_point():
         return NotImplemented
     return forms[exponent](x)
+
+
+def _integer_power(x: Tensor, exponent: int) -> Tensor:
+    """Product of ``exponent`` factors, by squares; it wraps around as PyTorch's."""
+    if exponent == 1:
+        return x.clone()
+    root = _integer_power(x, exponent // 2)
+    return root * root * x if exponent % 2 else root * root
 
 
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
