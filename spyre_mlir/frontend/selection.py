@@ -126,6 +126,8 @@ def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """``index_put`` of one index: by a mask, or as ``index_copy`` where the index has one element."""
+    if accumulate and x.dtype == torch.bool:
+        return aten.index_put.default(x.to(torch.int32), indices, values.to(torch.int32), True) != 0
     indexed = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(indexed) != 1:
         return NotImplemented
@@ -154,6 +156,13 @@ def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bo
         masked = (1,) * (x.ndim - dim - inner)
         values = values.reshape([*values.shape[:outer], *masked, *values.shape[outer + 1 :]])
     return torch.where(mask, x + values if accumulate else values, x)
+
+
+def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """``scatter_add``; a sum of booleans is true where one of them is."""
+    if x.dtype == torch.bool:
+        return aten.scatter_add.default(x.to(torch.int32), dim, index, source.to(torch.int32)) != 0
+    return scatter_into(_added)(x, dim, index, source)
 
 
 def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable:
@@ -289,7 +298,7 @@ FORMS = {
     aten.index_put.default: index_put,
     aten.scatter.src: scatter_into(torch.where),
     aten.scatter.value: scatter_into(torch.where),
-    aten.scatter_add.default: scatter_into(_added),
+    aten.scatter_add.default: scatter_sum,
     aten.one_hot.default: one_hot,
     aten.cummax.default: running(torch.maximum),
     aten.cummin.default: running(torch.minimum),
