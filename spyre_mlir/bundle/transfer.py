@@ -259,17 +259,21 @@ def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.flo
     return np.where(size >= BFLOAT16_MAX, np.copysign(np.float32(np.inf), array), array)
 
 
+class WideIntegersError(ValueError):
+    """Integers that need more than 32 bits."""
+
+
 def _as_int32(array: NDArray) -> NDArray[np.int32]:
     if array.dtype.kind not in "biu":
         raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
     limits = np.iinfo(np.int32)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise ValueError(f"it holds values outside the range of {INT32}, the device's only integer format.")
+        raise WideIntegersError(f"it holds values outside the range of {INT32}, the device's only integer format.")
     return array.astype(np.int32)
 
 
 def _rounded_to_bfloat16(values: NDArray) -> NDArray[np.float32]:
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    bits = np.array(values, dtype=np.float32, order="C").view(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
     # To nearest: 0x7FFF alone rounds ties down, the last bit that stays lifts ties at odd numbers.
     rounded = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)

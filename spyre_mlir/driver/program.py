@@ -15,6 +15,7 @@ from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.driver.build import Built, Value
+from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.steps import BundleStep, run_steps
@@ -22,7 +23,7 @@ from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
-from spyre_mlir.simulator import Statistics, described
+from spyre_mlir.simulator import IntegerRangeError, Statistics, described
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.target.target import Target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out, to_device
@@ -103,8 +104,16 @@ class Program(ProgramFigures):
         return finish(self.run({**self.arrays, **arrays}))
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The results as host arrays, from the arrays of all arguments by name; each step in turn."""
-        values = run_steps(self.steps, arrays, self.numerics)
+        """The results as host arrays, from the arrays of all arguments by name; each step in turn.
+
+        The host runs a call with 64-bit integers that the device has not, if the linalg of the program is at hand.
+        """
+        try:
+            values = run_steps(self.steps, arrays, self.numerics)
+        except IntegerRangeError as error:
+            if self._source is None:
+                raise
+            return run_on_host(self.source_text(), self.arguments, arrays, error)
         if losses := described(
             loss for step in self.bundles if step.last_run for loss in step.last_run.losses
         ):

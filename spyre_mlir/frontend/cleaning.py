@@ -32,6 +32,8 @@ def clean(module: ir.Module) -> None:
             del operation.attributes[name]
         if operation.name == "cf.assert":
             operation.erase()
+        elif operation.name == "tensor.extract_slice":
+            _slice_undefined(operation)
         elif operation.name in ("arith.truncf", "math.sqrt"):
             _fold_scalar(operation)
     generics = [operation for operation in operations(module.operation) if operation.name == "linalg.generic"]
@@ -70,6 +72,16 @@ def _fold_scalar(operation: ir.Operation) -> None:
         constant = arith.ConstantOp(result_type, value)
     operation.results[0].replace_all_uses_with(constant.result)
     operation.erase()
+
+
+def _slice_undefined(operation: ir.Operation) -> None:
+    """A slice of a tensor without values, of which others write only a part, is another one."""
+    source = operation.operands[0].owner
+    if not isinstance(source, ir.Block) and source.name == "tensor.empty":
+        with operation.location, ir.InsertionPoint(operation):
+            empty = ir.Operation.create("tensor.empty", results=[operation.results[0].type])
+        operation.results[0].replace_all_uses_with(empty.result)
+        operation.erase()
 
 
 def _splat(value: ir.Value) -> ir.Attribute | None:

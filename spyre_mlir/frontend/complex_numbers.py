@@ -1,19 +1,31 @@
 """Complex tensors as pairs of real ones: rotary embeddings are often written as products of complex numbers.
 
-A node with a complex result becomes two nodes, its parts; what reads it takes them. What is not in the table stays
-complex, which ``exported.py`` refuses with its place in the model.
+A node with a complex result becomes two nodes, its parts; what reads it takes them. So does a complex argument: a call
+gives the program the two parts of a tensor, and joins those that it gets.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.complex_operations import (
+    REAL_TYPES,
+    ComplexParts,
+    expanded,
+    is_complex,
+    is_transform,
+)
 from spyre_mlir.frontend.content_reads import note_read
-from spyre_mlir.frontend.graph_edits import call_before
-from spyre_mlir.frontend.signature import Argument
+from spyre_mlir.frontend.graph_edits import call_before, metadata_for
+from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.signature import INPUT, Argument
+from spyre_mlir.frontend.views import view_origin
 
 aten = torch.ops.aten
 
@@ -23,32 +35,30 @@ _MOVES = {
     aten.squeeze.dims, aten.expand.default, aten.permute.default, aten.transpose.int, aten.slice.Tensor,
     aten.select.int, aten.clone.default, aten.alias.default, aten.index.Tensor, aten.index_select.default,
 }  # fmt: skip
+_CONVERT = torch.ops.prims.convert_element_type.default
 _SUMS = {aten.add.Tensor, aten.sub.Tensor}
 
 
-class ComplexParts(NamedTuple):
-    """A complex value as its real and its imaginary part, nodes or numbers."""
+def split_complex_numbers(
+    graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable]
+) -> None:
+    """Rewrite complex nodes as real ones, in place; a complex argument becomes two, ``<name>.real`` and ``.imag``.
 
-    real: Any
-    imaginary: Any
-
-
-def split_complex_numbers(graph: Graph, arguments: dict[Node, Argument]) -> None:
-    """Rewrite complex nodes as real ones, in place; a complex argument becomes two, ``<name>.real`` and ``.imag``."""
-    if any(_is_complex(node) for node in graph.nodes):
-        _Splitting(graph, arguments).run()
-
-
-def _is_complex(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_complex()
+    The output gets ``ComplexParts`` in the place of a complex result that is no view of an argument. ``table`` are the
+    decompositions of what PyTorch's rules compute on parts.
+    """
+    if any(map(is_complex, graph.nodes)) or any(map(is_transform, graph.nodes)):
+        _Splitting(graph, arguments, table).run()
 
 
 class _Splitting:
-    def __init__(self, graph: Graph, arguments: dict[Node, Argument]) -> None:
+    def __init__(
+        self, graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable]
+    ) -> None:
         self.graph = graph
         self.arguments = arguments
-        self.parts: dict[Node, ComplexParts] = {}
+        self.table = table
+        self.parts: dict[Node, Any] = {}
         self.insertion_point: Node | None = None
 
     def run(self) -> None:
@@ -56,47 +66,63 @@ class _Splitting:
         replaced = []
         for node in list(self.graph.nodes):
             self.insertion_point = node
-            if node.op == "placeholder" and _is_complex(node):
+            if node.op == "placeholder" and is_complex(node):
                 replacement = self._argument(node)
+            elif node.target is aten._assert_tensor_metadata.default:
+                self.graph.erase_node(node)
+                continue
             elif node.op == "call_function":
                 replacement = self._split(node)
             else:
                 continue
-            if isinstance(replacement, ComplexParts):
-                self.parts[node] = replacement
-            elif isinstance(replacement, Node):
+            if isinstance(replacement, Node):
                 node.replace_all_uses_with(replacement)
+            elif replacement is not None:
+                self.parts[node] = replacement
             if replacement is not None:
                 replaced.append(node)
+        self._split_output()
         # From the last one, so that readers go before what they read.
         for node in reversed(replaced):
-            if not node.users:
+            if not node.users and node.op != "placeholder":
                 self.graph.erase_node(node)
-                self.arguments.pop(node, None)
+
+    def _split_output(self) -> None:
+        """Return parts in the place of complex results, but for views of arguments, which a call returns as such."""
+        output = self.graph.output_node()
+        output.args = (tuple(self._returned(value) for value in output.args[0]),)  # type: ignore[union-attr]
+
+    def _returned(self, value: Any) -> Any:
+        if value not in self.parts or view_origin(value)[0].op == "placeholder":
+            return value
+        return self.parts[value]
 
     def _call(self, target: Any, *args: Any, **named: Any) -> Node:
         assert self.insertion_point is not None
         return call_before(self.insertion_point, target, *args, **named)
 
     def _argument(self, node: Node) -> ComplexParts | None:
-        """Two arguments in place of a complex parameter or constant; None for an input."""
+        """Two arguments in place of a complex one; None for random numbers."""
         argument = self.arguments.get(node)
-        if (
-            argument is None
-            or argument.leaf is not None
-            or argument.kind == "input"
-            or argument.tensor is None
-        ):
+        if argument is None or argument.draw is not None:
             return None
-        note_read(argument.name)
+        is_given = argument.leaf is not None or argument.kind == INPUT
+        if not is_given:
+            note_read(argument.name)
         parts = []
-        for name, data in (("real", argument.tensor.real), ("imag", argument.tensor.imag)):
+        # In reverse order, as each goes right behind the node.
+        for part in ("imag", "real"):
             with self.graph.inserting_after(node):
-                part = self.graph.placeholder(f"{node.name}_{name}")
-            part.meta["val"] = node.meta["val"].fake_mode.from_tensor(data.contiguous(), static_shapes=True)
-            self.arguments[part] = Argument(f"{argument.name}.{name}", argument.kind, data.contiguous())
-            parts.append(part)
-        return ComplexParts(*parts)
+                placeholder = self.graph.placeholder(f"{node.name}_{part}")
+            placeholder.meta = metadata_for(node, getattr(node.meta["val"], part).contiguous())
+            split = argument._replace(name=f"{argument.name}.{part}")
+            if is_given:
+                split = split._replace(part=part)
+            elif argument.tensor is not None:
+                split = split._replace(tensor=getattr(argument.tensor.resolve_conj(), part).contiguous())
+            self.arguments[placeholder] = split
+            parts.append(placeholder)
+        return ComplexParts(*reversed(parts))
 
     def _split(self, node: Node) -> ComplexParts | Node | None:
         """Parts of a complex result, or the real node in its place; None for a real operation or one without a rule."""
@@ -114,29 +140,64 @@ class _Splitting:
             )
         if target is aten.complex.default:
             return ComplexParts(*args)
-        if not any(isinstance(operand, ComplexParts) for operand in args):
+        if target is operator.getitem and node.args[0] in self.parts:
+            return args[0][node.args[1]]
+        is_split = any(source in self.parts for source in node.all_input_nodes)
+        if not is_split and not is_complex(node) and not is_transform(node):
             return None
+        simple = self._split_simply(node, args) if is_split else None
+        if simple is not None:
+            return simple
+        if not node.all_input_nodes:
+            return self._constant(node)
+        return expanded(node, self.parts, self.table)
+
+    def _constant(self, node: Node) -> ComplexParts:
+        """Parts of a tensor of one complex number."""
+        real = REAL_TYPES[node.meta["val"].dtype]
+        if node.target not in (aten.full.default, aten.scalar_tensor.default):
+            raise CompileError(f"{node.target} of complex numbers is not supported.", source_of(node))
+        size, number = ([], *node.args)[-2:]
+        numbers = complex(number).real, complex(number).imag  # type: ignore[arg-type]
+        return ComplexParts(*(self._call(aten.full.default, size, part, dtype=real) for part in numbers))
+
+    def _split_simply(self, node: Node, args: list[Any]) -> ComplexParts | Node | None:
+        """Parts of a result by the fewest operations; None for an operation without such a rule."""
+        target = node.target
         if target is aten.view_as_real.default:
             return self._call(
                 aten.cat.default, [self._call(aten.unsqueeze.default, part, -1) for part in args[0]], -1
             )
         # Parts is a pair: index 0 is the real part, 1 the imaginary one.
+        if target is _CONVERT:
+            return self._converted(*args)
         if target in (aten.real.default, aten.imag.default):
             return args[0][target is aten.imag.default]
         if target is aten._conj.default:
             return ComplexParts(args[0].real, self._call(aten.neg.default, args[0].imaginary))
-        if target is aten.mul.Tensor:
-            return self._product(*args)
+        if target is aten.mul.Tensor and not any(isinstance(factor, complex) for factor in args):
+            return self._product(node, *args)
         if target in _SUMS and all(isinstance(operand, ComplexParts) for operand in args) and not node.kwargs:
             return ComplexParts(*(self._call(target, *parts) for parts in zip(*args, strict=True)))
-        if target in _MOVES:
+        if target in _MOVES and isinstance(args[0], ComplexParts):
             return ComplexParts(*(self._call(target, part, *args[1:], **node.kwargs) for part in args[0]))
         return None
 
-    def _product(self, one: Any, other: Any) -> ComplexParts:
+    def _converted(self, parts: ComplexParts, dtype: torch.dtype) -> ComplexParts | Node:
+        """Both parts in the type of those of a complex type; for a real type the real one, without the other."""
+        if dtype in REAL_TYPES:
+            return ComplexParts(*(self._call(_CONVERT, part, REAL_TYPES[dtype]) for part in parts))
+        if dtype == torch.bool:
+            return self._call(aten.logical_or.default, *(self._call(aten.ne.Scalar, part, 0) for part in parts))
+        return self._call(_CONVERT, parts.real, dtype)
+
+    def _product(self, node: Node, one: Any, other: Any) -> ComplexParts | None:
         """(a + bi) (c + di) = (ac - bd) + (ad + bc) i; a real factor scales both parts."""
         if not isinstance(one, ComplexParts):
             one, other = other, one
+        # A product of half numbers is rounded once.
+        if node.meta["val"].dtype == torch.complex32:
+            return None
         if not isinstance(other, ComplexParts):
             multiply = aten.mul.Tensor if isinstance(other, Node) else aten.mul.Scalar
             return ComplexParts(*(self._call(multiply, part, other) for part in one))

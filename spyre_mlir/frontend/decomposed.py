@@ -116,7 +116,7 @@ def _is_in_place(node: Node) -> bool:
     """Return whether a node is an operation that may write to its operands; ``detach_`` is so by its name only."""
     if not isinstance(node.target, OpOverload) or node.target is torch.ops.aten.detach_.default:
         return False
-    return node.target._schema.is_mutable
+    return node.target._schema.is_mutable or any(written_by(node))
 
 
 def _is_written_whole(node: Node) -> bool:

@@ -117,6 +117,8 @@ def variance(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
     """``var``, rounded to the type of ``x`` once."""
+    if x.is_complex():
+        return NotImplemented
     return _variance(x, dim, correction, keepdim).to(x.dtype)
 
 
@@ -124,6 +126,8 @@ def deviation(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
     """``std``: the root of the variance, rounded to the type of ``x`` once."""
+    if x.is_complex():
+        return torch.sqrt(aten.var.correction(x, dim, correction=correction, keepdim=keepdim))
     return torch.sqrt(_variance(x, dim, correction, keepdim)).to(x.dtype)
 
 
@@ -131,7 +135,7 @@ def variance_and_mean(
     x: Tensor, dim=None, *, correction=None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """``var_mean``, both in the type of ``x``."""
-    return variance(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
+    return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
 
 
 def in_f32(operation: torch._ops.OpOverload) -> Callable:
@@ -150,6 +154,8 @@ def vector_norm(
     x: Tensor, order: float = 2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None
 ) -> Tensor:
     """``linalg_vector_norm``: root of the sum of squares, in f32 if ``x`` has 16 bits; other orders in f32 likewise."""
+    if x.is_complex():
+        return aten.linalg_vector_norm.default(torch.abs(x), order, dims, keepdim, dtype=dtype)
     if order != 2:
         return in_f32(aten.linalg_vector_norm.default)(x, order, dims, keepdim, dtype=dtype)
     wide = _widened(x if dtype is None else x.to(dtype))

@@ -25,6 +25,7 @@ from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
+from spyre_mlir.frontend.complex_operations import is_complex
 from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
 from spyre_mlir.frontend.decomposed import decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
@@ -38,6 +39,7 @@ from spyre_mlir.frontend.locations import recording_all_frames, source_of, sourc
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
+    compare_with_itself,
     count_dims_from_the_front,
     count_indices_from_the_front,
     drop_empty_operands,
@@ -45,6 +47,7 @@ from spyre_mlir.frontend.normal_forms import (
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
+from spyre_mlir.frontend.scalars import give_scalars_a_dim
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -197,6 +200,7 @@ def export(
         # Both look at writes in place, which a functional graph has no more.
         address_storages(program)
         check_functional_form(program)
+        give_scalars_a_dim(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         program = decomposed(program, table if wider is None else wider.over(table))
         for node in program.graph.find_nodes(op="placeholder"):
@@ -207,6 +211,7 @@ def export(
         _check_nodes(program)
         _check_random(program)
         widen_narrow_integers(program.graph)
+        compare_with_itself(program.graph)
         count_dims_from_the_front(program.graph)
         count_indices_from_the_front(program.graph)
         return program
@@ -345,6 +350,14 @@ def _drop_empty_parts(graph: Graph) -> None:
             node.args = (parts, *node.args[1:])
 
 
+def _drop_complex_arguments(arguments: dict[Node, Argument]) -> None:
+    """Forget complex arguments that are split: the program takes their parts."""
+    split = {(argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part}
+    for node, argument in list(arguments.items()):
+        if is_complex(node) and (argument.leaf, argument.name) in split:
+            del arguments[node]
+
+
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     """Put the arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
 
@@ -378,7 +391,8 @@ def export_graph(
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
     # Before folding: the parts of a complex constant fold like other tensors.
-    split_complex_numbers(program.graph, arguments)
+    table = decomposition_table(precision)
+    split_complex_numbers(program.graph, arguments, table)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     drop_empty_operands(program.graph, folder.values)
@@ -386,6 +400,7 @@ def export_graph(
     fold_uniform_lookups(program.graph)
     look_up_before_pointwise(program.graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
+    _drop_complex_arguments(arguments)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
     _check_dtypes(program.graph_module)

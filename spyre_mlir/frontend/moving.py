@@ -5,7 +5,7 @@ A slice is a view on the device and a concatenation one copy per part, so what n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
     if any(x.shape[dim] > _MAX_PARTS for dim in dims):
         return NotImplemented
     for dim in dims:
-        x = x if x.shape[dim] == 1 else _reversed(x, dim)
+        x = x if x.shape[dim] <= 1 else _reversed(x, dim)
     return x
 
 
@@ -58,7 +58,7 @@ def _borders(x: Tensor, amounts: Sequence[int]) -> Iterator[tuple[int, int, int]
 def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
     """``reflection_pad``: around each border its neighbourhood mirrored, without the border itself."""
     # Both borders together have at most so many parts.
-    if max(amounts) > _MAX_PARTS // 2 or min(amounts) < 0:
+    if max(amounts) > _MAX_PARTS // 2:
         return NotImplemented
     for dim, low, high in _borders(x, amounts):
         before, after = x.narrow(dim, 1, low), x.narrow(dim, x.shape[dim] - 1 - high, high)
@@ -68,8 +68,6 @@ def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
 
 def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
     """``replication_pad``: around each border the border itself."""
-    if min(amounts) < 0:
-        return NotImplemented
     for dim, low, high in _borders(x, amounts):
         before, after = (
             x.narrow(dim, start, 1).expand([size if other == dim else -1 for other in range(x.ndim)])
@@ -77,6 +75,21 @@ def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
         )
         x = _between(before, x, after, dim)
     return x
+
+
+def cut_afterwards(pad: torch._ops.OpOverload, form: Callable) -> Callable:
+    """Form of a padding whose negative amounts cut off what the others have padded."""
+
+    def padded_and_cut(x: Tensor, amounts: Sequence[int]) -> Tensor:
+        """Tensor with other borders."""
+        if min(amounts) >= 0:
+            return form(x, amounts)
+        padded = pad(x, [max(amount, 0) for amount in amounts]) if max(amounts) > 0 else x.clone()
+        for dim, low, high in _borders(x, amounts):
+            padded = padded.narrow(dim, max(-low, 0), padded.shape[dim] + min(low, 0) + min(high, 0))
+        return padded
+
+    return padded_and_cut
 
 
 def _between(before: Tensor, x: Tensor, after: Tensor, dim: int, reverse: bool = False) -> Tensor:
@@ -140,6 +153,15 @@ def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
     return aten.slice_scatter(x, source.unsqueeze(dim), dim, begin, begin + 1)
 
 
+_PADDINGS: dict[torch._ops.OpOverload, Callable] = {
+    aten.reflection_pad1d.default: reflection_pad,
+    aten.reflection_pad2d.default: reflection_pad,
+    aten.reflection_pad3d.default: reflection_pad,
+    aten.replication_pad1d.default: replication_pad,
+    aten.replication_pad2d.default: replication_pad,
+    aten.replication_pad3d.default: replication_pad,
+}
+
 FORMS = {
     aten.select_scatter.default: select_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,
@@ -147,10 +169,7 @@ FORMS = {
     aten.roll.default: roll,
     aten.flip.default: flip,
     aten.constant_pad_nd.default: pad_with_constant,
-    aten.reflection_pad1d.default: reflection_pad,
-    aten.reflection_pad2d.default: reflection_pad,
-    aten.replication_pad1d.default: replication_pad,
-    aten.replication_pad2d.default: replication_pad,
+    **{pad: cut_afterwards(pad, form) for pad, form in _PADDINGS.items()},
     aten.unfold.default: unfold,
     aten.diagonal.default: diagonal,
 }

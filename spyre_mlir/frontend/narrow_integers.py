@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate, map_arg
+from torch.utils import _pytree as pytree
 
-from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
-from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.pointwise import within
 
 _NARROW = (torch.int8, torch.uint8)
@@ -33,8 +32,8 @@ def widen_narrow_integers(graph: Graph) -> None:
     Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
-    overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones; an operation of
-    another kind on those is a ``CompileError``.
+    overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones, so every operation that
+    interprets those has it.
     """
     for node in list(graph.nodes):
         if _is_pointwise(node):
@@ -42,16 +41,43 @@ def widen_narrow_integers(graph: Graph) -> None:
         if node.target in _PRODUCTS or _is_pointwise(node):
             _widen(graph, node)
         elif isinstance(node.target, torch._ops.OpOverload):
-            _check_unsigned(node)
+            _widen_operation(graph, node)
 
 
-def _check_unsigned(node: Node) -> None:
-    """Raise ``CompileError`` for an operation that would read unsigned bytes as signed ones."""
+def _widen_operation(graph: Graph, node: Node) -> None:
+    """Compute an operation that reads unsigned bytes in int32; its results of unsigned bytes are cut down to them."""
     assert isinstance(node.target, torch._ops.OpOverload)
     unsigned = [source for source in node.all_input_nodes if dtype_of(source) == torch.uint8]
-    if unsigned and node.target._schema.name not in _MOVES:
-        message = f"{node.target} on unsigned bytes is not supported; convert them to int32 before."
-        raise CompileError(message, source_of(node))
+    if not unsigned or node.target._schema.name in _MOVES:
+        return
+    # Of unsigned bytes, PyTorch's any and all are bytes again.
+    dtype = torch.bool if node.target._schema.name in ("aten::any", "aten::all") else torch.int32
+    with graph.inserting_before(node):
+        wide = {source: _cast(graph, source, dtype) for source in unsigned}
+    node.args = map_arg(node.args, lambda source: wide.get(source, source))
+    node.kwargs = map_arg(node.kwargs, lambda source: wide.get(source, source))
+    if node.kwargs.get("dtype") is torch.uint8:
+        node.update_kwarg("dtype", torch.int32)
+    is_list = not isinstance(node.meta["val"], torch.Tensor)
+    for result in list(node.users) if is_list else [node]:
+        if dtype_of(result) == torch.uint8:
+            _cut_down(graph, result, dtype)
+    if is_list:
+        node.meta = metadata_for(node, pytree.tree_map_only(torch.Tensor, _wide, node.meta["val"]))
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.int32) if tensor.dtype == torch.uint8 else tensor
+
+
+def _cut_down(graph: Graph, node: Node, dtype: torch.dtype = torch.int32) -> None:
+    """Let what reads a node of 8 bits, which is to be computed in another type, read its last 8 bits."""
+    narrow = node.meta["val"].dtype
+    node.meta = metadata_for(node, node.meta["val"].to(dtype))
+    with graph.inserting_after(node):
+        back = _cast(graph, node, narrow)
+    # The cast itself reads the wide result.
+    node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -99,21 +125,11 @@ def _widen(graph: Graph, node: Node) -> None:
     node.args = map_arg(node.args, lambda source: wide.get(source, source))
     if not _is_8_bit(node):
         return
-    narrow = node.meta["val"].dtype
-    node.meta = metadata_for(node, node.meta["val"].to(torch.int32))
-    with graph.inserting_after(node):
-        back = _cast(graph, node, narrow)
-    # The cast itself reads the wide result.
-    node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
+    _cut_down(graph, node)
 
 
 def _is_8_bit(node: Node) -> bool:
     return dtype_of(node) in _NARROW
-
-
-def _dtype(node: Node) -> torch.dtype | None:
-    value = node.meta.get("val")
-    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _cast(graph: Graph, node: Node, dtype: torch.dtype) -> Node:

@@ -60,6 +60,13 @@ def count_indices_from_the_front(graph: Graph) -> None:
         node.update_arg(1, indices)
 
 
+def compare_with_itself(graph: Graph) -> None:
+    """Write ``x == x``, which torch-mlir takes for true, as ``x >= x``: both are false where x is NaN."""
+    for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
+        if node.args[0] is node.args[1]:
+            node.target = aten.ge.Tensor
+
+
 def _position(graph: Graph, index: Node, size: int) -> Node:
     """Index plus size where the index is from -size to -1, else the index itself."""
     # A mask, not an index.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -12,10 +11,13 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.complex_operations import ComplexParts
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Update, View, ViewCall
+from spyre_mlir.frontend.signature import Argument, Complex, Fixed, Leaf, Number, Update, View
+from spyre_mlir.frontend.views import view_origin
 
 aten = torch.ops.aten
 
@@ -36,11 +38,11 @@ class _Outputs:
         self.results: list[Node] = []
         self._arguments = arguments
         self._known = known
-        self._changed: dict[Node, Argument] = {}
-        nodes = dict.fromkeys(value for value in values if isinstance(value, Node))
-        self._views = Counter(_origin(node)[0] for node in nodes)
+        self._changed: dict[Any, Argument] = {}
+        nodes = dict.fromkeys(value for value in pytree.tree_leaves(list(values)) if isinstance(value, Node))
+        self._views = Counter(view_origin(node)[0] for node in nodes)
 
-    def update(self, argument: Argument, value: Node) -> Update:
+    def update(self, argument: Argument, value: Any) -> Update:
         """Update of an argument in place; later outputs that are views of the new value are views of the argument."""
         # A new value that is another argument keeps its views.
         if value not in self._arguments:
@@ -49,13 +51,15 @@ class _Outputs:
 
     def returned(self, value: Any) -> Leaf:
         """Origin of a leaf of the model's return value."""
+        if isinstance(value, ComplexParts):
+            return View(self._changed[value]) if value in self._changed else self._leaf(value)
         if not isinstance(value, Node):
             return Fixed(value)
         if not isinstance(value.meta.get("val"), Tensor):
             return self._number(value)
         if value in self._changed:
             return View(self._changed[value])
-        origin, steps = _origin(value)
+        origin, steps = view_origin(value)
         return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
 
     def _number(self, value: Node) -> Leaf:
@@ -69,9 +73,11 @@ class _Outputs:
             raise CompileError(message, source_of(value))
         return Number(self._leaf(cast(Node, value.args[0])))
 
-    def _leaf(self, value: Node) -> Fixed | View:
-        """Origin of a tensor."""
-        origin, steps = _origin(value)
+    def _leaf(self, value: Any) -> Any:
+        """Origin of a tensor, of both parts of a complex one."""
+        if isinstance(value, ComplexParts):
+            return Complex(*map(self._leaf, value))
+        origin, steps = view_origin(value)
         if origin in self._arguments:
             return View(self._arguments[origin], steps)
         if value in self._known:
@@ -85,34 +91,6 @@ class _Outputs:
         if node not in self.results:
             self.results.append(node)
         return self.results.index(node)
-
-
-def _is_view(node: Node) -> bool:
-    """Return whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
-    if node.target is operator.getitem:
-        return _is_view(node.all_input_nodes[0])
-    return (
-        isinstance(node.target, torch._ops.OpOverload)
-        and node.target.is_view
-        and node.target is not aten.as_strided.default
-    )
-
-
-def _replayable(target: Callable) -> Callable:
-    """Function that returns the view in a call: a view of a tensor with other strides than the example is a copy."""
-    return torch.reshape if target is aten.view.default else target
-
-
-def _origin(node: Node) -> tuple[Node, tuple[ViewCall, ...]]:
-    """Tensor that a node is a view of, itself if of none, and the view transforms from there."""
-    steps: list[ViewCall] = []
-    while _is_view(node):
-        source, *args = node.args
-        if not isinstance(source, Node):
-            break
-        steps.append(ViewCall(_replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
-        node = source
-    return node, tuple(reversed(steps))
 
 
 def split_outputs(

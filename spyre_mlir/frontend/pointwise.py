@@ -244,9 +244,33 @@ def power(x: Tensor, exponent) -> Tensor:
         2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
         -2: lambda base: torch.square(torch.reciprocal(base)),
     }  # fmt: skip
+    if _is_integer(x) and isinstance(exponent, int) and 0 < exponent < 64:
+        return _integer_power(x, exponent)
     if exponent not in forms or not x.is_floating_point():
         return NotImplemented
     return forms[exponent](x)
+
+
+def _integer_power(x: Tensor, exponent: int) -> Tensor:
+    """Product of ``exponent`` factors, by squares; it wraps around as PyTorch's."""
+    if exponent == 1:
+        return x.clone()
+    root = _integer_power(x, exponent // 2)
+    return root * root * x if exponent % 2 else root * root
+
+
+def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+    """Form of ``fmax`` or ``fmin``: the extreme, or the number beside a NaN."""
+
+    def form(x: Tensor, y: Tensor) -> Tensor:
+        """Extreme of two tensors that broadcast, in their common type."""
+        common = torch.result_type(x, y)
+        x, y = x.to(common), y.to(common)
+        if not common.is_floating_point:
+            return extreme(x, y)
+        return torch.where(x != x, y, torch.where(y != y, x, extreme(x, y)))
+
+    return form
 
 
 def comparison_with(operation) -> Callable:
@@ -289,5 +313,7 @@ FORMS = {
     aten.xlogy.Tensor: xlogy,
     aten.logit.default: logit,
     aten.pow.Tensor_Scalar: power,
+    aten.fmax.default: without_nan(torch.maximum),
+    aten.fmin.default: without_nan(torch.minimum),
     **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
 }

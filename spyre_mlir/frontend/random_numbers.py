@@ -17,7 +17,9 @@ aten = torch.ops.aten
 #: Random numbers of the shape and type of their first operand, whose own numbers do not matter.
 _LIKE = (
     aten.bernoulli.p, aten.uniform.default, aten.normal_functional.default, aten.rand_like.default,
-    aten.randn_like.default,
+    aten.randn_like.default, aten.randint_like.default, aten.randint_like.low_dtype, aten.exponential.default,
+    aten.cauchy.default, aten.geometric.default, aten.log_normal.default, aten.random.default, aten.random.to,
+    getattr(aten.random, "from"),
 )  # fmt: skip
 
 
@@ -25,15 +27,33 @@ def dropout(x: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Ten
     """``native_dropout``: x * mask / (1 - p), and the mask, which is 1 with the probability 1 - p."""
     if not train or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    mask = torch.bernoulli(x, 1 - p)
+    # PyTorch draws the mask in the order in which x lies in memory.
+    strides = torch.empty_like(x).stride()
+    order = sorted(range(x.ndim), key=lambda dim: -strides[dim])
+    mask = torch.bernoulli(x.permute(order), 1 - p)
+    mask = mask.permute([order.index(dim) for dim in range(x.ndim)])
     # No division by 0 where everything is dropped.
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return x * mask * scale, mask != 0
 
 
+def normal(mean: Tensor | float, std: Tensor | float = 1.0, generator: Any = None) -> Tensor:
+    """``normal`` by tensors: numbers about 0 in the order of the elements, scaled if ``std`` is a tensor, and shifted."""
+    operands = [operand for operand in (mean, std) if isinstance(operand, Tensor)]
+    place = operands[0].new_empty(torch.broadcast_shapes(*(operand.shape for operand in operands)))
+    drawn = aten.normal_functional.default(place, 0.0, 1.0 if isinstance(std, Tensor) else std)
+    return (drawn * std if isinstance(std, Tensor) else drawn) + mean
+
+
 def random_forms() -> dict[torch._ops.OpOverload, Callable]:
-    """Decomposition of dropout by random numbers that are drawn as eager PyTorch draws them."""
-    return {aten.native_dropout.default: dropout, aten.bernoulli.p: lambda *_, **__: NotImplemented}
+    """Decompositions by random numbers that are drawn as eager PyTorch draws them."""
+    return {
+        aten.native_dropout.default: dropout,
+        aten.bernoulli.p: lambda *_, **__: NotImplemented,
+        aten.normal.Tensor_float: normal,
+        aten.normal.float_Tensor: normal,
+        aten.normal.Tensor_Tensor: normal,
+    }
 
 
 def is_random(node: Node) -> bool:
@@ -48,14 +68,18 @@ def draw_of(node: Node) -> Callable[[], Tensor] | None:
         return partial(operation, *node.args, **node.kwargs)
     if node.target not in _LIKE or len(node.all_input_nodes) != 1:
         return None
-    return partial(
-        _drawn_like, operation, node.meta["val"].shape, node.meta["val"].dtype, node.args[1:], node.kwargs
-    )
+    like = node.all_input_nodes[0].meta["val"]
+    layout = like.shape, like.stride(), like.dtype
+    return partial(_drawn_like, operation, layout, node.args[1:], node.kwargs)
 
 
-def _drawn_like(operation: Callable, shape: torch.Size, dtype: torch.dtype, args: Any, kwargs: Any) -> Tensor:
-    """Random numbers of an operation that reads only shape and type of its first operand."""
-    return operation(torch.empty(shape, dtype=dtype), *args, **kwargs)
+def _drawn_like(operation: Callable, layout: tuple, args: Any, kwargs: Any) -> Tensor:
+    """Random numbers of an operation that reads only shape, strides and type of its first operand.
+
+    They are drawn in the order of memory, so a transposed tensor has them in another order.
+    """
+    shape, strides, dtype = layout
+    return operation(torch.empty_strided(shape, strides, dtype=dtype), *args, **kwargs)
 
 
 def draw_outside(graph: Graph) -> dict[Node, Callable[[], Tensor]]:

@@ -49,7 +49,7 @@ def extreme_and_position(reduce: Callable) -> Callable:
         if not _is_supported(x):
             return NotImplemented
         extreme = reduce(x, [dim], keepdim=True)
-        position = _first(x == extreme, _positions(x, dim), dim).to(torch.int64)
+        position = _first(_is_extreme(x, extreme), _positions(x, dim), dim).to(torch.int64)
         return (extreme, position) if keepdim else (extreme.squeeze(dim), position.squeeze(dim))
 
     return form
@@ -76,19 +76,34 @@ def largest_elements(
     """``topk``: k times the extreme of the remaining elements.
 
     A selected element becomes the other extreme, which none of the remaining exceeds, and its position the size of
-    the dim.
+    the dim. NaN is larger than all numbers.
     """
     if not _is_supported(x) or not 1 <= k <= min(_MAX_TOP_K, x.shape[dim]):
         return NotImplemented
+    numbers = torch.where(x != x, _bound(x.dtype), x)
     reduce, opposite = (torch.amax, torch.amin) if largest else (torch.amin, torch.amax)
+    keys, last = (x if largest else numbers), opposite(numbers, [dim], keepdim=True)
     remaining, values, positions = _positions(x, dim), [], []
-    last = opposite(x, [dim], keepdim=True)
     for _ in range(k):
-        values.append(reduce(x, [dim], keepdim=True))
-        positions.append(_first(x == values[-1], remaining, dim))
+        value = reduce(keys, [dim], keepdim=True)
+        positions.append(_first(_is_extreme(keys, value), remaining, dim))
         selected = remaining == positions[-1]
-        x, remaining = torch.where(selected, last, x), torch.where(selected, float(x.shape[dim]), remaining)
+        if not largest:
+            value = torch.amin(torch.where(selected & (x != x), x, value), [dim], keepdim=True)
+        values.append(value)
+        keys = torch.where(selected, last, keys)
+        remaining = torch.where(selected, float(x.shape[dim]), remaining)
     return torch.cat(values, dim), torch.cat(positions, dim).to(torch.int64)
+
+
+def _is_extreme(x: Tensor, extreme: Tensor) -> Tensor:
+    """Condition that an element is the extreme; NaN is one, and equals nothing."""
+    return (x == extreme) | (x != x)
+
+
+def _bound(dtype: torch.dtype) -> float:
+    """Number that none exceeds; bfloat16 has the range of DL16 on the device."""
+    return 2.0**32 if dtype == torch.bfloat16 else float("inf")
 
 
 def _matches(x: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -110,15 +125,44 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """``index_put`` as ``index_copy``, where one dim has an index of one element and those before it none."""
+    """``index_put`` of one index: by a mask, or as ``index_copy`` where the index has one element."""
+    if accumulate and x.dtype == torch.bool:
+        return aten.index_put.default(x.to(torch.int32), indices, values.to(torch.int32), True) != 0
     indexed = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if len(indexed) != 1 or indexed[0][1].numel() != 1 or indexed[0][1].dtype == torch.bool or accumulate:
+    if len(indexed) != 1:
         return NotImplemented
     dim, index = indexed[0]
+    if index.dtype in (torch.bool, torch.uint8):
+        return _put_where(x, dim, index.to(torch.bool), values, accumulate)
+    if index.numel() != 1 or accumulate:
+        return NotImplemented
     # What is replaced has the shape of x with the dims of the index in the place of this dim.
     replaced = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
     one = [*x.shape[:dim], 1, *x.shape[dim + 1 :]]
     return index_copy(x, dim, index, values.expand(replaced).reshape(one))
+
+
+def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """``index_put`` by a mask of the dims from ``dim`` on, which are one dim of the values, or by broadcasting none."""
+    inner = x.ndim - dim - mask.ndim
+    mask = mask.reshape([*mask.shape, *(1,) * inner])
+    if values.ndim > inner and values.shape[-inner - 1] != 1:
+        # As many rows as the mask has places, in their order.
+        if accumulate or dim or values.shape[1:] != x.shape[x.ndim - inner :]:
+            return NotImplemented
+        return torch.masked_scatter(x, mask.expand(x.shape), values)
+    if values.ndim > inner:
+        outer = values.ndim - inner - 1
+        masked = (1,) * (x.ndim - dim - inner)
+        values = values.reshape([*values.shape[:outer], *masked, *values.shape[outer + 1 :]])
+    return torch.where(mask, x + values if accumulate else values, x)
+
+
+def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """``scatter_add``; a sum of booleans is true where one of them is."""
+    if x.dtype == torch.bool:
+        return aten.scatter_add.default(x.to(torch.int32), dim, index, source.to(torch.int32)) != 0
+    return scatter_into(_added)(x, dim, index, source)
 
 
 def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable:
@@ -167,7 +211,7 @@ def running(combine: Callable) -> Callable:
         extreme = _combined_with_those_before(x, dim, combine)
         positions = _positions(x if x.is_floating_point() else x.to(torch.int64), dim)
         # Positions ascend, so their running maximum is the last one with the extreme.
-        position = torch.where(x == extreme, positions, torch.zeros_like(positions))
+        position = torch.where(_is_extreme(x, extreme), positions, torch.zeros_like(positions))
         return extreme, _combined_with_those_before(position, dim, torch.maximum).to(torch.int64)
 
     return form
@@ -210,8 +254,14 @@ def kth_smallest(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
 
 
 def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """``median``: the lower one of two in the middle."""
-    return NotImplemented if x.ndim == 0 else kth_smallest(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+    """``median``: the lower one of two in the middle, or the first NaN."""
+    if x.ndim == 0:
+        return NotImplemented
+    value, position = kth_smallest(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+    if not x.is_floating_point():
+        return value, position
+    largest, first = torch.max(x, dim, keepdim)
+    return torch.where(largest != largest, largest, value), torch.where(largest != largest, first, position)
 
 
 def insertion_points(
@@ -248,7 +298,7 @@ FORMS = {
     aten.index_put.default: index_put,
     aten.scatter.src: scatter_into(torch.where),
     aten.scatter.value: scatter_into(torch.where),
-    aten.scatter_add.default: scatter_into(_added),
+    aten.scatter_add.default: scatter_sum,
     aten.one_hot.default: one_hot,
     aten.cummax.default: running(torch.maximum),
     aten.cummin.default: running(torch.minimum),

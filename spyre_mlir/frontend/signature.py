@@ -31,7 +31,8 @@ class Argument(NamedTuple):
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
     numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``. A constant that the
-    import computed has the ``source_bytes`` of the data of the model that it is made of.
+    import computed has the ``source_bytes`` of the data of the model that it is made of. A ``part``, "real" or "imag", is
+    all that the program takes of a complex tensor.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Argument(NamedTuple):
     draw: Callable[[], torch.Tensor] | None = None
     index_bounds: IndexBounds | None = None
     source_bytes: int | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +91,15 @@ class Number(NamedTuple):
     tensor: Fixed | View
 
 
+class Complex(NamedTuple):
+    """A complex leaf by the leaves that are its parts."""
+
+    real: Fixed | View
+    imaginary: Fixed | View
+
+
 #: Origin of a leaf of the model's return value.
-Leaf = Fixed | View | Number
+Leaf = Fixed | View | Number | Complex
 
 
 class Update(NamedTuple):
@@ -185,7 +194,9 @@ class Call:
                 f"The model changes '{argument.name}' in place, so it cannot be given on the device."
             )
         for other in self.signature.arguments:
-            if other.name != argument.name and _share_memory(changed, self._operand(other)):
+            # The parts of a complex argument are what changes.
+            is_part = bool(other.part) and (other.leaf, other.tensor) == (argument.leaf, argument.tensor)
+            if other.name != argument.name and not is_part and _share_memory(changed, self._operand(other)):
                 raise CompileError(
                     f"The model changes '{argument.name}' in place, but '{other.name}' lies in the same memory."
                 )
@@ -216,12 +227,15 @@ class Call:
         """Tensor of an argument in this call."""
         if argument.draw is not None:
             return self.drawn[argument.name]
-        return argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
+        tensor = argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
+        return _part(tensor, argument) if argument.part else tensor
 
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
         """Tensor or number of a leaf in this call."""
         if isinstance(leaf, Number):
             return self._value(leaf.tensor, results).item()
+        if isinstance(leaf, Complex):
+            return torch.complex(*(self._value(part, results) for part in leaf))
         if isinstance(leaf, Fixed):
             return leaf.fresh()
         return leaf.replay(results[leaf.base] if isinstance(leaf.base, int) else self._view_base(leaf.base))
@@ -232,6 +246,13 @@ class Call:
         if not isinstance(operand, DeviceTensor):
             return operand
         return to_tensor(operand.numpy(), getattr(torch, operand.dtype))
+
+
+def _part(tensor: Any, argument: Argument) -> torch.Tensor:
+    """The part of a complex tensor that an argument is."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_complex():
+        raise CompileError(f"The input '{argument.name.rpartition('.')[0]}' must be a complex tensor.")
+    return getattr(tensor.detach().resolve_conj(), argument.part)
 
 
 def _text(value: Any) -> str:

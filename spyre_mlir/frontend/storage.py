@@ -29,6 +29,15 @@ _DROPOUTS = (
 )  # fmt: skip
 
 
+#: Statistics that norms update without a word in their schema, where the operand that comes first is true.
+_UNDECLARED_WRITES = {
+    aten.batch_norm.default: ("training", ("running_mean", "running_var")),
+    aten.native_batch_norm.default: ("training", ("running_mean", "running_var")),
+    aten.cudnn_batch_norm.default: ("training", ("running_mean", "running_var")),
+    aten.instance_norm.default: ("use_input_stats", ("running_mean", "running_var")),
+}  # fmt: skip
+
+
 def storages_of(node: Node) -> set[int]:
     """Storages of the tensors that a node returns."""
     leaves = pytree.tree_leaves(node.meta.get("val"))
@@ -41,6 +50,12 @@ def storages_of(node: Node) -> set[int]:
 
 def written_by(node: Node) -> Iterator[Node]:
     """Operands that an operation changes in place."""
+    if node.target in _UNDECLARED_WRITES:
+        condition, names = _UNDECLARED_WRITES[node.target]
+        operands = operands_of(node)
+        if operands[condition]:
+            yield from (operand for name in names if isinstance(operand := operands[name], Node))
+        return
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
         return
     if node.target is torch.ops.aten.detach_.default:

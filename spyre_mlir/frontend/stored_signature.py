@@ -23,6 +23,7 @@ from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.signature import (
     Argument,
+    Complex,
     Fixed,
     Leaf,
     Number,
@@ -45,6 +46,8 @@ def signature_to_plain(
     """Convert a signature of a captured program to JSON values and arrays by name; ``Uncached`` if it has no form."""
     if signature.random:
         raise Uncached("draws random numbers")
+    if any(argument.part for argument in signature.arguments):
+        raise Uncached("takes complex numbers")
     writer = _SignatureWriter(program)
     return writer.plain(signature), writer.arrays
 
@@ -140,6 +143,8 @@ class _SignatureWriter:
         return {"name": name, "dtype": _dtype_name(tensor.dtype), "shape": list(tensor.shape)}
 
     def _leaf(self, leaf: Leaf) -> list[Any]:
+        if isinstance(leaf, Complex):
+            raise Uncached("returns complex numbers")
         if isinstance(leaf, Number):
             return ["number", self._leaf(leaf.tensor)]
         if isinstance(leaf, Fixed):

@@ -64,7 +64,8 @@ class NumberType:
         """New dense array of the type ``host``."""
         if self.name == "bf16":
             # Elements are bfloat16 numbers, so the lower half of their bits is 0.
-            return (np.ascontiguousarray(elements).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+            # An array without dims stays one.
+            return (np.array(elements, order="C").view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         if self.name == "f8E4M3FN":
             return _float8_codes(elements)
         return np.array(elements, dtype=self.host, order="C")

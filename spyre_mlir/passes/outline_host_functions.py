@@ -95,9 +95,11 @@ class _Partition:
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         if op.name in _VIEWS:
             return ExecutionSide.HOST if _is_foreign(op) else ExecutionSide.EITHER
-        # Both sides compute booleans, so they go where their neighbours are.
-        if elements == {"i1"}:
-            return ExecutionSide.EITHER
+        if foreign := sorted(elements & _FOREIGN):
+            self.reasons[index] = Refusal(
+                f"element type {foreign[0]} has no form on the device", location_of(op.location)
+            )
+            return ExecutionSide.HOST
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
         if integers and not is_integer_product(op):
             self.reasons[index] = Refusal("integers are for the host", location_of(op.location))
@@ -105,6 +107,9 @@ class _Partition:
         refusal = self._refusal([op])
         if refusal is not None:
             self.reasons[index] = refusal  # kept for a part, which may have to go yet
+        # Both sides compute booleans, so they go where their neighbours are.
+        elif elements == {"i1"}:
+            return ExecutionSide.EITHER
         return ExecutionSide.DEVICE if refusal is None or refusal.is_part else ExecutionSide.HOST
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:

@@ -69,7 +69,7 @@ class UnrollWindows(Pass):
         for func in functions(module):
             for op in [op.operation for op in func.regions[0].blocks[0].operations]:
                 window = windowed(op)
-                if window is not None and _lies_in_sticks(window):
+                if window is not None:
                     with ir.InsertionPoint(op), op.location:
                         self._unroll(window)
 
@@ -82,6 +82,9 @@ class UnrollWindows(Pass):
 
     def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
         """Return a builder of the ops without windows, and for the remark the form that it builds."""
+        element = element_of(window.inputs[window.source])
+        if element not in ELEMENT_BITS:
+            raise error_at(window.op, f"element type {element} has no form on the device")
         native = native_windows(window) if self.native else None
         im2col = im2col_of(window, MOST_ROWS)
         if im2col is not None:
@@ -108,11 +111,6 @@ class UnrollWindows(Pass):
         if by_dim:
             return lambda: Separable(window).run(), "; its dims are reduced one by one"
         return lambda: Unrolling(window).run(), ""
-
-
-def _lies_in_sticks(window: Windowed) -> bool:
-    """Return whether the device has a layout for the image; another one is for the host, as it is."""
-    return element_of(window.inputs[window.source]) in ELEMENT_BITS
 
 
 def _run_folded(folded: SpaceToDepth) -> ir.Value:

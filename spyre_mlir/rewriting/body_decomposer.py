@@ -106,6 +106,8 @@ class BodyDecomposer:
             predicate = ir.IntegerAttr(op.attributes["predicate"]).value
             if predicate in scalar.COMPARISONS:
                 return scalar.COMPARISONS[predicate]
+        if op.name == "arith.cmpi" and str(op.operands[0].type) == "i1":
+            return scalar.LOGICAL_COMPARISONS[ir.IntegerAttr(op.attributes["predicate"]).value]
         if op.name in scalar.LOGICAL and str(op.results[0].type) == "i1":
             return scalar.LOGICAL[op.name]
         if op.name in scalar.DIRECT:

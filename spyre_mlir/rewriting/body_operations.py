@@ -31,7 +31,11 @@ DIRECT: dict[str, str] = {
 INTEGER = {"arith.addi", "arith.muli"}
 
 #: Operations on booleans, which run as 0.0 and 1.0.
-LOGICAL: dict[str, str] = {"arith.andi": "mul", "arith.ori": "maximum", "arith.xori": "notequal"}
+LOGICAL: dict[str, str] = {
+    "arith.andi": "mul", "arith.muli": "mul", "arith.minui": "mul", "arith.maxsi": "mul",
+    "arith.ori": "maximum", "arith.maxui": "maximum", "arith.minsi": "maximum",
+    "arith.xori": "notequal", "arith.addi": "notequal", "arith.subi": "notequal",
+}  # fmt: skip
 
 CASTS = {
     "arith.extf",
@@ -54,6 +58,12 @@ COMPARISONS: dict[int, str] = {
     **{predicate + 7: name for predicate, name in _PREDICATES.items() if predicate < 6},
     6: "notequal",
 }
+
+#: Predicates of arith.cmpi on booleans, by those of arith.cmpf on 0.0 and 1.0; with a sign, true is -1.
+_OF_BOOLEANS = {0: 1, 1: 6, 2: 2, 3: 3, 4: 4, 5: 5, 6: 4, 7: 5, 8: 2, 9: 3}
+
+#: Comparisons of booleans by the predicate of arith.cmpi.
+LOGICAL_COMPARISONS = {predicate: COMPARISONS[other] for predicate, other in _OF_BOOLEANS.items()}
 
 #: Combinations of booleans, which run as 0.0 and 1.0.
 _LOGICAL_COMBINATIONS = {"arith.andi": "minimum", "arith.ori": "maximum"}

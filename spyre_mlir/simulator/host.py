@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import (
     Part,
+    WideIntegersError,
     filled_parts,
     fills_all,
     from_raw,
@@ -19,7 +20,7 @@ from spyre_mlir.bundle.transfer import (
     part_of,
 )
 from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, is_partial, spread, stick_tag
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import FORMATS, Numerics
 
@@ -63,6 +64,8 @@ def load_argument(
     parts = _checked_parts(argument)
     try:
         lay_out(argument, array, numerics, _bytes_of(memory, address, argument), copy_array)
+    except WideIntegersError as error:
+        raise IntegerRangeError("argument", str(error), tensor=argument.name) from None
     except ValueError as error:
         raise SimulationError("argument", str(error), tensor=argument.name) from None
     _tag(memory, address, argument, parts)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.model import KernelArgument, Manifest
 from spyre_mlir.simulator.compute import compute
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, Kind
 
@@ -242,9 +242,11 @@ def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
     """Check that numbers fit 32-bit integers; 2^31 does, which is the largest integer in float32."""
     wrong = ~(np.abs(numbers) <= 2.0**31)
     if wrong.any():
-        value = numbers[_first(wrong)]
+        infinite = wrong & ~np.isfinite(numbers)
+        value = numbers[_first(infinite if infinite.any() else wrong)]
         text = f"{value:g} is no 32-bit integer: it comes of an integer division by zero, or is too large."
-        raise SimulationError("range", text, design=plan.design, core=core)
+        kind = SimulationError if infinite.any() else IntegerRangeError
+        raise kind("range", text, design=plan.design, core=core)
 
 
 def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray]) -> NDArray | bool:

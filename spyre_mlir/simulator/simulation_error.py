@@ -34,3 +34,7 @@ class SimulationError(CompileError):
         ]
         prefix = ", ".join(part for part in parts if part)
         super().__init__(f"{prefix}: {text}" if prefix else text, design.source if design else "")
+
+
+class IntegerRangeError(SimulationError):
+    """Integers of 64 bits that the 32 bits of the device cannot hold: an argument, or what a number became."""
