@@ -188,7 +188,7 @@ ROWS = [
     Row("f16", "add", 0, "right", "device"),
     Row("f16", "add", 1, "refused", "", "A | of\ntwo lines"),
     Row("f16", "sin", 0, "right", "host", "no device operation"),
-    Row("f16", "T", 0, "right", "no work"),
+    Row("f16", "T", 0, "right", "no work", is_floating=False),
     Row("f16", "argmax", 0, "right", "device", is_floating=False),
     Row("f16", "rand", 0, "skipped", "", "random results"),
     Row("i64", "add", 0, "wrong", "host", "1 of 2 elements differ", is_floating=False),
