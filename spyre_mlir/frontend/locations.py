@@ -71,8 +71,12 @@ class _ModelFrames:
     @classmethod
     def extract(cls) -> _ModelFrames:
         """Frames at this point."""
+        return cls.above(sys._getframe(1))
+
+    @classmethod
+    def above(cls, frame: types.FrameType | None) -> _ModelFrames:
+        """Frames from this one on."""
         frames = []
-        frame: types.FrameType | None = sys._getframe(1)
         # Frames above the compiler's own belong to its caller.
         while frame is not None and not _is_compiler_file(filename := frame.f_code.co_filename):
             if _is_user_file(filename):
@@ -83,6 +87,13 @@ class _ModelFrames:
     def summary(self) -> traceback.StackSummary:
         """The frames, outermost first."""
         return traceback.StackSummary.from_list(self._frames)
+
+
+def model_frames(frame: types.FrameType | None) -> traceback.StackSummary:
+    """Frames of the model's code above a frame of the compiler that the model has called, outermost first."""
+    while frame is not None and _is_compiler_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _ModelFrames.above(frame).summary()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,179 @@
+"""Storages of the tensors of one call of a model: without numbers while the model runs, real ones behind each piece."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from spyre_mlir.errors import CompileError
+
+
+@dataclass
+class Buffer:
+    """A storage: ``fake`` has no numbers, ``real`` has them, or is None until the piece has run that fills it.
+
+    ``base`` is the tensor that was made with it. ``is_callers`` is True for what the model or its caller holds.
+    """
+
+    fake: torch.UntypedStorage
+    real: torch.UntypedStorage | None = None
+    is_callers: bool = False
+    base: FakeTensor | None = None
+    tensors: list[weakref.ref[FakeTensor]] = field(default_factory=list)
+
+    def alive(self) -> list[FakeTensor]:
+        """Tensors in the storage that somebody still holds."""
+        return [tensor for ref in self.tensors if (tensor := ref()) is not None]
+
+    def is_covered(self) -> bool:
+        """Return whether ``base`` has every element of the storage once."""
+        base = self.base
+        if base is None or base.storage_offset() or base.numel() * base.itemsize != self.fake.nbytes():
+            return False
+        inner = 1
+        for stride, size in sorted(zip(base.stride(), base.shape, strict=True)):
+            if size > 1 and stride != inner:
+                return False
+            inner *= size
+        return True
+
+    def view(self, tensor: FakeTensor) -> Tensor:
+        """The numbers of a tensor, where they are."""
+        assert self.real is not None
+        alias = torch.empty(0, dtype=tensor.dtype)
+        alias.set_(self.real, tensor.storage_offset(), tensor.shape, tensor.stride())
+        # The bits of these are set, not their numbers.
+        alias = torch._neg_view(alias) if tensor.is_neg() else alias
+        return alias.conj() if tensor.is_conj() else alias
+
+    def write(self, tensor: FakeTensor, values: Tensor) -> None:
+        """Give a tensor of the storage its numbers, which it has not had before."""
+        if self.real is None:
+            self.real = torch.UntypedStorage(self.fake.nbytes())
+        to = self.view(tensor)
+        for dim, stride in enumerate(to.stride()):
+            if not stride and to.shape[dim] > 1:
+                to, values = to.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
+        to.copy_(values)
+
+
+class CallBuffers:
+    """All storages of a call. With ``keep_callers`` nothing is written to the caller's, but to copies of them."""
+
+    def __init__(self, keep_callers: bool) -> None:
+        self.mode = FakeTensorMode()
+        self._keep_callers = keep_callers
+        self._by_fake: dict[int, Buffer] = {}
+        self._by_real: dict[int, Buffer] = {}
+        #: Tensors of the caller by their identity, with what stands for them, and the other way round.
+        self._entered: dict[int, tuple[Tensor, FakeTensor]] = {}
+        self._originals: dict[int, Tensor] = {}
+
+    def is_fake(self, value: object) -> bool:
+        """Return whether a value stands for a tensor of this call."""
+        return isinstance(value, FakeTensor) and value.fake_mode is self.mode
+
+    def enter(self, tensor: Tensor) -> FakeTensor:
+        """What stands for a tensor that the model or its caller holds."""
+        if id(tensor) not in self._entered:
+            if isinstance(tensor, FakeTensor):
+                raise CompileError(
+                    "The model uses a tensor that it has kept from an earlier call outside of the attributes of its "
+                    "modules; keep it in a buffer."
+                )
+            fake = self.adopt(tensor, is_callers=True)
+            self._entered[id(tensor)] = tensor, fake
+            self._originals[id(fake)] = tensor
+        return self._entered[id(tensor)][1]
+
+    def adopt(self, tensor: Tensor, is_callers: bool = False) -> FakeTensor:
+        """What stands for a tensor with numbers, in a storage that may be known already."""
+        real = tensor.untyped_storage()
+        buffer = self._by_real.get(real._cdata)
+        if buffer is not None and not buffer.is_callers:
+            return self._alias(buffer, tensor)
+        fake = self.mode.from_tensor(tensor, static_shapes=True)
+        if buffer is None:
+            buffer = self.add(fake)
+            buffer.real, buffer.is_callers = real, is_callers
+            self._by_real[real._cdata] = buffer
+        else:
+            buffer.tensors.append(weakref.ref(fake))
+        return fake
+
+    def _alias(self, buffer: Buffer, tensor: Tensor) -> FakeTensor:
+        """What stands for a tensor in a storage that a piece or the host has made."""
+        for other in buffer.alive():
+            if other.dtype == tensor.dtype:
+                with self.mode:
+                    fake = other.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+                buffer.tensors.append(weakref.ref(fake))
+                return fake
+        raise CompileError(f"A view as {tensor.dtype} of a tensor of another type is not supported here.")
+
+    def add(self, tensor: FakeTensor) -> Buffer:
+        """The storage of a tensor, a new one if it is not known."""
+        storage = tensor.untyped_storage()
+        buffer = self._by_fake.get(storage._cdata)
+        if buffer is None:
+            buffer = self._by_fake[storage._cdata] = Buffer(storage)
+            # Without the tensor itself, which would then be held.
+            with self.mode:
+                buffer.base = tensor.detach()
+        if all(other is not tensor for other in buffer.alive()):
+            buffer.tensors.append(weakref.ref(tensor))
+        return buffer
+
+    def of(self, tensor: FakeTensor) -> Buffer:
+        """The storage of a tensor of this call; ``CompileError`` for one that no recorded call has made."""
+        buffer = self._by_fake.get(tensor.untyped_storage()._cdata)
+        if buffer is None:
+            raise CompileError(
+                "The model has a tensor that no function of PyTorch has made, so its numbers are not known; "
+                "compile the parts around it."
+            )
+        return buffer
+
+    def is_original(self, tensor: FakeTensor) -> bool:
+        """Return whether a tensor stands for one that the model or its caller holds."""
+        return id(tensor) in self._originals
+
+    def real(self, tensor: FakeTensor) -> Tensor:
+        """The tensor with numbers: the caller's own object, or a view of a storage."""
+        buffer = self.of(tensor)
+        original = self._originals.get(id(tensor))
+        is_same = original is not None and buffer.real is not None
+        if is_same and original.untyped_storage()._cdata == buffer.real._cdata:
+            return original
+        return buffer.view(tensor)
+
+    def before_writing(self, buffer: Buffer) -> None:
+        """Take a copy of a caller's storage that is going to change, where the caller's has to stay."""
+        if buffer.is_callers and self._keep_callers and buffer.real is not None:
+            buffer.real, buffer.is_callers = buffer.real.clone(), False
+            self._by_real[buffer.real._cdata] = buffer
+
+    def filled(self, buffer: Buffer) -> None:
+        """Register the real storage of a buffer."""
+        if buffer.real is not None:
+            self._by_real[buffer.real._cdata] = buffer
+
+    def pending(self) -> Iterator[Buffer]:
+        """Storages that have tensors and no numbers yet."""
+        for buffer in list(self._by_fake.values()):
+            if buffer.real is None and buffer.alive():
+                yield buffer
+
+    def forget_dead(self) -> None:
+        """Drop the storages whose tensors nobody holds any more."""
+        for key, buffer in list(self._by_fake.items()):
+            buffer.tensors = [ref for ref in buffer.tensors if ref() is not None]
+            if not buffer.tensors:
+                del self._by_fake[key]
+                if buffer.real is not None:
+                    self._by_real.pop(buffer.real._cdata, None)

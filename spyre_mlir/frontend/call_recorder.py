@@ -1,0 +1,327 @@
+"""One call of a model in pieces: the functions of PyTorch are recorded, and run when Python needs a number.
+
+The model runs on tensors without numbers. What decides a shape or a branch (``nonzero``, ``item``, ``if x.sum() > 0``)
+has none without them: the piece recorded so far runs then, and PyTorch runs the deciding function on its results. So
+each piece has static shapes, and a loop or a branch of Python is what it is in the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+from torch._higher_order_ops import utils as higher_order_utils
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import traceback as fx_traceback
+from torch.fx.node import map_aggregate
+from torch.nn.modules import module as module_hooks
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.call_buffers import Buffer, CallBuffers
+from spyre_mlir.frontend.graph_edits import is_plain
+from spyre_mlir.frontend.locations import model_frames
+from spyre_mlir.frontend.piece import Cause, ChangingNumbers, Piece, PieceBuilder, tensors_in
+
+#: Functions that give no error on a tensor without numbers, but ask for them.
+_READERS = {"__repr__", "__str__", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"}
+#: Functions that change the shape of a tensor in place and nothing of its numbers.
+_RESHAPED_IN_PLACE = {"t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"}
+
+
+class PieceRunner(Protocol):
+    """Runs the pieces of a call, and hears of what PyTorch runs between them."""
+
+    def run_piece(self, piece: Piece) -> Sequence[Tensor]:
+        """Results of a piece, whose inputs it changes in place where the model does."""
+        ...
+
+    def note_host_call(self, cause: Cause) -> None:
+        """Note a function that PyTorch ran on the host."""
+        ...
+
+
+class CallRecorder(TorchFunctionMode):
+    """The functions that a model calls, recorded into pieces that ``runner`` runs.
+
+    ``names`` are those of parameters and buffers by identity. With ``keep_callers`` no tensor of the caller changes.
+    """
+
+    def __init__(
+        self, runner: PieceRunner, names: dict[int, str], memory: ChangingNumbers, keep_callers: bool
+    ) -> None:
+        super().__init__()
+        self._runner = runner
+        self._names = names
+        self._memory = memory
+        self._buffers = CallBuffers(keep_callers)
+        self._builder = PieceBuilder()
+        self._changed: list[Buffer] = []
+        self._modules: list[tuple[str, type]] = []
+
+    def call(self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]) -> Any:
+        """What a model returns for these inputs; ``paths`` are the names of its modules by identity."""
+        names = _input_names(model, args, kwargs)
+        self._names = {**names, **self._names}
+        args, kwargs = pytree.tree_map_only(Tensor, self._buffers.enter, (args, kwargs))
+        with self._following_modules(paths), _plain_control_flow(), self:
+            result = model(*args, **kwargs)
+        self.flush(Cause("the end of the model", ""))
+        return self.real(result)
+
+    def real(self, value: Any) -> Any:
+        """A value with the tensors that have numbers in place of those that stand for them."""
+        return pytree.tree_map(
+            lambda leaf: self._buffers.real(leaf) if self._buffers.is_fake(leaf) else leaf, value
+        )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is Tensor.__iter__:
+            with self:
+                return iter(args[0].unbind(0))
+        if isinstance(func, HigherOrderOperator):
+            # As without a compiler: Python loops and branches, on the values of predicates.
+            with self:
+                return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+        name = getattr(func, "__name__", str(func))
+        args, kwargs = _map((args, kwargs), self._entered)
+        if name in _READERS or "assert" in name or not is_plain_call(args, kwargs):
+            return self._on_host(func, args, kwargs)
+        if name in _RESHAPED_IN_PLACE:
+            return self._reshape_in_place(name, args, kwargs)
+        operands = list(tensors_in((args, kwargs)))
+        before = [_state(tensor) for tensor in operands]
+        try:
+            with self._buffers.mode:
+                result = func(*args, **kwargs)
+        # Any error of a tensor without numbers; an error of the model itself PyTorch gives again on the host.
+        except Exception:
+            return self._on_host(func, args, kwargs)
+        changed = []
+        for tensor, (version, place) in zip(operands, before, strict=True):
+            if _state(tensor)[1] != place:
+                raise CompileError(f"The function '{name}' gives a tensor another storage or shape in place.", self._line())
+            if tensor._version != version:
+                changed.append(self._buffers.of(tensor))
+        if changed or any(self._is_new(tensor) for tensor in tensors_in(result)):
+            return self._record(func, args, kwargs, result, changed)
+        return result
+
+    def _is_new(self, tensor: Tensor) -> bool:
+        return self._buffers.is_fake(tensor)
+
+    def _entered(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or self._buffers.is_fake(value):
+            return value
+        return self._buffers.enter(value)
+
+    def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[Buffer]) -> Any:
+        """Add a call to the piece, behind another piece or on the host where tensors of one storage would be two inputs."""
+        operands = list(tensors_in((args, kwargs)))
+        if self._has_aliases(operands, changed):
+            self.flush(self._cause(func))
+            if self._has_aliases(operands, changed):
+                return self._on_host(func, args, kwargs)
+        for tensor in operands:
+            if tensor not in self._builder.nodes:
+                self._add_operand(tensor)
+        self._builder.add_call(func, args, kwargs, result, self._metadata())
+        self._changed += changed
+        for tensor in tensors_in(result):
+            buffer = self._buffers.add(tensor)
+            if buffer.real is None and buffer.base is not None and buffer.base not in self._builder.nodes:
+                self._builder.nodes[buffer.base] = self._builder.nodes[tensor]
+        return result
+
+    def _add_operand(self, tensor: FakeTensor) -> None:
+        """Let a tensor be an operand in the piece: an input of it, or an alias of one of its results."""
+        buffer = self._buffers.of(tensor)
+        if buffer.real is not None:
+            self._builder.add_leaf(tensor, self._names.get(id(self._buffers.real(tensor)), "x"))
+            return
+        place = tensor.size(), tensor.stride(), tensor.storage_offset()
+        self._builder.add_call(torch.as_strided, (buffer.base, *place), {}, tensor, self._metadata())
+        self._buffers.add(tensor)
+
+    def _has_aliases(self, operands: Sequence[FakeTensor], changed: Sequence[Buffer]) -> bool:
+        """Return whether a storage that changes would be two inputs of the piece."""
+        by_buffer: dict[int, list[FakeTensor]] = {}
+        leaves = [tensor for tensor in operands if tensor not in self._builder.nodes]
+        for tensor in (*self._builder.leaves, *leaves):
+            group = by_buffer.setdefault(id(self._buffers.of(tensor)), [])
+            if all(other is not tensor for other in group):
+                group.append(tensor)
+        return any(len(by_buffer.get(id(buffer), ())) > 1 for buffer in (*self._changed, *changed))
+
+    def _reshape_in_place(self, name: str, args: Any, kwargs: Any) -> Any:
+        """Change the shape of a tensor that a piece has made."""
+        tensor = args[0]
+        if self._buffers.is_original(tensor):
+            raise CompileError(f"The function '{name}' changes the shape of an input or a buffer in place.", self._line())
+        if self._buffers.of(tensor).real is not None:
+            self.flush(self._cause(name))
+            with self._buffers.mode:
+                return getattr(Tensor, name)(*args, **kwargs)
+        with self:
+            view = getattr(Tensor, name[:-1])(*args, **kwargs)
+        with self._buffers.mode:
+            getattr(Tensor, name)(*args, **kwargs)
+        self._builder.nodes[tensor] = self._builder.nodes[view]
+        return tensor
+
+    def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function in PyTorch, on tensors that have their numbers."""
+        operands = list(tensors_in((args, kwargs)))
+        cause = self._cause(func)
+        if operands:
+            self.flush(cause)
+        for tensor in operands:
+            self._buffers.before_writing(self._buffers.of(tensor))
+        fakes: dict[int, FakeTensor] = {}
+
+        def real(value: Any) -> Any:
+            """Operand with numbers."""
+            if not self._buffers.is_fake(value):
+                return value
+            tensor = self._buffers.real(value)
+            fakes[id(tensor)] = value
+            return tensor
+
+        args, kwargs = _map((args, kwargs), real)
+        result = func(*args, **kwargs)
+        if operands:
+            self._runner.note_host_call(cause)
+        return _map(
+            result,
+            lambda value: (
+                (fakes[id(value)] if id(value) in fakes else self._buffers.adopt(value))
+                if isinstance(value, Tensor)
+                else value
+            ),
+        )
+
+    def flush(self, cause: Cause) -> None:
+        """Run the piece recorded so far; its tensors have their numbers then."""
+        builder, changed = self._builder, self._changed
+        self._builder, self._changed = PieceBuilder(), []
+        if not builder.calls:
+            return
+        filled = []
+        for buffer in self._buffers.pending():
+            tensors = [buffer.base] if buffer.is_covered() else buffer.alive()
+            filled += [(buffer, tensor, builder.nodes[tensor]) for tensor in tensors if tensor in builder.nodes]
+        if not filled and not changed:
+            return
+        for buffer in changed:
+            self._buffers.before_writing(buffer)
+        inputs = [self._buffers.real(tensor) for tensor in builder.leaves]
+        piece = builder.finish([node for *_, node in filled], inputs, self._memory, cause)
+        for (buffer, tensor, _), values in zip(filled, self._runner.run_piece(piece), strict=True):
+            buffer.write(tensor, values)
+            self._buffers.filled(buffer)
+        self._buffers.forget_dead()
+
+    def _cause(self, func: Any) -> Cause:
+        return Cause(_shown(func), self._line())
+
+    def _line(self) -> str:
+        """File and line of the model that calls the function at hand."""
+        frames = model_frames(sys._getframe(1))
+        return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+    def _metadata(self) -> dict[str, Any]:
+        """Metadata of a call: its lines in the model, its module and the hints that hold there."""
+        metadata: dict[str, Any] = {"stack_trace": "".join(model_frames(sys._getframe(1)).format())}
+        if self._modules:
+            metadata["nn_module_stack"] = {path: (path, kind) for path, kind in self._modules}
+        if custom := fx_traceback.current_meta.get("custom"):
+            metadata["custom"] = dict(custom)
+        return metadata
+
+    @contextlib.contextmanager
+    def _following_modules(self, paths: dict[int, str]) -> Iterator[None]:
+        """Context in which the modules that run are known."""
+
+        def enter(module: Any, *_: Any) -> None:
+            self._modules.append((paths.get(id(module), ""), type(module)))
+
+        def leave(*_: Any) -> None:
+            self._modules.pop()
+
+        hooks = (
+            module_hooks.register_module_forward_pre_hook(enter),
+            module_hooks.register_module_forward_hook(leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def is_plain_call(args: Any, kwargs: Any) -> bool:
+    """Return whether the arguments of a call are tensors and values that its key can have."""
+    values: list[Any] = []
+    _map((args, kwargs), values.append)
+    return all(isinstance(value, Tensor) or is_plain(value) for value in values)
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Arguments with each leaf replaced; the containers that PyTorch's functions take stay what they are."""
+    if type(value) is list:
+        return [_map(item, function) for item in value]
+    return map_aggregate(value, function) if not isinstance(value, tuple) else _map_tuple(value, function)
+
+
+def _map_tuple(value: Any, function: Callable[[Any], Any]) -> Any:
+    items = [_map(item, function) for item in value]
+    if hasattr(value, "_fields"):
+        return type(value)(*items)
+    is_plain_tuple = type(value) in (tuple, torch.Size)
+    return tuple(items) if is_plain_tuple else type(value)(items)
+
+
+def _state(tensor: Tensor) -> tuple[int, Any]:
+    """Version of the numbers of a tensor, and its place in memory."""
+    storage = tensor.untyped_storage()._cdata
+    return tensor._version, (storage, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+
+def _shown(func: Any) -> str:
+    """Name of a function as a user writes it."""
+    if isinstance(func, str):
+        return func
+    name = getattr(func, "__name__", str(func))
+    return {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()"}.get(name, name)
+
+
+def _input_names(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
+    """Names of the inputs that are tensors, by identity."""
+    import inspect
+
+    forward = model.forward if isinstance(model, torch.nn.Module) else model
+    with contextlib.suppress(ValueError, TypeError):
+        arguments = inspect.signature(forward).bind(*args, **kwargs).arguments
+        return {id(value): name for name, value in arguments.items() if isinstance(value, Tensor)}
+    return {}
+
+
+@contextlib.contextmanager
+def _plain_control_flow() -> Iterator[None]:
+    """Context in which ``torch.cond`` and its like are not given to torch.compile."""
+
+    def call(function: Callable, args: Any, kwargs: Any = None) -> Any:
+        """Call a function of control flow as it is."""
+        return function(*args, **(kwargs or {}))
+
+    with mock.patch.object(higher_order_utils, "_hop_compile_and_call", call):
+        yield
