@@ -48,8 +48,8 @@ class PieceRun:
 class PiecewiseProgram:
     """A model that runs in pieces: call it like the model.
 
-    ``programs`` are those of all pieces, the last used one last; ``last`` are the pieces of the last call, in order, and
-    ``host_calls`` the functions that PyTorch ran between them. ``compilations`` counts programs, those that are no
+    ``programs`` are those of all pieces, the last used one last; ``last`` are the pieces of the last call, in order,
+    and ``host_calls`` the functions that PyTorch ran between them. ``compilations`` counts programs, those that are no
     longer kept too. ``reason`` says why the model is not one program. ``compile(model, inputs)`` makes a program.
     """
 
@@ -70,11 +70,9 @@ class PiecewiseProgram:
             self._calls.rehearse(self, example_inputs)
         except CompileError:
             raise
-        # Anything that the model itself raises on the example inputs.
+        # Anything that the model itself raises on the example inputs; the reason says it, or comes before it.
         except Exception as error:
-            raise CompileError(
-                f"{reason.message} In pieces it fails too: {_first_line(error)}", reason.location
-            ) from error
+            raise reason from error
         self._is_rehearsal = False
         self._warn_of_host_work(list(self.programs.values()), stacklevel=4)
 
@@ -156,8 +154,14 @@ class PiecewiseProgram:
         rows: list[Row] = [
             ("in pieces", str(self.reason).replace("error: ", "")),
             ("programs", f"{self.compilations} compiled, for the sizes and branches of the calls so far"),
-            ("last call", f"{len(self.last)} pieces, {len(self.host_calls)} functions of PyTorch between them"),
-            *_counted("piece", [f"program {numbers.get(id(run.program), '-')}, until {run.cause}" for run in self.last]),
+            (
+                "last call",
+                f"{len(self.last)} pieces, {len(self.host_calls)} functions of PyTorch between them",
+            ),
+            *_counted(
+                "piece",
+                [f"program {numbers.get(id(run.program), '-')}, until {run.cause}" for run in self.last],
+            ),
             *_counted("on the host", [str(cause) for cause in self.host_calls]),
             ("", f"{host_share(self.steps):.2%} of the floating-point operations of the pieces"),
         ]
@@ -166,6 +170,9 @@ class PiecewiseProgram:
             title = f"program {index}"
             pages.append(f"{title}\n{'-' * len(title)}\n{program.summary() if program.steps else 'no steps'}")
         return "\n\n".join(pages)
+
+    def _described(self, run: PieceRun, numbers: Mapping[int, int]) -> str:
+        return f"program {numbers.get(id(run.program), '-')}, until {run.cause}"
 
     def save(self, folder: str | Path, **_: Any) -> None:
         """Raise ``CompileError``: what runs between the pieces is the model itself, which no folder holds."""
@@ -203,7 +210,3 @@ def _counted(name: str, lines: Sequence[str]) -> list[Row]:
     if len(shown) > _MOST_LINES:
         shown = [*shown[:_MOST_LINES], f".. and {len(shown) - _MOST_LINES} more"]
     return [(name if index == 0 else "", line) for index, line in enumerate(shown)]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

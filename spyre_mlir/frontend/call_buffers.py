@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -23,10 +23,10 @@ class Buffer:
     fake: torch.UntypedStorage
     real: torch.UntypedStorage | None = None
     is_callers: bool = False
-    base: FakeTensor | None = None
-    tensors: list[weakref.ref[FakeTensor]] = field(default_factory=list)
+    base: Tensor | None = None
+    tensors: list[weakref.ref[Tensor]] = field(default_factory=list)
 
-    def alive(self) -> list[FakeTensor]:
+    def alive(self) -> list[Tensor]:
         """Tensors in the storage that somebody still holds."""
         return [tensor for ref in self.tensors if (tensor := ref()) is not None]
 
@@ -42,16 +42,16 @@ class Buffer:
             inner *= size
         return True
 
-    def view(self, tensor: FakeTensor) -> Tensor:
+    def view(self, tensor: Tensor) -> Tensor:
         """The numbers of a tensor, where they are."""
         assert self.real is not None
         alias = torch.empty(0, dtype=tensor.dtype)
         alias.set_(self.real, tensor.storage_offset(), tensor.shape, tensor.stride())
         # The bits of these are set, not their numbers.
-        alias = torch._neg_view(alias) if tensor.is_neg() else alias
+        alias = torch.ops.aten._neg_view.default(alias) if tensor.is_neg() else alias
         return alias.conj() if tensor.is_conj() else alias
 
-    def write(self, tensor: FakeTensor, values: Tensor) -> None:
+    def write(self, tensor: Tensor, values: Tensor) -> None:
         """Give a tensor of the storage its numbers, which it has not had before."""
         if self.real is None:
             self.real = torch.UntypedStorage(self.fake.nbytes())
@@ -71,14 +71,14 @@ class CallBuffers:
         self._by_fake: dict[int, Buffer] = {}
         self._by_real: dict[int, Buffer] = {}
         #: Tensors of the caller by their identity, with what stands for them, and the other way round.
-        self._entered: dict[int, tuple[Tensor, FakeTensor]] = {}
+        self._entered: dict[int, tuple[Tensor, Tensor]] = {}
         self._originals: dict[int, Tensor] = {}
 
     def is_fake(self, value: object) -> bool:
         """Return whether a value stands for a tensor of this call."""
         return isinstance(value, FakeTensor) and value.fake_mode is self.mode
 
-    def enter(self, tensor: Tensor) -> FakeTensor:
+    def enter(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor that the model or its caller holds."""
         if id(tensor) not in self._entered:
             if isinstance(tensor, FakeTensor):
@@ -91,7 +91,7 @@ class CallBuffers:
             self._originals[id(fake)] = tensor
         return self._entered[id(tensor)][1]
 
-    def adopt(self, tensor: Tensor, is_callers: bool = False) -> FakeTensor:
+    def adopt(self, tensor: Tensor, is_callers: bool = False) -> Tensor:
         """What stands for a tensor with numbers, in a storage that may be known already."""
         real = tensor.untyped_storage()
         buffer = self._by_real.get(real._cdata)
@@ -106,7 +106,7 @@ class CallBuffers:
             buffer.tensors.append(weakref.ref(fake))
         return fake
 
-    def _alias(self, buffer: Buffer, tensor: Tensor) -> FakeTensor:
+    def _alias(self, buffer: Buffer, tensor: Tensor) -> Tensor:
         """What stands for a tensor in a storage that a piece or the host has made."""
         for other in buffer.alive():
             if other.dtype == tensor.dtype:
@@ -116,7 +116,7 @@ class CallBuffers:
                 return fake
         raise CompileError(f"A view as {tensor.dtype} of a tensor of another type is not supported here.")
 
-    def add(self, tensor: FakeTensor) -> Buffer:
+    def add(self, tensor: Tensor) -> Buffer:
         """The storage of a tensor, a new one if it is not known."""
         storage = tensor.untyped_storage()
         buffer = self._by_fake.get(storage._cdata)
@@ -129,7 +129,7 @@ class CallBuffers:
             buffer.tensors.append(weakref.ref(tensor))
         return buffer
 
-    def of(self, tensor: FakeTensor) -> Buffer:
+    def of(self, tensor: Tensor) -> Buffer:
         """The storage of a tensor of this call; ``CompileError`` for one that no recorded call has made."""
         buffer = self._by_fake.get(tensor.untyped_storage()._cdata)
         if buffer is None:
@@ -139,24 +139,31 @@ class CallBuffers:
             )
         return buffer
 
-    def is_original(self, tensor: FakeTensor) -> bool:
+    def is_original(self, tensor: Tensor) -> bool:
         """Return whether a tensor stands for one that the model or its caller holds."""
         return id(tensor) in self._originals
 
-    def real(self, tensor: FakeTensor) -> Tensor:
+    def real(self, tensor: Tensor) -> Tensor:
         """The tensor with numbers: the caller's own object, or a view of a storage."""
         buffer = self.of(tensor)
         original = self._originals.get(id(tensor))
-        is_same = original is not None and buffer.real is not None
-        if is_same and original.untyped_storage()._cdata == buffer.real._cdata:
-            return original
-        return buffer.view(tensor)
+        if original is None or buffer.real is None:
+            return buffer.view(tensor)
+        is_same = original.untyped_storage()._cdata == buffer.real._cdata
+        return original if is_same else buffer.view(tensor)
 
-    def before_writing(self, buffer: Buffer) -> None:
-        """Take a copy of a caller's storage that is going to change, where the caller's has to stay."""
-        if buffer.is_callers and self._keep_callers and buffer.real is not None:
-            buffer.real, buffer.is_callers = buffer.real.clone(), False
-            self._by_real[buffer.real._cdata] = buffer
+    def before_running(self, operands: Iterable[Tensor], changed: Iterable[Buffer]) -> None:
+        """Take copies of the caller's storages that may change, where these have to stay.
+
+        Some operations change more than they say, as the running mean of a batch norm: all operands but parameters.
+        """
+        if not self._keep_callers:
+            return
+        others = (self.of(tensor) for tensor in operands if not isinstance(tensor, torch.nn.Parameter))
+        for buffer in (*changed, *others):
+            if buffer.is_callers and buffer.real is not None:
+                buffer.real, buffer.is_callers = buffer.real.clone(), False
+                self._by_real[buffer.real._cdata] = buffer
 
     def filled(self, buffer: Buffer) -> None:
         """Register the real storage of a buffer."""

@@ -8,6 +8,7 @@ each piece has static shapes, and a loop or a branch of Python is what it is in 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -18,7 +19,6 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch._higher_order_ops import utils as higher_order_utils
 from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import traceback as fx_traceback
 from torch.fx.node import map_aggregate
 from torch.nn.modules import module as module_hooks
@@ -67,7 +67,9 @@ class CallRecorder(TorchFunctionMode):
         self._changed: list[Buffer] = []
         self._modules: list[tuple[str, type]] = []
 
-    def call(self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]) -> Any:
+    def call(
+        self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]
+    ) -> Any:
         """What a model returns for these inputs; ``paths`` are the names of its modules by identity."""
         names = _input_names(model, args, kwargs)
         self._names = {**names, **self._names}
@@ -88,6 +90,9 @@ class CallRecorder(TorchFunctionMode):
         if func is Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
+        if func is Tensor.__setitem__ and (index := _counted_index(args)) is not None:
+            with self:
+                return func(args[0], tuple(part for mask in index for part in _positions(mask)), args[2])
         if isinstance(func, HigherOrderOperator):
             # As without a compiler: Python loops and branches, on the values of predicates.
             with self:
@@ -109,7 +114,9 @@ class CallRecorder(TorchFunctionMode):
         changed = []
         for tensor, (version, place) in zip(operands, before, strict=True):
             if _state(tensor)[1] != place:
-                raise CompileError(f"The function '{name}' gives a tensor another storage or shape in place.", self._line())
+                raise CompileError(
+                    f"The function '{name}' gives a tensor another storage or shape in place.", self._line()
+                )
             if tensor._version != version:
                 changed.append(self._buffers.of(tensor))
         if changed or any(self._is_new(tensor) for tensor in tensors_in(result)):
@@ -125,7 +132,7 @@ class CallRecorder(TorchFunctionMode):
         return self._buffers.enter(value)
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[Buffer]) -> Any:
-        """Add a call to the piece, behind another piece or on the host where tensors of one storage would be two inputs."""
+        """Add a call to the piece; where a storage that changes would be two inputs of it, to the next, or to none."""
         operands = list(tensors_in((args, kwargs)))
         if self._has_aliases(operands, changed):
             self.flush(self._cause(func))
@@ -142,7 +149,7 @@ class CallRecorder(TorchFunctionMode):
                 self._builder.nodes[buffer.base] = self._builder.nodes[tensor]
         return result
 
-    def _add_operand(self, tensor: FakeTensor) -> None:
+    def _add_operand(self, tensor: Tensor) -> None:
         """Let a tensor be an operand in the piece: an input of it, or an alias of one of its results."""
         buffer = self._buffers.of(tensor)
         if buffer.real is not None:
@@ -152,9 +159,9 @@ class CallRecorder(TorchFunctionMode):
         self._builder.add_call(torch.as_strided, (buffer.base, *place), {}, tensor, self._metadata())
         self._buffers.add(tensor)
 
-    def _has_aliases(self, operands: Sequence[FakeTensor], changed: Sequence[Buffer]) -> bool:
+    def _has_aliases(self, operands: Sequence[Tensor], changed: Sequence[Buffer]) -> bool:
         """Return whether a storage that changes would be two inputs of the piece."""
-        by_buffer: dict[int, list[FakeTensor]] = {}
+        by_buffer: dict[int, list[Tensor]] = {}
         leaves = [tensor for tensor in operands if tensor not in self._builder.nodes]
         for tensor in (*self._builder.leaves, *leaves):
             group = by_buffer.setdefault(id(self._buffers.of(tensor)), [])
@@ -166,7 +173,9 @@ class CallRecorder(TorchFunctionMode):
         """Change the shape of a tensor that a piece has made."""
         tensor = args[0]
         if self._buffers.is_original(tensor):
-            raise CompileError(f"The function '{name}' changes the shape of an input or a buffer in place.", self._line())
+            raise CompileError(
+                f"The function '{name}' changes the shape of an input or a buffer in place.", self._line()
+            )
         if self._buffers.of(tensor).real is not None:
             self.flush(self._cause(name))
             with self._buffers.mode:
@@ -184,9 +193,8 @@ class CallRecorder(TorchFunctionMode):
         cause = self._cause(func)
         if operands:
             self.flush(cause)
-        for tensor in operands:
-            self._buffers.before_writing(self._buffers.of(tensor))
-        fakes: dict[int, FakeTensor] = {}
+        self._buffers.before_running(operands, ())
+        fakes: dict[int, Tensor] = {}
 
         def real(value: Any) -> Any:
             """Operand with numbers."""
@@ -218,11 +226,12 @@ class CallRecorder(TorchFunctionMode):
         filled = []
         for buffer in self._buffers.pending():
             tensors = [buffer.base] if buffer.is_covered() else buffer.alive()
-            filled += [(buffer, tensor, builder.nodes[tensor]) for tensor in tensors if tensor in builder.nodes]
+            filled += [
+                (buffer, tensor, builder.nodes[tensor]) for tensor in tensors if tensor in builder.nodes
+            ]
         if not filled and not changed:
             return
-        for buffer in changed:
-            self._buffers.before_writing(buffer)
+        self._buffers.before_running(builder.leaves, changed)
         inputs = [self._buffers.real(tensor) for tensor in builder.leaves]
         piece = builder.finish([node for *_, node in filled], inputs, self._memory, cause)
         for (buffer, tensor, _), values in zip(filled, self._runner.run_piece(piece), strict=True):
@@ -268,6 +277,23 @@ class CallRecorder(TorchFunctionMode):
                 hook.remove()
 
 
+def _counted_index(args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Index of an assignment ``x[index] = y`` with a mask that says how many elements y has; None for another one."""
+    _, index, value = args
+    parts = index if isinstance(index, tuple) else (index,)
+    is_one = not isinstance(value, Tensor) or value.numel() == 1
+    return None if is_one or not any(map(_is_mask, parts)) else parts
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, Tensor) and index.dtype == torch.bool and index.ndim > 0
+
+
+def _positions(index: Any) -> tuple[Any, ...]:
+    """Positions at which a mask is true, of each dim; another part of an index as it is."""
+    return index.nonzero(as_tuple=True) if _is_mask(index) else (index,)
+
+
 def is_plain_call(args: Any, kwargs: Any) -> bool:
     """Return whether the arguments of a call are tensors and values that its key can have."""
     values: list[Any] = []
@@ -301,13 +327,13 @@ def _shown(func: Any) -> str:
     if isinstance(func, str):
         return func
     name = getattr(func, "__name__", str(func))
-    return {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()"}.get(name, name)
+    return {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()"}.get(
+        name, name
+    )
 
 
 def _input_names(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
     """Names of the inputs that are tensors, by identity."""
-    import inspect
-
     forward = model.forward if isinstance(model, torch.nn.Module) else model
     with contextlib.suppress(ValueError, TypeError):
         arguments = inspect.signature(forward).bind(*args, **kwargs).arguments

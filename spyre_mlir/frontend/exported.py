@@ -222,7 +222,9 @@ def _check_nodes(program: ExportedProgram) -> None:
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
-            raise UncapturedError(f"Control flow by torch's '{node.target}' is not supported.", source_of(node))
+            raise UncapturedError(
+                f"Control flow by torch's '{node.target}' is not supported.", source_of(node)
+            )
 
 
 def _check_random(program: ExportedProgram) -> None:

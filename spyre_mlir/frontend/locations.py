@@ -39,7 +39,8 @@ _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 _DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?")
 _FRONTEND = os.path.dirname(__file__) + os.sep
 _INTERNAL_PREFIXES = (
-    *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)), _FRONTEND, "<",
+    *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)),
+    os.path.dirname(os.path.dirname(__file__)) + os.sep, "<",
 )  # fmt: skip
 #: Between the model and the node that is made for it.
 _INFERENCE = _FRONTEND + "inference.py"

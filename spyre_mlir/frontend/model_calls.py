@@ -48,9 +48,7 @@ class ModelCalls:
 
     def _names(self) -> dict[int, str]:
         """Names of parameters and buffers by identity."""
-        tensors = (
-            pair for root in self._roots for pair in (*root.named_parameters(), *root.named_buffers())
-        )
+        tensors = (pair for root in self._roots for pair in (*root.named_parameters(), *root.named_buffers()))
         return {id(tensor): name for name, tensor in tensors}
 
     def _paths(self) -> dict[int, str]:

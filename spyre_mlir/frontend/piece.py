@@ -11,11 +11,10 @@ import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Interpreter, Node
 from torch.fx.node import map_aggregate
 from torch.utils.weak import WeakIdKeyDictionary
@@ -94,10 +93,10 @@ class PieceBuilder:
         self._order: dict[Node, int] = {}
         self._numbers: list[_Number] = []
         self.nodes: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self.leaves: list[FakeTensor] = []
+        self.leaves: list[Tensor] = []
         self.calls = 0
 
-    def add_leaf(self, tensor: FakeTensor, name: str) -> None:
+    def add_leaf(self, tensor: Tensor, name: str) -> None:
         """Make a tensor an input of the piece, unless it is one or a result already."""
         if tensor in self.nodes:
             return
@@ -112,11 +111,11 @@ class PieceBuilder:
     ) -> None:
         """Append a call; its operands are leaves or results of the piece."""
         self.calls += 1
-        given = [value for value in tensors_in((args, kwargs))]
+        operands = list(tensors_in((args, kwargs)))
         args, kwargs = (map_aggregate(value, self._operand) for value in (args, kwargs))
         node = self._graph.call_function(function, args, kwargs)
         node.meta = dict(metadata)
-        numbers = list(_numbers_of(node, given))
+        numbers = list(_numbers_of(node, operands))
         shown = list(args)
         for number in numbers:
             shown[number.position] = _NUMBER
@@ -124,7 +123,9 @@ class PieceBuilder:
         self._add(node, (function, self._key(tuple(shown)), self._key(kwargs)))
         self._bind_results(result, node)
 
-    def finish(self, results: Sequence[Node], inputs: Sequence[Tensor], memory: ChangingNumbers, cause: Cause) -> Piece:
+    def finish(
+        self, results: Sequence[Node], inputs: Sequence[Tensor], memory: ChangingNumbers, cause: Cause
+    ) -> Piece:
         """The piece that returns these results, called with the tensors that the leaves stand for."""
         key = (*self._keys, tuple(self._order[node] for node in results), tuple(dim_sizes().items()))
         values = [number.value for number in self._numbers]
@@ -197,7 +198,7 @@ def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_Number]:
     if name not in _ARITHMETIC or len(node.args) != 2 or node.kwargs or len(operands) != 1:
         return
     dtype = operands[0].dtype
-    for position, value in enumerate(node.args):
+    for position, value in enumerate(cast(Sequence[Any], node.args)):
         if dtype.is_floating_point and operands[0].ndim and _is_in_every_format(value):
             yield _Number(node, position, value, torch.float64 if dtype == torch.float64 else torch.float32)
 
@@ -208,7 +209,7 @@ def _is_in_every_format(value: Any) -> bool:
     return type(value) is float and math.isfinite(value) and (value == 0 or _LEAST <= abs(value) <= _MOST)
 
 
-def _leaf_key(tensor: FakeTensor) -> Hashable:
+def _leaf_key(tensor: Tensor) -> Hashable:
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     return tensor.dtype, tuple(tensor.shape), tensor.stride(), is_parameter, tensor.is_conj(), tensor.is_neg()
 
