@@ -66,6 +66,7 @@ class PiecewiseProgram:
         self._compile = compile
         self._calls = ModelCalls(model)
         self._is_rehearsal = True
+        self._has_warned_of_host_work = False
         try:
             self._calls.rehearse(self, example_inputs)
         except CompileError:
@@ -189,7 +190,10 @@ class PiecewiseProgram:
     def _warn_of_host_work(self, programs: Sequence[Program], stacklevel: int) -> None:
         steps = [step for program in programs for step in program.steps]
         remarks = [remark for program in programs for remark in program.pass_remarks]
+        if self._has_warned_of_host_work:
+            return
         if sentence := host_work_warning(steps, remarks):
+            self._has_warned_of_host_work = True
             warnings.warn(sentence, HostWorkWarning, stacklevel=stacklevel)
 
     def _warn_of_compilations(self, piece: Piece) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from spyre_mlir.errors import CompileError
@@ -56,6 +57,12 @@ class Buffer:
         if self.real is None:
             self.real = torch.UntypedStorage(self.fake.nbytes())
         to = self.view(tensor)
+        # The piece was recorded in another state of PyTorch than it was compiled in.
+        if to.dtype != values.dtype or to.shape != values.shape:
+            raise CompileError(
+                f"A piece of the model gives {values.dtype} {list(values.shape)}, and {to.dtype} {list(to.shape)} when "
+                "the model runs; set types in the model where they do not depend on a context."
+            )
         for dim, stride in enumerate(to.stride()):
             if not stride and to.shape[dim] > 1:
                 to, values = to.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
@@ -86,6 +93,8 @@ class CallBuffers:
                     "The model uses a tensor that it has kept from an earlier call outside of the attributes of its "
                     "modules; keep it in a buffer."
                 )
+            if is_functorch_wrapped_tensor(tensor):
+                raise CompileError("The model calls torch.func, as vmap, which a model in pieces cannot.")
             fake = self.adopt(tensor, is_callers=True)
             self._entered[id(tensor)] = tensor, fake
             self._originals[id(fake)] = tensor
@@ -164,6 +173,12 @@ class CallBuffers:
             if buffer.is_callers and buffer.real is not None:
                 buffer.real, buffer.is_callers = buffer.real.clone(), False
                 self._by_real[buffer.real._cdata] = buffer
+
+    def forget_constants(self, operands: Iterable[Tensor]) -> None:
+        """Forget numbers that are known without running a piece, of tensors that the host may have changed."""
+        for tensor in operands:
+            if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+                self.mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
 
     def filled(self, buffer: Buffer) -> None:
         """Register the real storage of a buffer."""

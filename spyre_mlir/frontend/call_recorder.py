@@ -32,9 +32,18 @@ from spyre_mlir.frontend.locations import model_frames
 from spyre_mlir.frontend.piece import Cause, ChangingNumbers, Piece, PieceBuilder, tensors_in
 
 #: Functions that give no error on a tensor without numbers, but ask for them.
-_READERS = {"__repr__", "__str__", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"}
+_READERS = {
+    "__repr__", "__str__", "__format__", "numpy", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage",
+}  # fmt: skip
 #: Functions that change the shape of a tensor in place and nothing of its numbers.
 _RESHAPED_IN_PLACE = {"t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"}
+
+
+#: Methods that a user writes as something else.
+_SHOWN = {
+    "__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()", "__format__": "format()",
+    "__getitem__": "an index", "__setitem__": "an assignment to an index",
+}  # fmt: skip
 
 
 class PieceRunner(Protocol):
@@ -119,12 +128,10 @@ class CallRecorder(TorchFunctionMode):
                 )
             if tensor._version != version:
                 changed.append(self._buffers.of(tensor))
-        if changed or any(self._is_new(tensor) for tensor in tensors_in(result)):
+        # A function may return its operand, and change nothing.
+        if changed or any(all(one is not other for other in operands) for one in tensors_in(result)):
             return self._record(func, args, kwargs, result, changed)
         return result
-
-    def _is_new(self, tensor: Tensor) -> bool:
-        return self._buffers.is_fake(tensor)
 
     def _entered(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or self._buffers.is_fake(value):
@@ -133,6 +140,10 @@ class CallRecorder(TorchFunctionMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[Buffer]) -> Any:
         """Add a call to the piece; where a storage that changes would be two inputs of it, to the next, or to none."""
+        if torch.is_autocast_enabled("cpu"):
+            raise CompileError(
+                "The model enters torch.autocast, which a model in pieces cannot; cast it.", self._line()
+            )
         operands = list(tensors_in((args, kwargs)))
         if self._has_aliases(operands, changed):
             self.flush(self._cause(func))
@@ -206,6 +217,7 @@ class CallRecorder(TorchFunctionMode):
 
         args, kwargs = _map((args, kwargs), real)
         result = func(*args, **kwargs)
+        self._buffers.forget_constants(operands)
         if operands:
             self._runner.note_host_call(cause)
         return _map(
