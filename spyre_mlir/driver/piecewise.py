@@ -24,7 +24,7 @@ from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
 
 if TYPE_CHECKING:
-    from spyre_mlir.frontend.piece import Cause, Piece
+    from spyre_mlir.frontend.piece import Cause, ModelPiece
 
 __all__ = ["PiecewiseProgram"]
 
@@ -82,7 +82,7 @@ class PiecewiseProgram:
         self.last, self.host_calls = [], []
         return self._calls.call(self, inputs, named)
 
-    def run_piece(self, piece: Piece) -> Sequence[Any]:
+    def run_piece(self, piece: ModelPiece) -> Sequence[Any]:
         """Run a piece by its program; in the call of ``compile`` by PyTorch, as only its values are needed."""
         program = self._program_for(piece)
         self.last.append(PieceRun(program, piece.cause))
@@ -92,7 +92,7 @@ class PiecewiseProgram:
         """Note a function that PyTorch ran on the host."""
         self.host_calls.append(cause)
 
-    def _program_for(self, piece: Piece) -> Program:
+    def _program_for(self, piece: ModelPiece) -> Program:
         # Popped and set again: the order is that of last use.
         program = self.programs.pop(piece.key, None)
         if program is None:
@@ -196,7 +196,7 @@ class PiecewiseProgram:
             self._has_warned_of_host_work = True
             warnings.warn(sentence, HostWorkWarning, stacklevel=stacklevel)
 
-    def _warn_of_compilations(self, piece: Piece) -> None:
+    def _warn_of_compilations(self, piece: ModelPiece) -> None:
         count = self.compilations
         if count >= MOST_PROGRAMS_UNWARNED and not count & (count - 1):
             warnings.warn(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 from unittest import mock
@@ -19,17 +18,15 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch._higher_order_ops import utils as higher_order_utils
 from torch._ops import HigherOrderOperator
-from torch.fx import traceback as fx_traceback
 from torch.fx.node import map_aggregate
-from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.call_buffers import Buffer, CallBuffers
+from spyre_mlir.frontend.call_places import CallPlaces
+from spyre_mlir.frontend.call_storages import CallStorage, CallStorages
 from spyre_mlir.frontend.graph_edits import is_plain
-from spyre_mlir.frontend.locations import model_frames
-from spyre_mlir.frontend.piece import Cause, ChangingNumbers, Piece, PieceBuilder, tensors_in
+from spyre_mlir.frontend.piece import Cause, ChangingNumbers, ModelPiece, PieceBuilder, tensors_in
 
 #: Functions that give no error on a tensor without numbers, but ask for them.
 _READERS = {
@@ -49,7 +46,7 @@ _SHOWN = {
 class PieceRunner(Protocol):
     """Runs the pieces of a call, and hears of what PyTorch runs between them."""
 
-    def run_piece(self, piece: Piece) -> Sequence[Tensor]:
+    def run_piece(self, piece: ModelPiece) -> Sequence[Tensor]:
         """Results of a piece, whose inputs it changes in place where the model does."""
         ...
 
@@ -71,10 +68,10 @@ class CallRecorder(TorchFunctionMode):
         self._runner = runner
         self._names = names
         self._memory = memory
-        self._buffers = CallBuffers(keep_callers)
+        self._storages = CallStorages(keep_callers)
         self._builder = PieceBuilder()
-        self._changed: list[Buffer] = []
-        self._modules: list[tuple[str, type]] = []
+        self._changed: list[CallStorage] = []
+        self._places = CallPlaces()
 
     def call(
         self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]
@@ -82,8 +79,8 @@ class CallRecorder(TorchFunctionMode):
         """What a model returns for these inputs; ``paths`` are the names of its modules by identity."""
         names = _input_names(model, args, kwargs)
         self._names = {**names, **self._names}
-        args, kwargs = pytree.tree_map_only(Tensor, self._buffers.enter, (args, kwargs))
-        with self._following_modules(paths), _plain_control_flow(), self:
+        args, kwargs = pytree.tree_map_only(Tensor, self._storages.enter, (args, kwargs))
+        with self._places.following(paths), _plain_control_flow(), self:
             result = model(*args, **kwargs)
         self.flush(Cause("the end of the model", ""))
         return self.real(result)
@@ -91,7 +88,7 @@ class CallRecorder(TorchFunctionMode):
     def real(self, value: Any) -> Any:
         """A value with the tensors that have numbers in place of those that stand for them."""
         return pytree.tree_map(
-            lambda leaf: self._buffers.real(leaf) if self._buffers.is_fake(leaf) else leaf, value
+            lambda leaf: self._storages.real(leaf) if self._storages.is_fake(leaf) else leaf, value
         )
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -115,7 +112,7 @@ class CallRecorder(TorchFunctionMode):
         operands = list(tensors_in((args, kwargs)))
         before = [_state(tensor) for tensor in operands]
         try:
-            with self._buffers.mode:
+            with self._storages.mode:
                 result = func(*args, **kwargs)
         # Any error of a tensor without numbers; an error of the model itself PyTorch gives again on the host.
         except Exception:
@@ -124,25 +121,27 @@ class CallRecorder(TorchFunctionMode):
         for tensor, (version, place) in zip(operands, before, strict=True):
             if _state(tensor)[1] != place:
                 raise CompileError(
-                    f"The function '{name}' gives a tensor another storage or shape in place.", self._line()
+                    f"The function '{name}' gives a tensor another storage or shape in place.",
+                    self._places.line(),
                 )
             if tensor._version != version:
-                changed.append(self._buffers.of(tensor))
+                changed.append(self._storages.of(tensor))
         # A function may return its operand, and change nothing.
         if changed or any(all(one is not other for other in operands) for one in tensors_in(result)):
             return self._record(func, args, kwargs, result, changed)
         return result
 
     def _entered(self, value: Any) -> Any:
-        if not isinstance(value, Tensor) or self._buffers.is_fake(value):
+        if not isinstance(value, Tensor) or self._storages.is_fake(value):
             return value
-        return self._buffers.enter(value)
+        return self._storages.enter(value)
 
-    def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[Buffer]) -> Any:
+    def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[CallStorage]) -> Any:
         """Add a call to the piece; where a storage that changes would be two inputs of it, to the next, or to none."""
         if torch.is_autocast_enabled("cpu"):
             raise CompileError(
-                "The model enters torch.autocast, which a model in pieces cannot; cast it.", self._line()
+                "The model enters torch.autocast, which a model in pieces cannot; cast it.",
+                self._places.line(),
             )
         operands = list(tensors_in((args, kwargs)))
         if self._has_aliases(operands, changed):
@@ -152,48 +151,49 @@ class CallRecorder(TorchFunctionMode):
         for tensor in operands:
             if tensor not in self._builder.nodes:
                 self._add_operand(tensor)
-        self._builder.add_call(func, args, kwargs, result, self._metadata())
+        self._builder.add_call(func, args, kwargs, result, self._places.metadata())
         self._changed += changed
         for tensor in tensors_in(result):
-            buffer = self._buffers.add(tensor)
-            if buffer.real is None and buffer.base is not None and buffer.base not in self._builder.nodes:
-                self._builder.nodes[buffer.base] = self._builder.nodes[tensor]
+            storage = self._storages.add(tensor)
+            if storage.real is None and storage.base is not None and storage.base not in self._builder.nodes:
+                self._builder.nodes[storage.base] = self._builder.nodes[tensor]
         return result
 
     def _add_operand(self, tensor: Tensor) -> None:
         """Let a tensor be an operand in the piece: an input of it, or an alias of one of its results."""
-        buffer = self._buffers.of(tensor)
-        if buffer.real is not None:
-            self._builder.add_leaf(tensor, self._names.get(id(self._buffers.real(tensor)), "x"))
+        storage = self._storages.of(tensor)
+        if storage.real is not None:
+            self._builder.add_leaf(tensor, self._names.get(id(self._storages.real(tensor)), "x"))
             return
         place = tensor.size(), tensor.stride(), tensor.storage_offset()
-        self._builder.add_call(torch.as_strided, (buffer.base, *place), {}, tensor, self._metadata())
-        self._buffers.add(tensor)
+        self._builder.add_call(torch.as_strided, (storage.base, *place), {}, tensor, self._places.metadata())
+        self._storages.add(tensor)
 
-    def _has_aliases(self, operands: Sequence[Tensor], changed: Sequence[Buffer]) -> bool:
+    def _has_aliases(self, operands: Sequence[Tensor], changed: Sequence[CallStorage]) -> bool:
         """Return whether a storage that changes would be two inputs of the piece."""
         by_buffer: dict[int, list[Tensor]] = {}
         leaves = [tensor for tensor in operands if tensor not in self._builder.nodes]
         for tensor in (*self._builder.leaves, *leaves):
-            group = by_buffer.setdefault(id(self._buffers.of(tensor)), [])
+            group = by_buffer.setdefault(id(self._storages.of(tensor)), [])
             if all(other is not tensor for other in group):
                 group.append(tensor)
-        return any(len(by_buffer.get(id(buffer), ())) > 1 for buffer in (*self._changed, *changed))
+        return any(len(by_buffer.get(id(storage), ())) > 1 for storage in (*self._changed, *changed))
 
     def _reshape_in_place(self, name: str, args: Any, kwargs: Any) -> Any:
         """Change the shape of a tensor that a piece has made."""
         tensor = args[0]
-        if self._buffers.is_original(tensor):
+        if self._storages.is_original(tensor):
             raise CompileError(
-                f"The function '{name}' changes the shape of an input or a buffer in place.", self._line()
+                f"The function '{name}' changes the shape of an input or a buffer in place.",
+                self._places.line(),
             )
-        if self._buffers.of(tensor).real is not None:
+        if self._storages.of(tensor).real is not None:
             self.flush(self._cause(name))
-            with self._buffers.mode:
+            with self._storages.mode:
                 return getattr(Tensor, name)(*args, **kwargs)
         with self:
             view = getattr(Tensor, name[:-1])(*args, **kwargs)
-        with self._buffers.mode:
+        with self._storages.mode:
             getattr(Tensor, name)(*args, **kwargs)
         self._builder.nodes[tensor] = self._builder.nodes[view]
         return tensor
@@ -204,26 +204,26 @@ class CallRecorder(TorchFunctionMode):
         cause = self._cause(func)
         if operands:
             self.flush(cause)
-        self._buffers.before_running(operands, ())
+        self._storages.before_running(operands, ())
         fakes: dict[int, Tensor] = {}
 
         def real(value: Any) -> Any:
             """Operand with numbers."""
-            if not self._buffers.is_fake(value):
+            if not self._storages.is_fake(value):
                 return value
-            tensor = self._buffers.real(value)
+            tensor = self._storages.real(value)
             fakes[id(tensor)] = value
             return tensor
 
         args, kwargs = _map((args, kwargs), real)
         result = func(*args, **kwargs)
-        self._buffers.forget_constants(operands)
+        self._storages.forget_constants(operands)
         if operands:
             self._runner.note_host_call(cause)
         return _map(
             result,
             lambda value: (
-                (fakes[id(value)] if id(value) in fakes else self._buffers.adopt(value))
+                (fakes[id(value)] if id(value) in fakes else self._storages.adopt(value))
                 if isinstance(value, Tensor)
                 else value
             ),
@@ -236,57 +236,23 @@ class CallRecorder(TorchFunctionMode):
         if not builder.calls:
             return
         filled = []
-        for buffer in self._buffers.pending():
-            tensors = [buffer.base] if buffer.is_covered() else buffer.alive()
+        for storage in self._storages.pending():
+            tensors = [storage.base] if storage.is_covered() else storage.alive()
             filled += [
-                (buffer, tensor, builder.nodes[tensor]) for tensor in tensors if tensor in builder.nodes
+                (storage, tensor, builder.nodes[tensor]) for tensor in tensors if tensor in builder.nodes
             ]
         if not filled and not changed:
             return
-        self._buffers.before_running(builder.leaves, changed)
-        inputs = [self._buffers.real(tensor) for tensor in builder.leaves]
+        self._storages.before_running(builder.leaves, changed)
+        inputs = [self._storages.real(tensor) for tensor in builder.leaves]
         piece = builder.finish([node for *_, node in filled], inputs, self._memory, cause)
-        for (buffer, tensor, _), values in zip(filled, self._runner.run_piece(piece), strict=True):
-            buffer.write(tensor, values)
-            self._buffers.filled(buffer)
-        self._buffers.forget_dead()
+        for (storage, tensor, _), values in zip(filled, self._runner.run_piece(piece), strict=True):
+            storage.write(tensor, values)
+            self._storages.filled(storage)
+        self._storages.forget_dead()
 
     def _cause(self, func: Any) -> Cause:
-        return Cause(_shown(func), self._line())
-
-    def _line(self) -> str:
-        """File and line of the model that calls the function at hand."""
-        frames = model_frames(sys._getframe(1))
-        return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-
-    def _metadata(self) -> dict[str, Any]:
-        """Metadata of a call: its lines in the model, its module and the hints that hold there."""
-        metadata: dict[str, Any] = {"stack_trace": "".join(model_frames(sys._getframe(1)).format())}
-        if self._modules:
-            metadata["nn_module_stack"] = {path: (path, kind) for path, kind in self._modules}
-        if custom := fx_traceback.current_meta.get("custom"):
-            metadata["custom"] = dict(custom)
-        return metadata
-
-    @contextlib.contextmanager
-    def _following_modules(self, paths: dict[int, str]) -> Iterator[None]:
-        """Context in which the modules that run are known."""
-
-        def enter(module: Any, *_: Any) -> None:
-            self._modules.append((paths.get(id(module), ""), type(module)))
-
-        def leave(*_: Any) -> None:
-            self._modules.pop()
-
-        hooks = (
-            module_hooks.register_module_forward_pre_hook(enter),
-            module_hooks.register_module_forward_hook(leave, always_call=True),
-        )
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        return Cause(_shown(func), self._places.line())
 
 
 def _counted_index(args: Sequence[Any]) -> tuple[Any, ...] | None:

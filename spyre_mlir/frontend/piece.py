@@ -45,7 +45,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ModelPiece:
     """A function of tensors, ``inputs`` in a call; ``key`` is equal for pieces that one program computes."""
 
     function: Callable[..., tuple[Tensor, ...]]
@@ -56,7 +56,7 @@ class Piece:
 
 
 @dataclass
-class _Number:
+class _NumberOperand:
     """A number among the arguments of a call that may become an input."""
 
     node: Node
@@ -91,7 +91,7 @@ class PieceBuilder:
         self._names: set[str] = set()
         self._keys: list[Hashable] = []
         self._order: dict[Node, int] = {}
-        self._numbers: list[_Number] = []
+        self._numbers: list[_NumberOperand] = []
         self.nodes: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.leaves: list[Tensor] = []
         self.calls = 0
@@ -125,7 +125,7 @@ class PieceBuilder:
 
     def finish(
         self, results: Sequence[Node], inputs: Sequence[Tensor], memory: ChangingNumbers, cause: Cause
-    ) -> Piece:
+    ) -> ModelPiece:
         """The piece that returns these results, called with the tensors that the leaves stand for."""
         key = (*self._keys, tuple(self._order[node] for node in results), tuple(dim_sizes().items()))
         values = [number.value for number in self._numbers]
@@ -136,9 +136,9 @@ class PieceBuilder:
             operands.append(self._as_input(self._numbers[index], len(operands)))
         self._graph.output(tuple(results))
         key = (key, tuple(sorted(changing)), tuple(fixed), tuple(names_of(tensor) for tensor in inputs))
-        return Piece(_as_function(self._graph), operands, key, cause, self.calls)
+        return ModelPiece(_as_function(self._graph), operands, key, cause, self.calls)
 
-    def _as_input(self, number: _Number, position: int) -> Tensor:
+    def _as_input(self, number: _NumberOperand, position: int) -> Tensor:
         """Replace a number of a call by an input; its value as a tensor without dims."""
         placeholders = self._graph.find_nodes(op="placeholder")
         with self._graph.inserting_after(placeholders[-1] if placeholders else self._graph._root):
@@ -192,7 +192,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in((value.start, value.stop, value.step))
 
 
-def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_Number]:
+def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_NumberOperand]:
     """Numbers of a call of arithmetic on a tensor of floats, at most one."""
     name = getattr(node.target, "__name__", "").strip("_")
     if name not in _ARITHMETIC or len(node.args) != 2 or node.kwargs or len(operands) != 1:
@@ -200,7 +200,9 @@ def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_Number]:
     dtype = operands[0].dtype
     for position, value in enumerate(cast(Sequence[Any], node.args)):
         if dtype.is_floating_point and operands[0].ndim and _is_in_every_format(value):
-            yield _Number(node, position, value, torch.float64 if dtype == torch.float64 else torch.float32)
+            yield _NumberOperand(
+                node, position, value, torch.float64 if dtype == torch.float64 else torch.float32
+            )
 
 
 def _is_in_every_format(value: Any) -> bool:

@@ -15,7 +15,7 @@ from spyre_mlir.errors import CompileError
 
 
 @dataclass
-class Buffer:
+class CallStorage:
     """A storage: ``fake`` has no numbers, ``real`` has them, or is None until the piece has run that fills it.
 
     ``base`` is the tensor that was made with it. ``is_callers`` is True for what the model or its caller holds.
@@ -69,14 +69,14 @@ class Buffer:
         to.copy_(values)
 
 
-class CallBuffers:
+class CallStorages:
     """All storages of a call. With ``keep_callers`` nothing is written to the caller's, but to copies of them."""
 
     def __init__(self, keep_callers: bool) -> None:
         self.mode = FakeTensorMode()
         self._keep_callers = keep_callers
-        self._by_fake: dict[int, Buffer] = {}
-        self._by_real: dict[int, Buffer] = {}
+        self._by_fake: dict[int, CallStorage] = {}
+        self._by_real: dict[int, CallStorage] = {}
         #: Tensors of the caller by their identity, with what stands for them, and the other way round.
         self._entered: dict[int, tuple[Tensor, Tensor]] = {}
         self._originals: dict[int, Tensor] = {}
@@ -115,7 +115,7 @@ class CallBuffers:
             buffer.tensors.append(weakref.ref(fake))
         return fake
 
-    def _alias(self, buffer: Buffer, tensor: Tensor) -> Tensor:
+    def _alias(self, buffer: CallStorage, tensor: Tensor) -> Tensor:
         """What stands for a tensor in a storage that a piece or the host has made."""
         for other in buffer.alive():
             if other.dtype == tensor.dtype:
@@ -125,12 +125,12 @@ class CallBuffers:
                 return fake
         raise CompileError(f"A view as {tensor.dtype} of a tensor of another type is not supported here.")
 
-    def add(self, tensor: Tensor) -> Buffer:
+    def add(self, tensor: Tensor) -> CallStorage:
         """The storage of a tensor, a new one if it is not known."""
         storage = tensor.untyped_storage()
         buffer = self._by_fake.get(storage._cdata)
         if buffer is None:
-            buffer = self._by_fake[storage._cdata] = Buffer(storage)
+            buffer = self._by_fake[storage._cdata] = CallStorage(storage)
             # Without the tensor itself, which would then be held.
             with self.mode:
                 buffer.base = tensor.detach()
@@ -138,7 +138,7 @@ class CallBuffers:
             buffer.tensors.append(weakref.ref(tensor))
         return buffer
 
-    def of(self, tensor: Tensor) -> Buffer:
+    def of(self, tensor: Tensor) -> CallStorage:
         """The storage of a tensor of this call; ``CompileError`` for one that no recorded call has made."""
         buffer = self._by_fake.get(tensor.untyped_storage()._cdata)
         if buffer is None:
@@ -161,7 +161,7 @@ class CallBuffers:
         is_same = original.untyped_storage()._cdata == buffer.real._cdata
         return original if is_same else buffer.view(tensor)
 
-    def before_running(self, operands: Iterable[Tensor], changed: Iterable[Buffer]) -> None:
+    def before_running(self, operands: Iterable[Tensor], changed: Iterable[CallStorage]) -> None:
         """Take copies of the caller's storages that may change, where these have to stay.
 
         Some operations change more than they say, as the running mean of a batch norm: all operands but parameters.
@@ -180,12 +180,12 @@ class CallBuffers:
             if isinstance(tensor, FakeTensor) and tensor.constant is not None:
                 self.mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
 
-    def filled(self, buffer: Buffer) -> None:
+    def filled(self, buffer: CallStorage) -> None:
         """Register the real storage of a buffer."""
         if buffer.real is not None:
             self._by_real[buffer.real._cdata] = buffer
 
-    def pending(self) -> Iterator[Buffer]:
+    def pending(self) -> Iterator[CallStorage]:
         """Storages that have tensors and no numbers yet."""
         for buffer in list(self._by_fake.values()):
             if buffer.real is None and buffer.alive():
