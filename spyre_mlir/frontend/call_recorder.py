@@ -121,7 +121,7 @@ class CallRecorder(TorchFunctionMode):
         for tensor, (version, place) in zip(operands, before, strict=True):
             if _state(tensor)[1] != place:
                 raise CompileError(
-                    f"The function '{name}' gives a tensor another storage or shape in place.",
+                    f"The function '{name}' gives a tensor another storage or shape in place; make a new one.",
                     self._places.line(),
                 )
             if tensor._version != version:
@@ -184,7 +184,7 @@ class CallRecorder(TorchFunctionMode):
         tensor = args[0]
         if self._storages.is_original(tensor):
             raise CompileError(
-                f"The function '{name}' changes the shape of an input or a buffer in place.",
+                f"The function '{name}' changes the shape of an input or a buffer in place; use '{name[:-1]}'.",
                 self._places.line(),
             )
         if self._storages.of(tensor).real is not None:
@@ -305,9 +305,7 @@ def _shown(func: Any) -> str:
     if isinstance(func, str):
         return func
     name = getattr(func, "__name__", str(func))
-    return {"__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()"}.get(
-        name, name
-    )
+    return _SHOWN.get(name, name)
 
 
 def _input_names(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
