@@ -88,9 +88,13 @@ class PiecewiseProgram:
         self.last.append(PieceRun(program, piece.cause))
         return piece.function(*piece.inputs) if self._is_rehearsal else program(*piece.inputs)
 
-    def note_host_call(self, cause: Cause) -> None:
-        """Note a function that PyTorch ran on the host."""
+    def note_host_call(self, cause: Cause, is_work: bool) -> None:
+        """Note a function that PyTorch ran on the host, with a warning if it may compute with floats."""
         self.host_calls.append(cause)
+        if is_work and not self._has_warned_of_host_work:
+            self._has_warned_of_host_work = True
+            sentence = f"PyTorch runs {cause} on the host, as its result decides a shape or a branch."
+            warnings.warn(sentence, HostWorkWarning, stacklevel=2)
 
     def _program_for(self, piece: ModelPiece) -> Program:
         # Popped and set again: the order is that of last use.

@@ -18,12 +18,13 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch._higher_order_ops import utils as higher_order_utils
 from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.call_places import CallPlaces
+from spyre_mlir.frontend.call_places import CallPlaces, without_dispatch
 from spyre_mlir.frontend.call_storages import CallStorage, CallStorages
 from spyre_mlir.frontend.graph_edits import is_plain
 from spyre_mlir.frontend.piece import Cause, ChangingNumbers, ModelPiece, PieceBuilder, tensors_in
@@ -36,6 +37,12 @@ _READERS = {
 _RESHAPED_IN_PLACE = {"t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"}
 
 
+#: Functions without arithmetic whose results, or shapes of results, are values.
+_SELECTING = {name.strip("_") for name in _READERS} | {
+    "allclose", "argwhere", "bool", "bincount", "copy", "equal", "float", "getitem", "index", "int", "is_nonzero",
+    "item", "masked_select", "nonzero", "repeat_interleave", "setitem", "tolist", "unique", "unique2",
+    "unique_consecutive", "where",
+}  # fmt: skip
 #: Methods that a user writes as something else.
 _SHOWN = {
     "__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()", "__format__": "format()",
@@ -50,8 +57,8 @@ class PieceRunner(Protocol):
         """Results of a piece, whose inputs it changes in place where the model does."""
         ...
 
-    def note_host_call(self, cause: Cause) -> None:
-        """Note a function that PyTorch ran on the host."""
+    def note_host_call(self, cause: Cause, is_work: bool) -> None:
+        """Note a function that PyTorch ran on the host; ``is_work`` if it may compute with floats."""
         ...
 
 
@@ -114,7 +121,14 @@ class CallRecorder(TorchFunctionMode):
         try:
             with self._storages.mode:
                 result = func(*args, **kwargs)
-        # Any error of a tensor without numbers; an error of the model itself PyTorch gives again on the host.
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            body = without_dispatch(func)
+            if body is None:
+                return self._on_host(func, args, kwargs)
+            # Only the function inside of it that decides is for the host.
+            with self._places.inside(), self:
+                return body(*args, **kwargs)
+        # Any other error of a tensor without numbers; an error of the model itself PyTorch gives again on the host.
         except Exception:
             return self._on_host(func, args, kwargs)
         changed = []
@@ -219,7 +233,7 @@ class CallRecorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         self._storages.forget_constants(operands)
         if operands:
-            self._runner.note_host_call(cause)
+            self._runner.note_host_call(cause, _computes(func, operands))
         return _map(
             result,
             lambda value: (
@@ -298,6 +312,12 @@ def _state(tensor: Tensor) -> tuple[int, Any]:
     """Version of the numbers of a tensor, and its place in memory."""
     storage = tensor.untyped_storage()._cdata
     return tensor._version, (storage, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+
+def _computes(func: Any, operands: Sequence[Tensor]) -> bool:
+    """Return whether a function may compute with floats, and not only select, count or give numbers to Python."""
+    name = getattr(func, "__name__", str(func)).strip("_")
+    return name not in _SELECTING and any(tensor.is_floating_point() for tensor in operands)
 
 
 def _shown(func: Any) -> str:

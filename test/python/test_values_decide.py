@@ -394,6 +394,22 @@ def test_work_of_the_host_is_a_warning() -> None:
         program(rows(2, -1))  # once for each model
 
 
+def test_functions_of_pytorch_that_decide() -> None:
+    """The device runs what is around the decision in Python; a whole function in C++ is the host's, with a warning."""
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return F.gaussian_nll_loss(x, y, x.abs() + 1)
+
+    x, y = rows(2).half(), rows(2, seed=1).half()
+    program = in_pieces(loss, (x, y))
+    assert_close(program(x, y), loss(x, y), torch.float16)
+    line = f"{__file__}:{loss.__code__.co_firstlineno + 1}"
+    assert [str(cause) for cause in program.host_calls] == [f"bool() ({line})"]
+    assert "log" in program.summary() and program.bundles
+    with pytest.warns(HostWorkWarning, match=r"PyTorch runs corrcoef \(.*\) on the host"):
+        spyre_mlir.compile(lambda x: torch.corrcoef(x) * 2, (x,), sencores=2)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
