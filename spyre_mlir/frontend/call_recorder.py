@@ -103,9 +103,9 @@ class CallRecorder(TorchFunctionMode):
         if func is Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
-        if func is Tensor.__setitem__ and (index := _counted_index(args)) is not None:
+        if func is Tensor.__setitem__ and any(map(_is_mask, _parts(args[1]))):
             with self:
-                return func(args[0], tuple(part for mask in index for part in _positions(mask)), args[2])
+                return _assign_where(*args)
         if isinstance(func, HigherOrderOperator):
             # As without a compiler: Python loops and branches, on the values of predicates.
             with self:
@@ -269,12 +269,20 @@ class CallRecorder(TorchFunctionMode):
         return Cause(_shown(func), self._places.line())
 
 
-def _counted_index(args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Index of an assignment ``x[index] = y`` with a mask that says how many elements y has; None for another one."""
-    _, index, value = args
-    parts = index if isinstance(index, tuple) else (index,)
-    is_one = not isinstance(value, Tensor) or value.numel() == 1
-    return None if is_one or not any(map(_is_mask, parts)) else parts
+def _parts(index: Any) -> tuple[Any, ...]:
+    """The index of each dim, or of several where one is a mask."""
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _assign_where(tensor: Tensor, index: Any, value: Any) -> None:
+    """Assign ``tensor[index] = value`` where masks in the index are true: one value at all places, or one for each."""
+    if not _is_mask(index) or (isinstance(value, Tensor) and value.numel() != 1):
+        positions = (part for mask in _parts(index) for part in _positions(mask))
+        tensor[tuple(positions)] = value
+        return
+    mask = index.reshape(*index.shape, *(1,) * (tensor.ndim - index.ndim))
+    value = value.reshape(()).to(tensor.dtype) if isinstance(value, Tensor) else value
+    tensor.masked_fill_(mask, value)
 
 
 def _is_mask(index: Any) -> bool:

@@ -107,6 +107,15 @@ def doubled_where_positive(x: Tensor) -> Tensor:
     return y
 
 
+def assigned_by_masks(x: Tensor) -> Tensor:
+    """One value at all places of a mask, of whole rows, and beside another index."""
+    y = x.clone() if x.sum() > -1e5 else x
+    y[y > 0] = 2.0
+    y[x[:, 0] > 0] = x[0, 0]
+    y[x[:, 1] > 0, 1] = -1
+    return y
+
+
 def unique_rows(x: Tensor, index: Tensor) -> Tensor:
     values, counts = torch.unique(index, return_counts=True)
     return x[values] * counts[:, None]
@@ -159,6 +168,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         [(rows(4), mask(1, 0, 1, 1)), (rows(4), mask(0, 0, 0, 0)), (rows(4), mask(1, 1, 1, 1))],
     ),
     "mask_assigned": (doubled_where_positive, [(rows(3),), (rows(3, seed=1),), (rows(3, shift=-9),)]),
+    "masks_assigned": (assigned_by_masks, [(rows(3),)]),
     "unique": (unique_rows, [(rows(9), torch.tensor([3, 3, 1])), (rows(9), torch.tensor([3, 8, 1]))]),
     "argwhere": (lambda x: torch.argwhere(x.relu()), [(rows(2),), (rows(2, seed=1),)]),
     "item_in_calculation": (
