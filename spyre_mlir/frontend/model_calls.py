@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.call_recorder import CallRecorder, PieceRunner
 from spyre_mlir.frontend.experts import dense_experts
 from spyre_mlir.frontend.exported import Inputs, as_call
 from spyre_mlir.frontend.importer import off_the_device
-from spyre_mlir.frontend.piece import ChangingNumbers
+from spyre_mlir.frontend.piece import Cause, ChangingNumbers
 
 
 class ModelCalls:
@@ -29,7 +30,13 @@ class ModelCalls:
 
     def call(self, runner: PieceRunner, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """What the model returns; what it changes in place or assigns to attributes changes."""
-        return self._call(runner, tuple(inputs), dict(named), keep_callers=False)
+        before = self._attributes()
+        try:
+            return self._call(runner, tuple(inputs), dict(named), keep_callers=False)
+        except CompileError:
+            # What the model has assigned since the last piece has no numbers.
+            _restore(before)
+            raise
 
     def rehearse(self, runner: PieceRunner, example: Inputs) -> None:
         """Call the model with example inputs, and leave it, them and the random numbers of later calls as they are."""
@@ -40,11 +47,18 @@ class ModelCalls:
     def _call(self, runner: PieceRunner, args: Any, kwargs: Any, keep_callers: bool) -> Any:
         args, kwargs = pytree.tree_map(off_the_device, (args, kwargs))
         recorder = CallRecorder(runner, self._names(), self._numbers, keep_callers)
-        try:
-            with torch.no_grad(), dense_experts():
-                return recorder.call(self._model, args, kwargs, self._paths())
-        finally:
+        with torch.no_grad(), dense_experts():
+            try:
+                result = recorder.call(self._model, args, kwargs, self._paths())
+            except CompileError:
+                raise
+            # An error of the model, before which it may have changed tensors.
+            except Exception:
+                recorder.flush(Cause("an error of the model", ""))
+                self._complete_attributes(recorder)
+                raise
             self._complete_attributes(recorder)
+        return result
 
     def _names(self) -> dict[int, str]:
         """Names of parameters and buffers by identity."""
@@ -76,19 +90,28 @@ class ModelCalls:
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
         """Context whose end brings back the attributes of all modules, those in lists and dicts too."""
-        before = [(module, _contents(module)) for module in self._modules()]
+        before = self._attributes()
         try:
             yield
         finally:
-            for module, contents in before:
-                vars(module).clear()
-                for name, (value, content) in contents.items():
-                    vars(module)[name] = value
-                    if isinstance(value, dict):
-                        value.clear()
-                        value.update(content)
-                    elif isinstance(value, list):
-                        value[:] = content
+            _restore(before)
+
+    def _attributes(self) -> list[tuple[torch.nn.Module, dict[str, tuple[Any, Any]]]]:
+        """Attributes of all modules."""
+        return [(module, _contents(module)) for module in self._modules()]
+
+
+def _restore(before: Sequence[tuple[torch.nn.Module, dict[str, tuple[Any, Any]]]]) -> None:
+    """Give modules the attributes that they had."""
+    for module, contents in before:
+        vars(module).clear()
+        for name, (value, content) in contents.items():
+            vars(module)[name] = value
+            if isinstance(value, dict):
+                value.clear()
+                value.update(content)
+            elif isinstance(value, list):
+                value[:] = content
 
 
 def _contents(module: torch.nn.Module) -> dict[str, tuple[Any, Any]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.model_calls import ModelCalls
 from spyre_mlir.frontend.piece import Cause, ModelPiece
 
@@ -167,3 +168,38 @@ def test_pieces_end_where_a_number_is_needed() -> None:
     ModelCalls(model).call(runner, (torch.zeros(2, SIZE),), {})
     assert [piece.cause.operation for piece in runner.pieces] == ["bool()"] * 3 + ["the end of the model"]
     assert len({piece.key for piece in runner.pieces}) == 2
+
+
+class Failing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+        self.last = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.last = x * 2
+        if len(x) > 2:
+            raise ValueError("long")
+        return x
+
+
+def test_an_error_of_the_model() -> None:
+    """What the model has changed before it raises is changed."""
+    model = Failing()
+    with pytest.raises(ValueError, match="long"):
+        ModelCalls(model).call(HostRunner(), (torch.ones(3),), {})
+    assert model.count.item() == 1 and model.last.tolist() == [2, 2, 2]
+
+
+def test_an_error_of_a_piece() -> None:
+    """Attributes are then those of the call before."""
+
+    class Refusing(HostRunner):
+        def run_piece(self, piece: ModelPiece) -> Sequence[Tensor]:
+            raise CompileError("no")
+
+    model = Failing()
+    with pytest.raises(CompileError, match="no"):
+        ModelCalls(model).call(Refusing(), (torch.ones(1),), {})
+    assert model.last.tolist() == [0] and type(model.last) is Tensor
