@@ -22,6 +22,7 @@ def op_cases() -> Metrics:
             "programs": len(kinds),
             "on_the_device": kinds.count(coverage.DEVICE),
             "with_the_host": kinds.count(coverage.BOTH) + kinds.count(coverage.ON_HOST),
+            "in_pieces": kinds.count(coverage.PIECES),
             "not_run_ratio": kinds.count(coverage.NOT) / len(kinds),
             "different_from_the_page": len(changed),
         },

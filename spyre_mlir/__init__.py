@@ -16,12 +16,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from spyre_mlir import moved_modules
-from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
+from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, RecompileWarning
 from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.compilation import compile, torch_backend
     from spyre_mlir.driver.dynamic import DynamicProgram
+    from spyre_mlir.driver.piecewise import PiecewiseProgram
     from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
@@ -32,8 +33,10 @@ __all__ = [
     "DeviceTensor",
     "DynamicProgram",
     "HostWorkWarning",
+    "PiecewiseProgram",
     "Program",
     "RangeWarning",
+    "RecompileWarning",
     "__version__",
     "arange",
     "clear_tensor_dims",
@@ -55,6 +58,7 @@ moved_modules.install()
 #: import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
     "spyre_mlir.driver.compilation": ("compile", "torch_backend"),
+    "spyre_mlir.driver.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.driver.program": ("Program",),
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),

@@ -1,4 +1,4 @@
-"""The exception and the two warnings that users see."""
+"""The exceptions and the warnings that users see."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ class CompileError(Exception):
         return f"{self.location}: error: {self.message}" if self.location else f"error: {self.message}"
 
 
+class UncapturedError(CompileError):
+    """A model that torch.export does not capture as one graph of static shapes; in pieces it may run."""
+
+
 class RangeWarning(UserWarning):
     """Numbers of a run left the range of the device's 16-bit format; the text names tensors and replacements."""
 
 
 class HostWorkWarning(UserWarning):
     """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once of each."""
+
+
+class RecompileWarning(UserWarning):
+    """A model in pieces has many programs, one for each size or branch; the text names the last piece."""
 
 
 class Uncached(Exception):

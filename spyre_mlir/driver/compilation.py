@@ -17,12 +17,13 @@ from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.dynamic import DynamicProgram
+from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning
+from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
@@ -66,7 +67,7 @@ def compile(
     dynamic: Mapping[str, tuple[int, int]] | None = None,
     cache: bool | None = None,
     **pipeline_options: Any,
-) -> Program | DynamicProgram[Program]:
+) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
 
     ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``device`` is a device
@@ -105,9 +106,38 @@ def compile(
     if isinstance(module_or_mlir, ir.Module | str | Path):
         program = _compiled_mlir(module_or_mlir, inputs, request, programs)
     else:
-        program = _compiled_model(module_or_mlir, inputs, request, programs)
+        try:
+            program = _compiled_model(module_or_mlir, inputs, request, programs)
+        except UncapturedError as reason:
+            return _in_pieces(module_or_mlir, inputs, request, programs, reason)
     _warn(program)
     return program
+
+
+def _in_pieces(
+    model: Any,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    request: _Choices,
+    programs: ProgramCache | None,
+    reason: UncapturedError,
+) -> PiecewiseProgram:
+    """Compile a model piece by piece; raise the ``reason`` why it is not one program where that must not be."""
+    # A program of torch.export has one graph, whose values decide nothing that Python does.
+    if not request.fallback or not callable(model) or hasattr(model, "graph_signature"):
+        raise reason
+    if request.chosen or request.pipeline.use_plan or request.plan is not None:
+        raise CompileError(
+            f"The options 'layouts' and 'plan' are for a model that is one program. {reason.message}",
+            reason.location,
+        ) from reason
+
+    def compiled(function: Callable, example: Sequence[Any]) -> Program:
+        """Program of a piece, with the warnings of its passes but not that of the host's work."""
+        program = _compiled_model(function, example, request, programs)
+        _warn_of_passes(program)
+        return program
+
+    return PiecewiseProgram(model, inputs, compiled, reason)
 
 
 @dataclass(frozen=True)
@@ -259,8 +289,12 @@ def _warn(program: Program) -> None:
     built = program._built
     if sentence := host_work_warning(program.steps, built.remarks):
         warnings.warn(sentence, HostWorkWarning, stacklevel=3)
-    for remark in built.remarks.of_kind(WARNING):
-        warnings.warn(str(of_remark(remark)), stacklevel=3)
+    _warn_of_passes(program)
+
+
+def _warn_of_passes(program: Program) -> None:
+    for remark in program._built.remarks.of_kind(WARNING):
+        warnings.warn(str(of_remark(remark)), stacklevel=4)
 
 
 def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:

@@ -58,6 +58,9 @@ def execute(
     program = programs.pop(applied.key, None)
     if program is None:
         program = _in_a_thread(lambda: compile(applied.function(), applied.storages))
+        # One operation in pieces would be run by PyTorch.
+        if not isinstance(program, Program):
+            raise program.reason
     programs[applied.key] = program
     if len(programs) > _MAX_PROGRAMS:
         programs.popitem(last=False)

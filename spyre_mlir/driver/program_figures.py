@@ -129,6 +129,11 @@ class ProgramFigures:
         """Set the bound of a program whose linalg is not at hand, or is none."""
         self._bound = bound
 
+    @property
+    def pass_remarks(self) -> Sequence[Remark]:
+        """Decisions of all passes."""
+        return self._built.remarks
+
     @functools.cached_property
     def remarks(self) -> list[Remark]:
         """Decisions of all passes, and what takes the time of a program that is far from its bound.
@@ -137,7 +142,7 @@ class ProgramFigures:
         """
         bound = self.bound()
         remark = bound and bound_remark(self._timelines, bound)
-        return [*self._built.remarks, *((remark,) if remark else ())]
+        return [*self.pass_remarks, *((remark,) if remark else ())]
 
     def summary(self) -> str:
         """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.

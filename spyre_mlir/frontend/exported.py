@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
@@ -22,7 +23,7 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.complex_operations import is_complex
@@ -168,14 +169,14 @@ def _tracing() -> Iterator[None]:
             yield
     except CompileError as error:
         # A check may know the operation but no line; the trace then has the last line of the model.
-        raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
-    except GuardOnDataDependentSymNode as error:
+        raise type(error)(error.message, error.location or source_of_error(error)) from error.__cause__
+    except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
         where = source_of_error(error)
-        raise CompileError("A branch or a shape depends on the values of a tensor.", where) from error
+        raise UncapturedError("A branch or a shape depends on the values of a tensor.", where) from error
     # torch.export raises whatever the model and its own passes raise.
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise CompileError(
+        raise UncapturedError(
             f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)
         ) from error
 
@@ -229,7 +230,9 @@ def _check_nodes(program: ExportedProgram) -> None:
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
-            raise CompileError(f"Control flow by torch's '{node.target}' is not supported.", source_of(node))
+            raise UncapturedError(
+                f"Control flow by torch's '{node.target}' is not supported.", source_of(node)
+            )
 
 
 def _check_random(program: ExportedProgram) -> None:
@@ -250,7 +253,7 @@ def _description(node: Node) -> str:
 def _check_static(node: Node, tensor: torch.Tensor) -> None:
     for dim, size in enumerate(tensor.shape):
         if isinstance(size, torch.SymInt):
-            raise CompileError(
+            raise UncapturedError(
                 f"Dimension {dim} of {_description(node)} is dynamic ({size}); shapes must be known when compiling.",
                 source_of(node),
             )

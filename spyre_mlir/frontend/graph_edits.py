@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 #: Types of arguments that their text tells apart, as 1, 1.0 and True are equal.
 _PLAIN = (
-    bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None),
+    bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None), type(...),
 )  # fmt: skip
 
 
@@ -34,7 +34,15 @@ def argument_key(
         # FX has lists and tuples of its own.
         kind = tuple if isinstance(argument, tuple) else list
         return kind, *(argument_key(value, operand_type, operand_key) for value in argument)
-    return type(argument), repr(argument) if type(argument) in _PLAIN else id(argument)
+    if isinstance(argument, slice):
+        bounds = argument.start, argument.stop, argument.step
+        return slice, *(argument_key(value, operand_type, operand_key) for value in bounds)
+    return type(argument), repr(argument) if is_plain(argument) else id(argument)
+
+
+def is_plain(argument: Any) -> bool:
+    """Return whether the text of an argument tells it from others of its type."""
+    return type(argument) in _PLAIN
 
 
 def tensor_key(tensor: torch.Tensor) -> Hashable:

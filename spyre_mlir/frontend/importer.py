@@ -131,7 +131,7 @@ def capture_torch(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     with _without_garbage_collection():
-        return capture(model, pytree.tree_map(_off_the_device, inputs))
+        return capture(model, pytree.tree_map(off_the_device, inputs))
 
 
 def _lowered(
@@ -167,7 +167,7 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _off_the_device(leaf: Any) -> Any:
+def off_the_device(leaf: Any) -> Any:
     """Example input as a tensor of PyTorch on the host, with the names of its dims."""
     leaf = as_device_tensor(leaf)
     if not isinstance(leaf, DeviceTensor):

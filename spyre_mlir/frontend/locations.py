@@ -39,7 +39,8 @@ _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 _DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?")
 _FRONTEND = os.path.dirname(__file__) + os.sep
 _INTERNAL_PREFIXES = (
-    *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)), _FRONTEND, "<",
+    *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)),
+    os.path.dirname(os.path.dirname(__file__)) + os.sep, "<",
 )  # fmt: skip
 #: Between the model and the node that is made for it.
 _INFERENCE = _FRONTEND + "inference.py"
@@ -71,8 +72,12 @@ class _ModelFrames:
     @classmethod
     def extract(cls) -> _ModelFrames:
         """Frames at this point."""
+        return cls.above(sys._getframe(1))
+
+    @classmethod
+    def above(cls, frame: types.FrameType | None) -> _ModelFrames:
+        """Frames from this one on."""
         frames = []
-        frame: types.FrameType | None = sys._getframe(1)
         # Frames above the compiler's own belong to its caller.
         while frame is not None and not _is_compiler_file(filename := frame.f_code.co_filename):
             if _is_user_file(filename):
@@ -83,6 +88,13 @@ class _ModelFrames:
     def summary(self) -> traceback.StackSummary:
         """The frames, outermost first."""
         return traceback.StackSummary.from_list(self._frames)
+
+
+def model_frames(frame: types.FrameType | None) -> traceback.StackSummary:
+    """Frames of the model's code above a frame of the compiler that the model has called, outermost first."""
+    while frame is not None and _is_compiler_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _ModelFrames.above(frame).summary()
 
 
 @contextlib.contextmanager

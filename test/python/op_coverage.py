@@ -11,7 +11,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from op_cases import CASES
@@ -19,13 +19,14 @@ from op_samples import SAMPLES
 from programs import FLOOR, SEED, Program, check_close
 
 import spyre_mlir
+from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import HOST
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 ALL: dict[str, Callable[[], Program]] = {**CASES, **SAMPLES}
 
-DEVICE, BOTH, ON_HOST, NOT = "device", "device and host", "host", "not"
+DEVICE, BOTH, ON_HOST, PIECES, NOT = "device", "device and host", "host", "in pieces", "not"
 
 #: A depthwise convolution of nine taps is nine sums, each rounded to 16 bits; PyTorch rounds once.
 FLOORS = {"conv2d_depthwise": 2e-3}
@@ -42,12 +43,14 @@ def outcome(name: str) -> Outcome:
     """Compiles a program, runs it and compares its numbers with PyTorch's; AssertionError if they are wrong."""
     model, inputs = ALL[name]()
     try:
-        program = spyre_mlir.compile(copy.deepcopy(model), tuple(x.clone() for x in inputs))
+        program: Any = spyre_mlir.compile(copy.deepcopy(model), tuple(x.clone() for x in inputs))
     except CompileError as error:
         return Outcome(NOT, error.message)
     torch.manual_seed(SEED)
     results = program(*(x.clone() for x in inputs))
     check_close(name, results, model, inputs, FLOORS.get(name, FLOOR))
+    if isinstance(program, PiecewiseProgram):
+        return Outcome(PIECES, program.reason.message)
     if program.is_one_bundle:
         return Outcome(DEVICE)
     reasons = [remark.reason for remark in program.remarks if remark.kind == HOST]
@@ -74,9 +77,10 @@ What writes through a view gives the numbers of the model, for the views of PyTo
 (`test/python/test_storage.py`). Where a view is not among them, model and functional form are run on the example inputs
 and compared when the model is compiled, and a difference is an error: two runs by PyTorch, only for such models.
 `as_strided` addresses the tensor that its storage was made for. Tensors without elements, and results that depend on
-nothing else, are known when the model is compiled; `.item()` can be a result, but not what is calculated from it.
+nothing else, are known when the model is compiled.
 
-"Device and host" is the [fallback](host.md): bundles and host functions in turn. Tests run a part of this page, the
+"Device and host" is the [fallback](host.md): bundles and host functions in turn. "In pieces" are models whose values
+decide shapes or branches ([a program for each piece](host.md#values-that-decide)). Tests run a part of this page, the
 benchmark `op-cases` all of it; `python test/python/op_coverage.py` writes it.
 """
 
@@ -85,7 +89,7 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
     """The whole page."""
     kinds = {
         where: [name for name in ALL if outcomes[name].where == where]
-        for where in (DEVICE, BOTH, ON_HOST, NOT)
+        for where in (DEVICE, BOTH, ON_HOST, PIECES, NOT)
     }
     counts = (
         f"| {where} | {len(names)} | {100 * len(names) / len(ALL):.1f} % |" for where, names in kinds.items()
@@ -93,6 +97,7 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
     sections = [
         _HEAD.format(cases=len(CASES), samples=len(SAMPLES), counts="\n".join(counts)),
         _table("What does not run", kinds[NOT], outcomes),
+        _table("What runs in pieces", kinds[PIECES], outcomes),
         _table("What takes turns with the host", kinds[BOTH], outcomes),
         _table("What the host runs alone", kinds[ON_HOST], outcomes),
         "## What the device runs\n\n" + "\n".join(f"- `{name}`" for name in kinds[DEVICE]) + "\n",
@@ -109,6 +114,7 @@ def listed(text: str) -> dict[str, Outcome]:
     """What a page says, the inverse of ``page``."""
     titles = {
         "What does not run": NOT,
+        "What runs in pieces": PIECES,
         "What takes turns with the host": BOTH,
         "What the host runs alone": ON_HOST,
     }

@@ -1,0 +1,220 @@
+"""Models whose values decide shapes or branches: a program for each piece between two such points.
+
+``compile`` makes a ``PiecewiseProgram`` of a model that torch.export cannot capture as one graph of static shapes. The
+model itself runs at each call, on tensors without numbers (``frontend/call_recorder.py``); where Python needs a number,
+the piece until there runs on the device, the deciding function in PyTorch on the host, and what follows is compiled for
+the sizes and the branch at hand. Equal pieces share a program.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spyre_mlir.driver.program import Program, Traffic
+from spyre_mlir.driver.steps import BundleStep, Step
+from spyre_mlir.driver.steps_summary import host_share, host_work_warning
+from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
+from spyre_mlir.remarks import Remark
+from spyre_mlir.report.summary import Row, table
+
+if TYPE_CHECKING:
+    from spyre_mlir.frontend.piece import Cause, ModelPiece
+
+__all__ = ["PiecewiseProgram"]
+
+#: Programs of one model that are compiled without a warning; one is given then at each doubling.
+MOST_PROGRAMS_UNWARNED = 32
+#: Programs that are kept; the least recently used one is compiled again when it is needed.
+_MAX_PROGRAMS = 1024
+_MOST_LINES = 12
+#: Metrics that are no sums over the pieces.
+_PEAKS, _MEAN, _SHARE = {"lx_peak_bytes"}, "mean_cores", "host_flop_share"
+
+
+@dataclass(frozen=True)
+class PieceRun:
+    """One piece in a call: its program, and the cause of the piece's end."""
+
+    program: Program
+    cause: Cause
+
+
+class PiecewiseProgram:
+    """A model that runs in pieces: call it like the model.
+
+    ``programs`` are those of all pieces, the last used one last; ``last`` are the pieces of the last call, in order,
+    and ``host_calls`` the functions that PyTorch ran between them. ``compilations`` counts programs, those that are no
+    longer kept too. ``reason`` says why the model is not one program. ``compile(model, inputs)`` makes a program.
+    """
+
+    def __init__(
+        self, model: Any, example_inputs: Any, compile: Callable[[Any, Any], Program], reason: CompileError
+    ) -> None:
+        from spyre_mlir.frontend.model_calls import ModelCalls
+
+        self.reason = reason
+        self.programs: OrderedDict[Hashable, Program] = OrderedDict()
+        self.compilations = 0
+        self.last: list[PieceRun] = []
+        self.host_calls: list[Cause] = []
+        self._compile = compile
+        self._calls = ModelCalls(model)
+        self._is_rehearsal = True
+        self._has_warned_of_host_work = False
+        try:
+            self._calls.rehearse(self, example_inputs)
+        except CompileError:
+            raise
+        # Anything that the model itself raises on the example inputs; the reason says it, or comes before it.
+        except Exception as error:
+            raise reason from error
+        self._is_rehearsal = False
+        self._warn_of_host_work(list(self.programs.values()), stacklevel=4)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the model; pieces of new sizes or branches are compiled on the way."""
+        self.last, self.host_calls = [], []
+        return self._calls.call(self, inputs, named)
+
+    def run_piece(self, piece: ModelPiece) -> Sequence[Any]:
+        """Run a piece by its program; in the call of ``compile`` by PyTorch, as only its values are needed."""
+        program = self._program_for(piece)
+        self.last.append(PieceRun(program, piece.cause))
+        return piece.function(*piece.inputs) if self._is_rehearsal else program(*piece.inputs)
+
+    def note_host_call(self, cause: Cause, is_work: bool) -> None:
+        """Note a function that PyTorch ran on the host, with a warning if it may compute with floats."""
+        self.host_calls.append(cause)
+        if is_work and not self._has_warned_of_host_work:
+            self._has_warned_of_host_work = True
+            sentence = f"PyTorch runs {cause} on the host, as its result decides a shape or a branch."
+            warnings.warn(sentence, HostWorkWarning, stacklevel=2)
+
+    def _program_for(self, piece: ModelPiece) -> Program:
+        # Popped and set again: the order is that of last use.
+        program = self.programs.pop(piece.key, None)
+        if program is None:
+            program = self._compile(piece.function, piece.inputs)
+            self.compilations += 1
+            if not self._is_rehearsal:
+                self._warn_of_host_work([program], stacklevel=2)
+            self._warn_of_compilations(piece)
+        self.programs[piece.key] = program
+        if len(self.programs) > _MAX_PROGRAMS:
+            self.programs.popitem(last=False)
+        return program
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the last call, those of a piece as often as it ran."""
+        return [step for run in self.last for step in run.program.steps]
+
+    @property
+    def bundles(self) -> list[BundleStep]:
+        """The steps of the last call that run on the device."""
+        return [step for step in self.steps if isinstance(step, BundleStep)]
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """Decisions of all passes, of all programs."""
+        return [remark for program in self.programs.values() for remark in program.remarks]
+
+    def traffic(self) -> Traffic:
+        """Return the HBM bytes of the last call; a piece that ran several times counts as in its last run."""
+        if not self.last or self._is_rehearsal:
+            raise CompileError("The program has not run yet; call it first.")
+        parts = [run.program.traffic() for run in self.last]
+        return Traffic(
+            sum(part.read_bytes for part in parts),
+            sum(part.written_bytes for part in parts),
+            tuple(entry for part in parts for entry in part.by_op),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the figures of ``Program.metrics`` for the pieces of the last call together, and their numbers.
+
+        ``pieces`` ran, by ``programs`` compiled so far, with ``host_calls`` of PyTorch between them.
+        """
+        parts = [run.program.metrics() for run in self.last]
+        names = list(parts[0]) if parts else []
+        weights = [part["predicted_us"] for part in parts]
+        figures = {name: math.fsum(part[name] for part in parts) for name in names}
+        figures.update({name: max(part[name] for part in parts) for name in names if name in _PEAKS})
+        if parts:
+            cores = math.fsum(part[_MEAN] * part["predicted_us"] for part in parts)
+            figures[_MEAN] = cores / math.fsum(weights) if math.fsum(weights) else 0.0
+            figures[_SHARE] = host_share(self.steps)
+        counts = {"pieces": len(parts), "programs": self.compilations, "host_calls": len(self.host_calls)}
+        return {**figures, **counts}
+
+    def summary(self) -> str:
+        """One page: why the model runs in pieces, what ends each, what PyTorch runs between, and a page per program."""
+        numbers = {id(program): index for index, program in enumerate(self.programs.values())}
+        rows: list[Row] = [
+            ("in pieces", str(self.reason).replace("error: ", "")),
+            ("programs", f"{self.compilations} compiled, for the sizes and branches of the calls so far"),
+            (
+                "last call",
+                f"{len(self.last)} pieces, {len(self.host_calls)} functions of PyTorch between them",
+            ),
+            *_counted(
+                "piece",
+                [f"program {numbers.get(id(run.program), '-')}, until {run.cause}" for run in self.last],
+            ),
+            *_counted("on the host", [str(cause) for cause in self.host_calls]),
+            ("", f"{host_share(self.steps):.2%} of the floating-point operations of the pieces"),
+        ]
+        pages = [table(rows)]
+        for program, index in ((program, numbers[id(program)]) for program in self.programs.values()):
+            title = f"program {index}"
+            pages.append(f"{title}\n{'-' * len(title)}\n{program.summary() if program.steps else 'no steps'}")
+        return "\n\n".join(pages)
+
+    def _described(self, run: PieceRun, numbers: Mapping[int, int]) -> str:
+        return f"program {numbers.get(id(run.program), '-')}, until {run.cause}"
+
+    def save(self, folder: str | Path, **_: Any) -> None:
+        """Raise ``CompileError``: what runs between the pieces is the model itself, which no folder holds."""
+        raise CompileError(
+            f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
+            "comes next; save the programs in 'programs', or write the model without the decision.",
+            self.reason.location,
+        )
+
+    def plan(self) -> Mapping[str, Any]:
+        """Raise ``CompileError``: only a program of one bundle has a plan."""
+        raise CompileError("A program that runs in pieces has no plan; the programs in 'programs' may have.")
+
+    def _warn_of_host_work(self, programs: Sequence[Program], stacklevel: int) -> None:
+        steps = [step for program in programs for step in program.steps]
+        remarks = [remark for program in programs for remark in program.pass_remarks]
+        if self._has_warned_of_host_work:
+            return
+        if sentence := host_work_warning(steps, remarks):
+            self._has_warned_of_host_work = True
+            warnings.warn(sentence, HostWorkWarning, stacklevel=stacklevel)
+
+    def _warn_of_compilations(self, piece: ModelPiece) -> None:
+        count = self.compilations
+        if count >= MOST_PROGRAMS_UNWARNED and not count & (count - 1):
+            warnings.warn(
+                f"{count} programs are compiled for the values by which the model decides, the last one until "
+                f"{piece.cause}; pad to a few sizes, or keep numbers in tensors instead of Python.",
+                RecompileWarning,
+                stacklevel=2,
+            )
+
+
+def _counted(name: str, lines: Sequence[str]) -> list[Row]:
+    """Rows of equal lines with their numbers, in order of the first."""
+    counts = Counter(lines)
+    shown = [f"{count} x {line}" for line, count in counts.items()]
+    if len(shown) > _MOST_LINES:
+        shown = [*shown[:_MOST_LINES], f".. and {len(shown) - _MOST_LINES} more"]
+    return [(name if index == 0 else "", line) for index, line in enumerate(shown)]

@@ -1,0 +1,357 @@
+"""One call of a model in pieces: the functions of PyTorch are recorded, and run when Python needs a number.
+
+The model runs on tensors without numbers. What decides a shape or a branch (``nonzero``, ``item``, ``if x.sum() > 0``)
+has none without them: the piece recorded so far runs then, and PyTorch runs the deciding function on its results. So
+each piece has static shapes, and a loop or a branch of Python is what it is in the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+from torch._higher_order_ops import utils as higher_order_utils
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.fx.node import map_aggregate
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.call_places import CallPlaces, without_dispatch
+from spyre_mlir.frontend.call_storages import CallStorage, CallStorages
+from spyre_mlir.frontend.graph_edits import is_plain
+from spyre_mlir.frontend.piece import Cause, ChangingNumbers, ModelPiece, PieceBuilder, tensors_in
+
+#: Functions that give no error on a tensor without numbers, but ask for them.
+_READERS = {
+    "__repr__", "__str__", "__format__", "numpy", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage",
+}  # fmt: skip
+#: Functions that change the shape of a tensor in place and nothing of its numbers.
+_RESHAPED_IN_PLACE = {"t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"}
+
+
+#: Functions without arithmetic whose results, or shapes of results, are values.
+_SELECTING = {name.strip("_") for name in _READERS} | {
+    "allclose", "argwhere", "bool", "bincount", "copy", "equal", "float", "getitem", "index", "int", "is_nonzero",
+    "item", "masked_select", "nonzero", "repeat_interleave", "setitem", "tolist", "unique", "unique2",
+    "unique_consecutive", "where",
+}  # fmt: skip
+#: Methods that a user writes as something else.
+_SHOWN = {
+    "__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()", "__format__": "format()",
+    "__getitem__": "an index", "__setitem__": "an assignment to an index",
+}  # fmt: skip
+
+
+class PieceRunner(Protocol):
+    """Runs the pieces of a call, and hears of what PyTorch runs between them."""
+
+    def run_piece(self, piece: ModelPiece) -> Sequence[Tensor]:
+        """Results of a piece, whose inputs it changes in place where the model does."""
+        ...
+
+    def note_host_call(self, cause: Cause, is_work: bool) -> None:
+        """Note a function that PyTorch ran on the host; ``is_work`` if it may compute with floats."""
+        ...
+
+
+class CallRecorder(TorchFunctionMode):
+    """The functions that a model calls, recorded into pieces that ``runner`` runs.
+
+    ``names`` are those of parameters and buffers by identity. With ``keep_callers`` no tensor of the caller changes.
+    """
+
+    def __init__(
+        self, runner: PieceRunner, names: dict[int, str], memory: ChangingNumbers, keep_callers: bool
+    ) -> None:
+        super().__init__()
+        self._runner = runner
+        self._names = names
+        self._memory = memory
+        self._storages = CallStorages(keep_callers)
+        self._builder = PieceBuilder()
+        self._changed: list[CallStorage] = []
+        self._places = CallPlaces()
+
+    def call(
+        self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]
+    ) -> Any:
+        """What a model returns for these inputs; ``paths`` are the names of its modules by identity."""
+        names = _input_names(model, args, kwargs)
+        self._names = {**names, **self._names}
+        args, kwargs = pytree.tree_map_only(Tensor, self._storages.enter, (args, kwargs))
+        with self._places.following(paths), _plain_control_flow(), self:
+            result = model(*args, **kwargs)
+        self.flush(Cause("the end of the model", ""))
+        return self.real(result)
+
+    def real(self, value: Any) -> Any:
+        """A value with the tensors that have numbers in place of those that stand for them."""
+        return pytree.tree_map(
+            lambda leaf: self._storages.real(leaf) if self._storages.is_fake(leaf) else leaf, value
+        )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is Tensor.__iter__:
+            with self:
+                return iter(args[0].unbind(0))
+        if func is Tensor.__setitem__ and any(map(_is_mask, _parts(args[1]))):
+            with self:
+                return _assign_where(*args)
+        if isinstance(func, HigherOrderOperator):
+            # As without a compiler: Python loops and branches, on the values of predicates.
+            with self:
+                return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+        name = getattr(func, "__name__", str(func))
+        args, kwargs = _map((args, kwargs), self._entered)
+        if name in _READERS or "assert" in name or not is_plain_call(args, kwargs):
+            return self._on_host(func, args, kwargs)
+        if name in _RESHAPED_IN_PLACE:
+            return self._reshape_in_place(name, args, kwargs)
+        operands = list(tensors_in((args, kwargs)))
+        before = [_state(tensor) for tensor in operands]
+        try:
+            with self._storages.mode:
+                result = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            body = without_dispatch(func)
+            if body is None:
+                return self._on_host(func, args, kwargs)
+            # Only the function inside of it that decides is for the host.
+            with self._places.inside(), self:
+                return body(*args, **kwargs)
+        # Any other error of a tensor without numbers; an error of the model itself PyTorch gives again on the host.
+        except Exception:
+            return self._on_host(func, args, kwargs)
+        changed = []
+        for tensor, (version, place) in zip(operands, before, strict=True):
+            if _state(tensor)[1] != place:
+                raise CompileError(
+                    f"The function '{name}' gives a tensor another storage or shape in place; make a new one.",
+                    self._places.line(),
+                )
+            if tensor._version != version:
+                changed.append(self._storages.of(tensor))
+        # A function may return its operand, and change nothing.
+        if changed or any(all(one is not other for other in operands) for one in tensors_in(result)):
+            return self._record(func, args, kwargs, result, changed)
+        return result
+
+    def _entered(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or self._storages.is_fake(value):
+            return value
+        return self._storages.enter(value)
+
+    def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[CallStorage]) -> Any:
+        """Add a call to the piece; where a storage that changes would be two inputs of it, to the next, or to none."""
+        if torch.is_autocast_enabled("cpu"):
+            raise CompileError(
+                "The model enters torch.autocast, which a model in pieces cannot; cast it.",
+                self._places.line(),
+            )
+        operands = list(tensors_in((args, kwargs)))
+        if self._has_aliases(operands, changed):
+            self.flush(self._cause(func))
+            if self._has_aliases(operands, changed):
+                return self._on_host(func, args, kwargs)
+        for tensor in operands:
+            if tensor not in self._builder.nodes:
+                self._add_operand(tensor)
+        self._builder.add_call(func, args, kwargs, result, self._places.metadata())
+        self._changed += changed
+        for tensor in tensors_in(result):
+            storage = self._storages.add(tensor)
+            if storage.real is None and storage.base is not None and storage.base not in self._builder.nodes:
+                self._builder.nodes[storage.base] = self._builder.nodes[tensor]
+        return result
+
+    def _add_operand(self, tensor: Tensor) -> None:
+        """Let a tensor be an operand in the piece: an input of it, or an alias of one of its results."""
+        storage = self._storages.of(tensor)
+        if storage.real is not None:
+            self._builder.add_leaf(tensor, self._names.get(id(self._storages.real(tensor)), "x"))
+            return
+        place = tensor.size(), tensor.stride(), tensor.storage_offset()
+        self._builder.add_call(torch.as_strided, (storage.base, *place), {}, tensor, self._places.metadata())
+        self._storages.add(tensor)
+
+    def _has_aliases(self, operands: Sequence[Tensor], changed: Sequence[CallStorage]) -> bool:
+        """Return whether a storage that changes would be two inputs of the piece."""
+        by_buffer: dict[int, list[Tensor]] = {}
+        leaves = [tensor for tensor in operands if tensor not in self._builder.nodes]
+        for tensor in (*self._builder.leaves, *leaves):
+            group = by_buffer.setdefault(id(self._storages.of(tensor)), [])
+            if all(other is not tensor for other in group):
+                group.append(tensor)
+        return any(len(by_buffer.get(id(storage), ())) > 1 for storage in (*self._changed, *changed))
+
+    def _reshape_in_place(self, name: str, args: Any, kwargs: Any) -> Any:
+        """Change the shape of a tensor that a piece has made."""
+        tensor = args[0]
+        if self._storages.is_original(tensor):
+            raise CompileError(
+                f"The function '{name}' changes the shape of an input or a buffer in place; use '{name[:-1]}'.",
+                self._places.line(),
+            )
+        if self._storages.of(tensor).real is not None:
+            self.flush(self._cause(name))
+            with self._storages.mode:
+                return getattr(Tensor, name)(*args, **kwargs)
+        with self:
+            view = getattr(Tensor, name[:-1])(*args, **kwargs)
+        with self._storages.mode:
+            getattr(Tensor, name)(*args, **kwargs)
+        self._builder.nodes[tensor] = self._builder.nodes[view]
+        return tensor
+
+    def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function in PyTorch, on tensors that have their numbers."""
+        operands = list(tensors_in((args, kwargs)))
+        cause = self._cause(func)
+        if operands:
+            self.flush(cause)
+        self._storages.before_running(operands, ())
+        fakes: dict[int, Tensor] = {}
+
+        def real(value: Any) -> Any:
+            """Operand with numbers."""
+            if not self._storages.is_fake(value):
+                return value
+            tensor = self._storages.real(value)
+            fakes[id(tensor)] = value
+            return tensor
+
+        args, kwargs = _map((args, kwargs), real)
+        result = func(*args, **kwargs)
+        self._storages.forget_constants(operands)
+        if operands:
+            self._runner.note_host_call(cause, _computes(func, operands))
+        return _map(
+            result,
+            lambda value: (
+                (fakes[id(value)] if id(value) in fakes else self._storages.adopt(value))
+                if isinstance(value, Tensor)
+                else value
+            ),
+        )
+
+    def flush(self, cause: Cause) -> None:
+        """Run the piece recorded so far; its tensors have their numbers then."""
+        builder, changed = self._builder, self._changed
+        self._builder, self._changed = PieceBuilder(), []
+        if not builder.calls:
+            return
+        filled = []
+        for storage in self._storages.pending():
+            tensors = [storage.base] if storage.is_covered() else storage.alive()
+            filled += [
+                (storage, tensor, builder.nodes[tensor]) for tensor in tensors if tensor in builder.nodes
+            ]
+        if not filled and not changed:
+            return
+        self._storages.before_running(builder.leaves, changed)
+        inputs = [self._storages.real(tensor) for tensor in builder.leaves]
+        piece = builder.finish([node for *_, node in filled], inputs, self._memory, cause)
+        for (storage, tensor, _), values in zip(filled, self._runner.run_piece(piece), strict=True):
+            storage.write(tensor, values)
+            self._storages.filled(storage)
+        self._storages.forget_dead()
+
+    def _cause(self, func: Any) -> Cause:
+        return Cause(_shown(func), self._places.line())
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    """The index of each dim, or of several where one is a mask."""
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _assign_where(tensor: Tensor, index: Any, value: Any) -> None:
+    """Assign ``tensor[index] = value`` where masks in the index are true: one value at all places, or one for each."""
+    if not _is_mask(index) or (isinstance(value, Tensor) and value.numel() != 1):
+        positions = (part for mask in _parts(index) for part in _positions(mask))
+        tensor[tuple(positions)] = value
+        return
+    mask = index.reshape(*index.shape, *(1,) * (tensor.ndim - index.ndim))
+    value = value.reshape(()).to(tensor.dtype) if isinstance(value, Tensor) else value
+    tensor.masked_fill_(mask, value)
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, Tensor) and index.dtype == torch.bool and index.ndim > 0
+
+
+def _positions(index: Any) -> tuple[Any, ...]:
+    """Positions at which a mask is true, of each dim; another part of an index as it is."""
+    return index.nonzero(as_tuple=True) if _is_mask(index) else (index,)
+
+
+def is_plain_call(args: Any, kwargs: Any) -> bool:
+    """Return whether the arguments of a call are tensors and values that its key can have."""
+    values: list[Any] = []
+    _map((args, kwargs), values.append)
+    return all(isinstance(value, Tensor) or is_plain(value) for value in values)
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Arguments with each leaf replaced; the containers that PyTorch's functions take stay what they are."""
+    if type(value) is list:
+        return [_map(item, function) for item in value]
+    return map_aggregate(value, function) if not isinstance(value, tuple) else _map_tuple(value, function)
+
+
+def _map_tuple(value: Any, function: Callable[[Any], Any]) -> Any:
+    items = [_map(item, function) for item in value]
+    if hasattr(value, "_fields"):
+        return type(value)(*items)
+    is_plain_tuple = type(value) in (tuple, torch.Size)
+    return tuple(items) if is_plain_tuple else type(value)(items)
+
+
+def _state(tensor: Tensor) -> tuple[int, Any]:
+    """Version of the numbers of a tensor, and its place in memory."""
+    storage = tensor.untyped_storage()._cdata
+    return tensor._version, (storage, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+
+def _computes(func: Any, operands: Sequence[Tensor]) -> bool:
+    """Return whether a function may compute with floats, and not only select, count or give numbers to Python."""
+    name = getattr(func, "__name__", str(func)).strip("_")
+    return name not in _SELECTING and any(tensor.is_floating_point() for tensor in operands)
+
+
+def _shown(func: Any) -> str:
+    """Name of a function as a user writes it."""
+    if isinstance(func, str):
+        return func
+    name = getattr(func, "__name__", str(func))
+    return _SHOWN.get(name, name)
+
+
+def _input_names(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
+    """Names of the inputs that are tensors, by identity."""
+    forward = model.forward if isinstance(model, torch.nn.Module) else model
+    with contextlib.suppress(ValueError, TypeError):
+        arguments = inspect.signature(forward).bind(*args, **kwargs).arguments
+        return {id(value): name for name, value in arguments.items() if isinstance(value, Tensor)}
+    return {}
+
+
+@contextlib.contextmanager
+def _plain_control_flow() -> Iterator[None]:
+    """Context in which ``torch.cond`` and its like are not given to torch.compile."""
+
+    def call(function: Callable, args: Any, kwargs: Any = None) -> Any:
+        """Call a function of control flow as it is."""
+        return function(*args, **(kwargs or {}))
+
+    with mock.patch.object(higher_order_utils, "_hop_compile_and_call", call):
+        yield

@@ -1,0 +1,241 @@
+"""A piece of a model: the calls of PyTorch between two points at which Python needs numbers, as a graph and its key.
+
+Equal calls on tensors of equal types are one program, whichever tensors they are. A number in them is a part of the
+key, but one that has changed from call to call and only scales or shifts is an input: a tensor without dims.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Interpreter, Node
+from torch.fx.node import map_aggregate
+from torch.utils.weak import WeakIdKeyDictionary
+
+from spyre_mlir.frontend.graph_edits import argument_key
+from spyre_mlir.frontend.hints import dim_sizes, names_of
+
+#: Functions that take a tensor without dims wherever they take a number, with the same result.
+_ARITHMETIC = {
+    "add", "radd", "iadd", "sub", "rsub", "isub", "subtract", "mul", "rmul", "imul", "multiply", "div", "divide",
+    "truediv", "rtruediv", "itruediv", "true_divide", "gt", "ge", "lt", "le", "eq", "ne",
+}  # fmt: skip
+#: The range of numbers that every float format has, the device's too, and integers that float16 has.
+_LEAST, _MOST, _MOST_INTEGER = 2**-14, 65504, 2048
+#: Name of what stands for a number in a key.
+_NUMBER = "number"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Reason why a piece ends: the operation whose result Python needs, and its line of the model."""
+
+    operation: str
+    location: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} ({self.location})" if self.location else self.operation
+
+
+@dataclass(frozen=True)
+class ModelPiece:
+    """A function of tensors, ``inputs`` in a call; ``key`` is equal for pieces that one program computes."""
+
+    function: Callable[..., tuple[Tensor, ...]]
+    inputs: list[Tensor]
+    key: Hashable
+    cause: Cause
+    calls: int
+
+
+@dataclass
+class _NumberOperand:
+    """A number among the arguments of a call that may become an input."""
+
+    node: Node
+    position: int
+    value: float
+    dtype: torch.dtype
+
+
+@dataclass
+class ChangingNumbers:
+    """Memory of the numbers in pieces that are equal but for them, from one call of a model to the next."""
+
+    _values: dict[Hashable, list[float]] = field(default_factory=dict)
+    _changing: dict[Hashable, set[int]] = field(default_factory=dict)
+
+    def changing(self, key: Hashable, values: Sequence[float]) -> set[int]:
+        """Positions of the numbers that have had several values in pieces with this key."""
+        before = self._values.setdefault(key, list(values))
+        positions = self._changing.setdefault(key, set())
+        positions |= {index for index, value in enumerate(values) if repr(value) != repr(before[index])}
+        return positions
+
+
+class PieceBuilder:
+    """Graph of the calls of a piece, whose tensors are without numbers (``FakeTensor``) until it has run.
+
+    ``leaves`` are the tensors that it reads and that are no results of it, in the order of its inputs.
+    """
+
+    def __init__(self) -> None:
+        self._graph = Graph()
+        self._names: set[str] = set()
+        self._keys: list[Hashable] = []
+        self._order: dict[Node, int] = {}
+        self._numbers: list[_NumberOperand] = []
+        self.nodes: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.leaves: list[Tensor] = []
+        self.calls = 0
+
+    def add_leaf(self, tensor: Tensor, name: str) -> None:
+        """Make a tensor an input of the piece, unless it is one or a result already."""
+        if tensor in self.nodes:
+            return
+        placeholders = self._graph.find_nodes(op="placeholder")
+        with self._graph.inserting_after(placeholders[-1] if placeholders else self._graph._root):
+            node = self._graph.placeholder(_identifier(name, self._names))
+        self.leaves.append(tensor)
+        self._bind(tensor, node, ("input", _leaf_key(tensor)))
+
+    def add_call(
+        self, function: Callable, args: Any, kwargs: Any, result: Any, metadata: dict[str, Any]
+    ) -> None:
+        """Append a call; its operands are leaves or results of the piece."""
+        self.calls += 1
+        operands = list(tensors_in((args, kwargs)))
+        args, kwargs = (map_aggregate(value, self._operand) for value in (args, kwargs))
+        node = self._graph.call_function(function, args, kwargs)
+        node.meta = dict(metadata)
+        numbers = list(_numbers_of(node, operands))
+        shown = list(args)
+        for number in numbers:
+            shown[number.position] = _NUMBER
+        self._numbers += numbers
+        self._add(node, (function, self._key(tuple(shown)), self._key(kwargs)))
+        self._bind_results(result, node)
+
+    def finish(
+        self, results: Sequence[Node], inputs: Sequence[Tensor], memory: ChangingNumbers, cause: Cause
+    ) -> ModelPiece:
+        """The piece that returns these results, called with the tensors that the leaves stand for."""
+        key = (*self._keys, tuple(self._order[node] for node in results), tuple(dim_sizes().items()))
+        values = [number.value for number in self._numbers]
+        changing = memory.changing(key, values)
+        fixed = [repr(value) for index, value in enumerate(values) if index not in changing]
+        operands = list(inputs)
+        for index in sorted(changing):
+            operands.append(self._as_input(self._numbers[index], len(operands)))
+        self._graph.output(tuple(results))
+        key = (key, tuple(sorted(changing)), tuple(fixed), tuple(names_of(tensor) for tensor in inputs))
+        return ModelPiece(_as_function(self._graph), operands, key, cause, self.calls)
+
+    def _as_input(self, number: _NumberOperand, position: int) -> Tensor:
+        """Replace a number of a call by an input; its value as a tensor without dims."""
+        placeholders = self._graph.find_nodes(op="placeholder")
+        with self._graph.inserting_after(placeholders[-1] if placeholders else self._graph._root):
+            node = self._graph.placeholder(_identifier(f"number_{position}", self._names))
+        args = list(number.node.args)
+        args[number.position] = node
+        number.node.args = tuple(args)
+        return torch.tensor(number.value, dtype=number.dtype)
+
+    def _operand(self, value: Any) -> Any:
+        return self.nodes[value] if isinstance(value, Tensor) else value
+
+    def _bind(self, tensor: Tensor, node: Node, key: Hashable) -> None:
+        self.nodes[tensor] = node
+        self._add(node, key)
+
+    def _add(self, node: Node, key: Hashable) -> None:
+        self._order[node] = len(self._order)
+        self._keys.append(key)
+
+    def _key(self, value: Any) -> Hashable:
+        return argument_key(value, Node, self._order.__getitem__)
+
+    def _bind_results(self, result: Any, node: Node) -> None:
+        """Let the tensors of a result stand for the nodes that give them."""
+        if isinstance(result, Tensor):
+            if result not in self.nodes:
+                self.nodes[result] = node
+            return
+        if isinstance(result, dict):
+            items: Iterable[tuple[Any, Any]] = result.items()
+        else:
+            items = enumerate(result) if isinstance(result, (tuple, list)) else ()
+        for index, item in items:
+            if next(tensors_in(item), None) is not None:
+                part = self._graph.call_function(operator.getitem, (node, index))
+                part.meta = dict(node.meta)
+                self._add(part, ("item", self._order[node], index))
+                self._bind_results(item, part)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Tensors in the arguments or the result of a call."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from (tensor for item in value.values() for tensor in tensors_in(item))
+    elif isinstance(value, (tuple, list)):
+        yield from (tensor for item in value for tensor in tensors_in(item))
+    elif isinstance(value, slice):
+        yield from tensors_in((value.start, value.stop, value.step))
+
+
+def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_NumberOperand]:
+    """Numbers of a call of arithmetic on a tensor of floats, at most one."""
+    name = getattr(node.target, "__name__", "").strip("_")
+    if name not in _ARITHMETIC or len(node.args) != 2 or node.kwargs or len(operands) != 1:
+        return
+    dtype = operands[0].dtype
+    for position, value in enumerate(cast(Sequence[Any], node.args)):
+        if dtype.is_floating_point and operands[0].ndim and _is_in_every_format(value):
+            yield _NumberOperand(
+                node, position, value, torch.float64 if dtype == torch.float64 else torch.float32
+            )
+
+
+def _is_in_every_format(value: Any) -> bool:
+    if type(value) is int:
+        return abs(value) <= _MOST_INTEGER
+    return type(value) is float and math.isfinite(value) and (value == 0 or _LEAST <= abs(value) <= _MOST)
+
+
+def _leaf_key(tensor: Tensor) -> Hashable:
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), is_parameter, tensor.is_conj(), tensor.is_neg()
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """Name of an input that Python accepts and no other input has."""
+    base = "".join(letter if letter.isalnum() else "_" for letter in name) or "x"
+    base = f"x{base}" if base[0].isdigit() else base
+    unique, count = base, 1
+    while unique in taken:
+        unique, count = f"{base}_{count}", count + 1
+    taken.add(unique)
+    return unique
+
+
+def _as_function(graph: Graph) -> Callable[..., tuple[Tensor, ...]]:
+    """Graph as a function of its inputs, with their names as its signature."""
+    root = torch.nn.Module()
+
+    def replay(*inputs: Any) -> Any:
+        """Run the graph node by node, so that what it calls keeps their metadata."""
+        return Interpreter(root, graph=graph).run(*inputs)
+
+    names = [str(node.target) for node in graph.find_nodes(op="placeholder")]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    replay.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return replay
