@@ -10,7 +10,6 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.windows import Windowed, windowed
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.layout.stick_layout import ELEMENT_BITS
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
@@ -99,9 +98,6 @@ class UnrollWindows(Pass):
             return lambda: ByPosition(window).run(), how
         by_dim = is_separable(window)
         _check_positions(window, by_dim)
-        element = str(ir.RankedTensorType(window.inputs[window.source].type).element_type)
-        if element not in ELEMENT_BITS:
-            raise error_at(window.op, f"element type {element} has no form on the device")
         few = not by_dim or _positions(window) <= _MOST_TILED_POSITIONS
         bands = bands_of(window) if few else None
         if bands is not None:
