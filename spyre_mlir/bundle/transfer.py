@@ -268,7 +268,9 @@ def _as_int32(array: NDArray) -> NDArray[np.int32]:
         raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
     limits = np.iinfo(np.int32)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise WideIntegersError(f"it holds values outside the range of {INT32}, the device's only integer format.")
+        raise WideIntegersError(
+            f"it holds values outside the range of {INT32}, the device's only integer format."
+        )
     return array.astype(np.int32)
 
 

@@ -52,9 +52,7 @@ def split_complex_numbers(
 
 
 class _Splitting:
-    def __init__(
-        self, graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable]
-    ) -> None:
+    def __init__(self, graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable]) -> None:
         self.graph = graph
         self.arguments = arguments
         self.table = table
@@ -150,6 +148,9 @@ class _Splitting:
             return simple
         if not node.all_input_nodes:
             return self._constant(node)
+        if target is operator.getitem:
+            source = node.all_input_nodes[0].target
+            raise CompileError(f"{source} gives complex numbers, which is not supported.", source_of(node))
         return expanded(node, self.parts, self.table)
 
     def _constant(self, node: Node) -> ComplexParts:
@@ -188,7 +189,9 @@ class _Splitting:
         if dtype in REAL_TYPES:
             return ComplexParts(*(self._call(_CONVERT, part, REAL_TYPES[dtype]) for part in parts))
         if dtype == torch.bool:
-            return self._call(aten.logical_or.default, *(self._call(aten.ne.Scalar, part, 0) for part in parts))
+            return self._call(
+                aten.logical_or.default, *(self._call(aten.ne.Scalar, part, 0) for part in parts)
+            )
         return self._call(_CONVERT, parts.real, dtype)
 
     def _product(self, node: Node, one: Any, other: Any) -> ComplexParts | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -63,14 +63,18 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
     ``parts`` are those of the complex operands. ``CompileError`` if PyTorch has no rule.
     """
     sources = [part for source in node.all_input_nodes for part in _nodes(source, parts)]
-    mode = next(value.fake_mode for value in pytree.tree_leaves(node.meta["val"]) if isinstance(value, FakeTensor))
+    mode = next(
+        value.fake_mode for value in pytree.tree_leaves(node.meta["val"]) if isinstance(value, FakeTensor)
+    )
 
     structure: list[pytree.TreeSpec] = []
 
     def function(*tensors: Tensor) -> list[Tensor]:
         """Parts of the results, one after the other."""
         rest = iter(tensors)
-        values = {source: _joined([next(rest) for _ in _nodes(source, parts)]) for source in node.all_input_nodes}
+        values = {
+            source: _joined([next(rest) for _ in _nodes(source, parts)]) for source in node.all_input_nodes
+        }
         args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
         with _Transforms():
             result = _called(node, args, kwargs)
@@ -78,14 +82,18 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
             # Norms and variances are real.
             result = result.re
         is_pair = lambda leaf: isinstance(leaf, ComplexTensor)  # noqa: E731
-        result = pytree.tree_map_only(ComplexTensor, lambda x: ComplexParts(x.re, x.im), result, is_leaf=is_pair)
+        result = pytree.tree_map_only(
+            ComplexTensor, lambda x: ComplexParts(x.re, x.im), result, is_leaf=is_pair
+        )
         leaves, spec = pytree.tree_flatten(result)
         structure.append(spec)
         return leaves
 
     try:
         with mode:
-            traced = make_fx(function, decomposition_table=dict(table))(*(part.meta["val"] for part in sources))
+            traced = make_fx(function, decomposition_table=dict(table))(
+                *(part.meta["val"] for part in sources)
+            )
     except (RuntimeError, NotImplementedError, TypeError, AssertionError) as error:
         raise CompileError(
             f"{node.target} of complex numbers is not supported; compute it on their real and imaginary parts.",
@@ -95,8 +103,8 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
     for step in traced.graph.nodes:
         if step.op in ("call_function", "get_attr"):
             copies[step] = _copied(node, step, copies, traced)
-    results = map_arg(traced.graph.output_node().args[0], copies.__getitem__)
-    return pytree.tree_unflatten(list(results), structure[0])
+    results = cast(list, map_arg(traced.graph.output_node().args[0], copies.__getitem__))
+    return pytree.tree_unflatten(results, structure[0])
 
 
 def _nodes(source: Node, parts: Mapping[Node, Any]) -> Sequence[Node]:
@@ -111,7 +119,8 @@ def _called(node: Node, args: Any, kwargs: Any) -> Any:
     """Result of an operation; one whose operands are real and whose result is not computes on complex ones."""
     has_complex = any(isinstance(leaf, ComplexTensor) for leaf in pytree.tree_leaves((args, kwargs)))
     if not has_complex and not schema_name(node).startswith(_OF_REAL):
-        real = REAL_TYPES.get(node.meta["val"].dtype, node.meta["val"].dtype)
+        dtype: torch.dtype = node.meta["val"].dtype
+        real = REAL_TYPES.get(dtype, dtype)
         args, kwargs = pytree.tree_map_only(Tensor, lambda x: _as_complex(x, real), (args, kwargs))
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
@@ -122,7 +131,7 @@ class _Transforms(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _BY_PARTS and isinstance(args[0], ComplexTensor):
             return ComplexTensor(*(func(part, *args[1:]) for part in (args[0].re, args[0].im)))
-        return TRANSFORMS.get(func, func)(*args, **(kwargs or {}))
+        return cast(Callable, TRANSFORMS.get(func, func))(*args, **(kwargs or {}))
 
 
 def _as_complex(x: Tensor, real: torch.dtype) -> Tensor:
@@ -133,11 +142,11 @@ def _as_complex(x: Tensor, real: torch.dtype) -> Tensor:
 def _copied(node: Node, step: Node, copies: Mapping[Node, Node], traced: Any) -> Node:
     """Node of the graph for one of a traced call, before ``node``."""
     if step.op == "get_attr":
-        constant = getattr(traced, step.target)
+        constant = getattr(traced, cast(str, step.target))
         return call_before(node, aten.full.default, [], constant.item(), dtype=constant.dtype)
-    args, kwargs = map_arg((step.args, step.kwargs), copies.__getitem__)
+    args, kwargs = cast(tuple, map_arg((step.args, step.kwargs), copies.__getitem__))
     if step.target is not operator.getitem:
-        return call_before(node, step.target, *args, **kwargs)
+        return call_before(node, cast(torch._ops.OpOverload, step.target), *args, **kwargs)
     with node.graph.inserting_before(node):
         part = node.graph.call_function(operator.getitem, args)
     part.meta = metadata_for(node, args[0].meta["val"][args[1]])

@@ -355,7 +355,9 @@ def _drop_empty_parts(graph: Graph) -> None:
 
 def _drop_complex_arguments(arguments: dict[Node, Argument]) -> None:
     """Forget complex arguments that are split: the program takes their parts."""
-    split = {(argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part}
+    split = {
+        (argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part
+    }
     for node, argument in list(arguments.items()):
         if is_complex(node) and (argument.leaf, argument.name) in split:
             del arguments[node]

@@ -32,8 +32,8 @@ def widen_narrow_integers(graph: Graph) -> None:
     Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
-    overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones, so every operation that
-    interprets those has it.
+    overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones, so every operation
+    that interprets those has it.
     """
     for node in list(graph.nodes):
         if _is_pointwise(node):

@@ -237,6 +237,11 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     return torch.where(x < 0.25, torch.log(x / (1 - x)), torch.log1p((2 * x - 1) / (1 - x)))
 
 
+def negative(x: Tensor) -> Tensor:
+    """``neg``: of integers a difference, as torch-mlir's goes by f32, which has not all of them."""
+    return aten.rsub.Scalar(x, 0) if _is_integer(x) else NotImplemented
+
+
 def power(x: Tensor, exponent) -> Tensor:
     """``pow`` with an exponent that the device has an operation for."""
     forms: dict[float, Callable[[Tensor], Tensor]] = {
@@ -244,6 +249,8 @@ def power(x: Tensor, exponent) -> Tensor:
         2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
         -2: lambda base: torch.square(torch.reciprocal(base)),
     }  # fmt: skip
+    if x.dtype == torch.bool and isinstance(exponent, int):
+        x = x.to(torch.int64)
     if _is_integer(x) and isinstance(exponent, int) and 0 < exponent < 64:
         return _integer_power(x, exponent)
     if exponent not in forms or not x.is_floating_point():
@@ -257,6 +264,19 @@ def _integer_power(x: Tensor, exponent: int) -> Tensor:
         return x.clone()
     root = _integer_power(x, exponent // 2)
     return root * root * x if exponent % 2 else root * root
+
+
+def extreme_of_two(comparison: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+    """Form of ``maximum`` or ``minimum`` in f64, which is NaN beside a NaN; torch-mlir's is the other number."""
+
+    def form(x: Tensor, y: Tensor) -> Tensor:
+        """Extreme of two tensors that broadcast."""
+        if torch.result_type(x, y) != torch.float64:
+            return NotImplemented
+        x, y = x.to(torch.float64), y.to(torch.float64)
+        return torch.where(comparison(x, y) | (x != x), x, y)
+
+    return form
 
 
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
@@ -312,7 +332,10 @@ FORMS = {
     aten.hypot.default: hypot,
     aten.xlogy.Tensor: xlogy,
     aten.logit.default: logit,
+    aten.neg.default: negative,
     aten.pow.Tensor_Scalar: power,
+    aten.maximum.default: extreme_of_two(torch.ge),
+    aten.minimum.default: extreme_of_two(torch.le),
     aten.fmax.default: without_nan(torch.maximum),
     aten.fmin.default: without_nan(torch.minimum),
     **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},

@@ -38,7 +38,7 @@ def dropout(x: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Ten
 
 
 def normal(mean: Tensor | float, std: Tensor | float = 1.0, generator: Any = None) -> Tensor:
-    """``normal`` by tensors: numbers about 0 in the order of the elements, scaled if ``std`` is a tensor, and shifted."""
+    """``normal`` by tensors: numbers about 0, in the order of the elements, scaled and shifted."""
     operands = [operand for operand in (mean, std) if isinstance(operand, Tensor)]
     place = operands[0].new_empty(torch.broadcast_shapes(*(operand.shape for operand in operands)))
     drawn = aten.normal_functional.default(place, 0.0, 1.0 if isinstance(std, Tensor) else std)

@@ -31,8 +31,8 @@ class Argument(NamedTuple):
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
     numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``. A constant that the
-    import computed has the ``source_bytes`` of the data of the model that it is made of. A ``part``, "real" or "imag", is
-    all that the program takes of a complex tensor.
+    import computed has the ``source_bytes`` of the data of the model that it is made of. A ``part``, "real" or "imag",
+    is all that the program takes of a complex tensor.
     """
 
     name: str

@@ -8,6 +8,7 @@ Dropout outside training is its operand, to be written through.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ _DROPOUTS = (
 
 
 #: Statistics that norms update without a word in their schema, where the operand that comes first is true.
-_UNDECLARED_WRITES = {
+_UNDECLARED_WRITES: dict[Any, tuple[str, tuple[str, ...]]] = {
     aten.batch_norm.default: ("training", ("running_mean", "running_var")),
     aten.native_batch_norm.default: ("training", ("running_mean", "running_var")),
     aten.cudnn_batch_norm.default: ("training", ("running_mean", "running_var")),

@@ -45,5 +45,5 @@ class HostFunction:
 def as_bits(array: NDArray, dtype: np.dtype) -> NDArray:
     """Array in float32 as the bits of bfloat16, where ``dtype`` is theirs; the simulator returns only exact numbers."""
     if dtype == np.uint16 and array.dtype == np.float32:
-        return (np.asarray(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        return np.asarray(np.asarray(array).view(np.uint32) >> np.uint32(16), dtype=np.uint16)
     return np.asarray(array)

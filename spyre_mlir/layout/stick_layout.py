@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.index_map import Digit, IndexMap
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
@@ -41,7 +42,9 @@ Sticks = Sequence[tuple[int, int]]
 
 
 def elements_per_stick(target: Target, dtype: str) -> int:
-    """Return the elements of an MLIR element type in one stick; ``KeyError`` for a type the device has not."""
+    """Return the elements of an MLIR element type in one stick; ``CompileError`` for a type the device has not."""
+    if dtype not in ELEMENT_BITS:
+        raise CompileError(f"element type {dtype} has no form on the device")
     return target.stick_bytes * 8 // ELEMENT_BITS[dtype]
 
 

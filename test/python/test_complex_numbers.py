@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from like_eager import check_like_eager
 from programs import Apply, check_close
 from torch import Tensor, nn
 
@@ -54,6 +56,97 @@ def test_arithmetic_of_complex_numbers(function):
     check_close("complex", spyre_mlir.compile(model, (x, y))(x, y), Apply(model), (x, y))
 
 
-def test_an_input_that_is_complex_is_refused_where_it_is():
-    with pytest.raises(CompileError, match="element type complex64 of input 'z' is not supported"):
-        spyre_mlir.compile(lambda z: torch.view_as_real(z * z), (torch.zeros(3, dtype=torch.complex64),))
+PAIRS = {
+    "sums": lambda z, w: (z + w, z - w, -z, 1 - z, z + 1j, z + z.real),
+    "products": lambda z, w: (z * w, z * 2, (1 + 2j) * z),
+    "as it came": lambda z, w: (z, w.T, z[0], z),
+    "parts": lambda z, w: (z.real * 2, w.imag, torch.view_as_real(z), torch.complex(z.real, w.imag)),
+    "conjugate": lambda z, w: (z.conj(), z.conj() * w, z.conj_physical()),
+    "compared": lambda z, w: (z == w, z != z, torch.where(z.real > 0, z, w)),
+    "moved": lambda z, w: (torch.cat([z, w], 1), torch.stack([z, w]), z.flip(0), z.roll(1, 0), F.pad(z, (1, 1))),
+    "filled": lambda z, w: (torch.zeros_like(z), torch.full((2,), 1j), z * torch.ones(4, dtype=z.dtype)),
+    "several": lambda z, w: (torch.split(z * 2, 2, 1), torch.unbind(z + w), {"twice": z * 2}),
+    "converted": lambda z, w: (z.to(torch.complex64) * 1, z.to(torch.complex128), z.bool()),
+}  # fmt: skip
+FUNCTIONS = {
+    "quotients": lambda z, w: (z / w, z / 2j, z.reciprocal(), 1 / z),
+    "absolute": lambda z, w: (z.abs(), z.angle(), z.sgn(), z.norm(), torch.linalg.vector_norm(z, dim=1)),
+    "exponential": lambda z, w: (z.exp(), z.log(), z.sqrt(), z**2, z.sin(), z.cosh(), z.tanh()),
+    "matmul": lambda z, w: (z @ w.T, torch.einsum("ij,kj->ik", z, w.conj()), torch.linalg.vecdot(z, w)),
+    "reductions": lambda z, w: (z.sum(0), z.mean(), z.var(0), z.std(1), z.cumsum(0)),
+    "without dims": lambda z, w: (z[0, 0] * 2, z.sum() + w[1, 1]),
+    "without elements": lambda z, w: (z[:0] * 2, w + 1),
+}
+
+
+def _pair(dtype: torch.dtype) -> list[Tensor]:
+    torch.manual_seed(9)
+    return [torch.complex(torch.randn(3, 4), torch.randn(3, 4)).to(dtype) for _ in range(2)]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("form", PAIRS)
+def test_complex_inputs_and_results(form: str, dtype: torch.dtype) -> None:
+    check_like_eager(PAIRS[form], *_pair(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("form", FUNCTIONS)
+def test_complex_functions(form: str, dtype: torch.dtype) -> None:
+    check_like_eager(FUNCTIONS[form], *_pair(dtype))
+
+
+def test_what_changes_in_place() -> None:
+    def model(z: Tensor, w: Tensor) -> Tensor:
+        z.mul_(w)
+        return w.add_(1j).real
+
+    check_like_eager(model, *_pair(torch.complex64))
+    check_like_eager(lambda z: z * 2, _pair(torch.complex64)[0].conj())
+
+
+class State(nn.Module):
+    """A parameter, and a buffer that each call changes."""
+
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(_pair(torch.complex64)[0])
+        self.register_buffer("total", _pair(torch.complex64)[1].clone())
+
+    def forward(self, z: Tensor) -> tuple[Tensor, ...]:
+        self.total += z * self.factor
+        return self.total * 1, self.factor, z.T
+
+
+def test_complex_state() -> None:
+    with torch.no_grad():
+        z, eager = _pair(torch.complex64)[0], State()
+        program = spyre_mlir.compile(State(), (z,))
+        for _ in range(2):
+            torch.testing.assert_close(program(z), eager(z))
+
+
+TRANSFORMS = {
+    "one dim": lambda x: (torch.fft.fft(x), torch.fft.ifft(x), torch.fft.fft(x, n=7, norm="ortho", dim=1)),
+    "two dims": lambda x: (torch.fft.fft2(x), torch.fft.ifft2(x, norm="forward"), torch.fft.fftn(x)),
+    "real numbers": lambda x: (torch.fft.rfft(x.real), torch.fft.rfftn(x.real), torch.fft.ihfft(x.real)),
+    "to real numbers": lambda x: (torch.fft.irfft(x), torch.fft.irfft(x, n=7), torch.fft.hfft(x), torch.fft.irfft2(x)),
+    "there and back": lambda x: torch.fft.irfft(torch.fft.rfft(x.real) * torch.fft.rfft(x.imag), n=x.shape[-1]),
+    "shifted": lambda x: torch.fft.fftshift(torch.fft.fft(x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [2, 5, 8, 9])
+@pytest.mark.parametrize("form", TRANSFORMS)
+def test_fourier_transforms(form: str, size: int) -> None:
+    torch.manual_seed(9)
+    check_like_eager(TRANSFORMS[form], torch.complex(torch.randn(2, 3, size), torch.randn(2, 3, size)))
+
+
+def test_what_has_no_rule_is_refused_where_it_is() -> None:
+    with pytest.raises(CompileError, match=r"(of|gives) complex numbers"):
+        spyre_mlir.compile(lambda z: torch.linalg.eigvals(z), (_pair(torch.complex64)[0][:, :3],))
+    with pytest.raises(CompileError, match="'z' must be a complex tensor"):
+        spyre_mlir.compile(lambda z: z * 2, (_pair(torch.complex64)[0],))(torch.ones(3, 4))

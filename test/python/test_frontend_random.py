@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
+from like_eager import check_like_eager
 
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.mlir import ir
@@ -56,3 +58,26 @@ def test_random_numbers_are_inputs_behind_the_others():
     kinds = [(argument.name, argument.kind) for argument in program.arguments]
     assert kinds[:2] == [("x", "input"), ("y", "input")]
     assert [kind for _, kind in kinds[2:]] == ["input"]
+
+
+DRAWS = {
+    "like a transposed tensor": lambda x: (torch.rand_like(x.T), torch.randn_like(x.T) + x.T),
+    "of a mean": lambda x: (torch.normal(x, 2.0), torch.normal(1.0, x), torch.normal(x, x[:1])),
+    "integers": lambda x: (torch.randint_like(x, 10), torch.randint_like(x, 3, 10), torch.randint(0, 9, (3, 4)) + 1),
+    "distributions": lambda x: [
+        torch.empty_like(x).exponential_(), torch.empty_like(x).cauchy_(), torch.empty_like(x).log_normal_(),
+        torch.empty_like(x).geometric_(0.3), torch.empty_like(x).random_(2, 50), torch.empty_like(x).normal_(1, 2),
+    ],
+    "bernoulli": lambda x: (torch.bernoulli(x), torch.bernoulli(x, 0.3)),
+    "dropout of a transposed tensor": lambda x: F.dropout(x.T, 0.4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", DRAWS)
+def test_numbers_are_drawn_in_the_order_of_eager(form: str) -> None:
+    check_like_eager(DRAWS[form], torch.rand(5, 7))
+
+
+def test_dropout_in_the_order_of_memory() -> None:
+    images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    check_like_eager(lambda x: F.dropout(x, 0.4), images)

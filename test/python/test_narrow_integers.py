@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from like_eager import check_like_eager
 
 import spyre_mlir
 
@@ -34,13 +36,32 @@ def test_bytes(form: str, dtype: torch.dtype) -> None:
     assert got.dtype == expected.dtype and torch.equal(got, expected)
 
 
-@pytest.mark.parametrize(
-    "form", [torch.sum, lambda i: torch.sort(i)[0], lambda i: torch.topk(i, 2)[0], torch.any]
-)
-def test_what_would_take_unsigned_bytes_for_signed_ones_is_an_error(form) -> None:
-    i = torch.arange(100, 200).to(torch.uint8)
-    with pytest.raises(spyre_mlir.CompileError, match="on unsigned bytes is not supported"):
-        spyre_mlir.compile(form, (i,))
+UNSIGNED = {
+    "sums": lambda i: (i.sum(), i.sum(1), i.sum(1, dtype=torch.uint8), i.cumsum(1), i.prod(1)),
+    "extremes": lambda i: (i.amax(1), i.amin(0), i.max(1), i.argmin(1), i.max(), i.sort(1), i.topk(2)[0]),
+    "truths": lambda i: (i.any(), i.all(1), torch.logical_not(i), i.count_nonzero(), i == 200, i > 100),
+    "lookups": lambda i: (i[torch.tensor([1, 3])], i[1:, ::2], i.index_select(1, torch.tensor([0, 4]))),
+    "writes": lambda i: (i.index_fill(0, torch.tensor([1]), 9), i.masked_fill(i > 200, 3), F.pad(i, (1, 2), value=200)),
+    "filled": lambda i: (torch.full_like(i, 200) + i, torch.zeros_like(i), i.new_full((2,), 7)),
+    "moved": lambda i: (i.roll(1, 0), i.repeat(2, 1), torch.stack([i, i]), i.unbind(0), i.split(2, 1), i.T),
+    "bits": lambda i: (i & 15, i ^ i.flip(0), ~i, i >> 2, i << 3),
+    "powers": lambda i: (-i, i.square(), i**3, i * i.flip(0), i - 1),
+    "casts": lambda i: (i.to(torch.int8), i.half() / 255, i.long() - 200, i.double(), i.bool()),
+    "products": lambda i: (i @ i.T, torch.kron(i, i)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", UNSIGNED)
+def test_unsigned_bytes_are_no_signed_ones(form: str) -> None:
+    torch.manual_seed(3)
+    check_like_eager(UNSIGNED[form], torch.randint(0, 256, (4, 5)).to(torch.uint8))
+
+
+def test_unsigned_bytes_in_a_folder(tmp_path) -> None:
+    x = torch.arange(100, 200).to(torch.uint8)
+    spyre_mlir.compile(lambda x: x * 3, (x,)).save(tmp_path / "program")
+    got = spyre_mlir.Program.load(tmp_path / "program")(x.numpy().view("int8"))
+    assert torch.equal(torch.from_numpy(got).view(torch.uint8), x * 3)
 
 
 NUMBERS = {

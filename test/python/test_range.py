@@ -12,6 +12,7 @@ import torch
 
 import spyre_mlir
 from spyre_mlir import CompileError, RangeWarning
+from spyre_mlir.errors import HostWorkWarning
 from spyre_mlir.simulator import run
 
 HALF, BFLOAT = torch.float16, torch.bfloat16
