@@ -279,6 +279,19 @@ def extreme_of_two(comparison: Callable[[Tensor, Tensor], Tensor]) -> Callable:
     return form
 
 
+def clamp(x: Tensor, low=None, high=None) -> Tensor:
+    """``clamp`` in f64 by extremes, which keep NaN; torch-mlir's gives the lower limit."""
+    if x.dtype != torch.float64:
+        return NotImplemented
+    for extreme, limit in ((torch.maximum, low), (torch.minimum, high)):
+        if limit is not None:
+            number = (
+                limit if isinstance(limit, Tensor) else torch.full((), limit, dtype=x.dtype, device=x.device)
+            )
+            x = extreme(x, number)
+    return x.clone() if low is None and high is None else x
+
+
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
     """Form of ``fmax`` or ``fmin``: the extreme, or the number beside a NaN."""
 
@@ -334,6 +347,12 @@ FORMS = {
     aten.logit.default: logit,
     aten.neg.default: negative,
     aten.pow.Tensor_Scalar: power,
+    aten.clamp.default: clamp,
+    aten.clamp.Tensor: clamp,
+    aten.clamp_min.default: clamp,
+    aten.clamp_min.Tensor: clamp,
+    aten.clamp_max.default: lambda x, high: clamp(x, None, high),
+    aten.clamp_max.Tensor: lambda x, high: clamp(x, None, high),
     aten.maximum.default: extreme_of_two(torch.ge),
     aten.minimum.default: extreme_of_two(torch.le),
     aten.fmax.default: without_nan(torch.maximum),
