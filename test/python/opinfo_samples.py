@@ -27,6 +27,7 @@ from torch.testing._internal import common_methods_invocations as database
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
+from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.errors import RangeWarning
 from spyre_mlir.remarks import HOST
 
@@ -287,6 +288,9 @@ def _complaint(sample: Sample, results: list[Any], truth: Oracle) -> str:
 
 
 def _where(program: Any) -> str:
+    # Between its pieces the model itself runs, on the host.
+    if isinstance(program, PiecewiseProgram):
+        return BOTH if program.bundles else ON_HOST
     if not program.steps:
         return NO_WORK
     if program.is_one_bundle:
