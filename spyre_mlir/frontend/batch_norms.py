@@ -106,7 +106,7 @@ class _Folding:
             # A leaf is given by each call, and a model on the device "meta" has no numbers.
             if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
                 return False
-            note_read(argument.name)
+            note_read(argument.cast_from or argument.name)
             self.values[node] = data
             return True
         if not isinstance(node.target, torch._ops.OpOverload) or not all(

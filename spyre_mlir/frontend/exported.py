@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
@@ -44,6 +45,7 @@ from spyre_mlir.frontend.normal_forms import (
     is_empty,
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
+from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.signature import (
     CONSTANT,
@@ -112,9 +114,10 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _program(model: Any, inputs: Inputs) -> ExportedProgram:
-    """Captured program of a model; an exported program is its own."""
+def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> ExportedProgram:
+    """Captured program of a model under an autocast to ``dtype``; an exported program is its own."""
     if isinstance(model, ExportedProgram):
+        write_casts(model, None)
         return model
     if not callable(model):
         raise CompileError(
@@ -124,7 +127,10 @@ def _program(model: Any, inputs: Inputs) -> ExportedProgram:
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     # Nobody calls a graph, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
-        return torch.export.export(module, args, kwargs)
+        with autocasting(dtype):
+            program = torch.export.export(module, args, kwargs)
+        write_casts(program, dtype)
+        return program
 
 
 def _separate(call: Any) -> Any:
@@ -160,7 +166,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _tracing() -> Iterator[None]:
     """Context of what traces the code of a model or its graph; what torch rejects is a ``CompileError``."""
     try:
-        with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
+        with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet(), autocasting(None):
             yield
     except CompileError as error:
         # A check may know the operation but no line; the trace then has the last line of the model.
@@ -176,10 +182,18 @@ def _tracing() -> Iterator[None]:
         ) from error
 
 
-def capture(model: Any, inputs: Inputs) -> ExportedProgram:
-    """Trace a model as the graph of the operations that it calls; an exported program is its own."""
+def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = None) -> ExportedProgram:
+    """Trace a model as the graph of the operations that it calls; an exported program is its own.
+
+    ``autocast`` is that of ``compile``; without it that of the caller.
+    """
+    if isinstance(model, ExportedProgram) and autocast is not None:
+        raise CompileError(
+            "An exported program has the types that it was exported with; give the model itself for 'autocast'."
+        )
+    dtype = autocast_dtype(autocast)
     with _tracing():
-        return _program(model, inputs)
+        return _program(model, inputs, dtype)
 
 
 def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
@@ -371,6 +385,7 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     arguments, numbers = _arguments(program)
     # Before folding: the parts of a complex constant fold like other tensors.
     split_complex_numbers(program.graph, arguments)
+    cast_parameters(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     drop_empty_operands(program.graph, folder.values)

@@ -108,9 +108,14 @@ def import_torch(
 
 
 def capture_torch(
-    model: torch.nn.Module | Callable | ExportedProgram, inputs: Inputs = ()
+    model: torch.nn.Module | Callable | ExportedProgram,
+    inputs: Inputs = (),
+    autocast: torch.dtype | str | None = None,
 ) -> ExportedProgram:
-    """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model."""
+    """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model.
+
+    ``autocast`` is that of ``compile``.
+    """
     register_caches()
     if isinstance(model, torch.nn.Module) and any(
         isinstance(tensor, SpyreTensor) for tensor in (*model.parameters(), *model.buffers())
@@ -119,7 +124,7 @@ def capture_torch(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     with _without_garbage_collection():
-        return capture(model, pytree.tree_map(_off_the_device, inputs))
+        return capture(model, pytree.tree_map(_off_the_device, inputs), autocast)
 
 
 @contextlib.contextmanager

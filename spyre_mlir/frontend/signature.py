@@ -31,7 +31,8 @@ class Argument(NamedTuple):
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
     numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``. A constant that the
-    import computed has the ``source_bytes`` of the data of the model that it is made of.
+    import computed has the ``source_bytes`` of the data of the model that it is made of. A parameter in another type
+    has the name of the one that it is ``cast_from``.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Argument(NamedTuple):
     draw: Callable[[], torch.Tensor] | None = None
     index_bounds: IndexBounds | None = None
     source_bytes: int | None = None
+    cast_from: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

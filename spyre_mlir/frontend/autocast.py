@@ -1,0 +1,229 @@
+"""Autocast of PyTorch as casts in the graph: each operation gets the operands that it has under ``torch.autocast``.
+
+A captured graph has the operations that the model calls, above autocast, with the types of their results but without
+the casts of their operands. ``write_casts`` asks PyTorch for these: every operation runs once under autocast on tensors
+without numbers, so that the lists of operations, which are those of the CPU, are PyTorch's own.
+
+    linear(x: f32, w: f32) : f16  ->  linear(to_f16(x), to_f16(w)) : f16
+    einsum("ij,jk->ik", x, y) : f16  ->  what it is made of, where a product in it is cast
+
+A region of the model under an autocast of its own is inlined with the casts of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.control_flow import inlined_body, is_inlined
+from spyre_mlir.frontend.graph_edits import argument_key, metadata_for, tensor_key
+
+_DEVICE = "cpu"
+_REGION = torch.ops.higher_order.wrap_with_autocast
+_CAST = torch.ops.aten._to_copy.default
+
+#: Names of the types that an autocast casts to; DL16 is the device's own form of fp16.
+_DTYPES = {
+    "float16": torch.float16, "fp16": torch.float16, "dl16": torch.float16,
+    "bfloat16": torch.bfloat16, "bf16": torch.bfloat16,
+}  # fmt: skip
+
+
+def autocast_dtype(option: torch.dtype | str | None) -> torch.dtype | None:
+    """Type that an option names; without one that of the caller's own ``torch.autocast``, or None."""
+    if option is None:
+        return torch.get_autocast_dtype(_DEVICE) if torch.is_autocast_enabled(_DEVICE) else None
+    dtype = _DTYPES.get(str(option).removeprefix("torch."))
+    if dtype is None:
+        raise CompileError(
+            f"The option 'autocast' takes torch.float16 or torch.bfloat16, not {option!r}; "
+            "as text it is float16, fp16, dl16, bfloat16 or bf16."
+        )
+    return dtype
+
+
+def autocasting(dtype: torch.dtype | None) -> torch.autocast:
+    """Context of an autocast to ``dtype``, without one of no autocast; casts are not kept for another use."""
+    return torch.autocast(_DEVICE, dtype, enabled=dtype is not None, cache_enabled=False)
+
+
+def write_casts(program: ExportedProgram, dtype: torch.dtype | None) -> None:
+    """Write the casts of an autocast to ``dtype`` into a program that was captured under it, in place."""
+    if dtype is None and not any(_has_regions(node) for node in program.graph.nodes):
+        return
+    _Casts(autocasting(dtype), program.graph_signature.replace_all_uses).write(program.graph_module)
+    program.graph_module.recompile()
+
+
+def _has_regions(node: Node) -> bool:
+    """Return whether a node is a region of autocast, or the body of control flow, which may have one."""
+    return node.target is _REGION or is_inlined(node)
+
+
+class _Casts:
+    """Casts of one autocast; ``renamed(old, new)`` is told which node stands for another one."""
+
+    def __init__(self, autocast: torch.autocast, renamed: Callable[[str, str], None]) -> None:
+        self._autocast = autocast
+        self._renamed = renamed
+        self._known: dict[Hashable, Any] = {}
+
+    def write(self, module: GraphModule) -> None:
+        """Write the casts into the graph of a module."""
+        for node in list(module.graph.nodes):
+            if node.target is _REGION:
+                self._inline_region(module, node)
+            elif is_inlined(node):
+                for body in node.all_input_nodes:
+                    if body.op == "get_attr" and isinstance(inner := getattr(module, str(body.target)), GraphModule):
+                        self.write(inner)
+            elif isinstance(node.target, OpOverload) and _may_be_cast(node):
+                self._cast_operands(node)
+        module.graph.eliminate_dead_code()
+        module.delete_all_unused_submodules()
+
+    def _inline_region(self, module: GraphModule, node: Node) -> None:
+        """Replace a region under an autocast of its own by its operations and their casts."""
+        device, dtype, enabled, _, body, *operands = node.args
+        own = torch.autocast(device, dtype, enabled, False) if device == _DEVICE else self._autocast
+        _Casts(own, self._renamed).write(getattr(module, str(body.target)))
+        with module.graph.inserting_before(node):
+            results = inlined_body(module, body, operands)
+        # A region returns a tuple, so all its users are operator.getitem.
+        for user in list(node.users):
+            self._replace(user, results[user.args[1]])
+        module.graph.erase_node(node)
+
+    def _cast_operands(self, node: Node) -> None:
+        """Cast the operands of a call as autocast does, or replace it by its parts where these are cast."""
+        operands = list(node.all_input_nodes)
+        numbers = {operand: number for number, operand in enumerate(operands)}
+        values = [operand.meta["val"] for operand in operands]
+        key = (
+            node.target, argument_key(node.args, Node, numbers.__getitem__),
+            argument_key(node.kwargs, Node, numbers.__getitem__), *map(tensor_key, values),
+        )  # fmt: skip
+        if key not in self._known:
+            self._known[key] = self._needed(node, operands)
+        needed = self._known[key]
+        if isinstance(needed, GraphModule):
+            self._expand(node, needed, operands)
+            return
+        for operand, dtype in zip(operands, needed, strict=True):
+            if dtype is not None:
+                node.replace_input_with(operand, _cast_before(node, operand, dtype))
+
+    def _needed(self, node: Node, operands: list[Node]) -> list[torch.dtype | None] | GraphModule:
+        """Types that autocast casts the operands of a call to, or the graph of its parts."""
+        mode = _mode_of(operands)
+        values = [operand.meta["val"] for operand in operands]
+        with mode, torch.no_grad(), self._autocast, _Record(values) as under_autocast:
+            _call(node, dict(zip(operands, values, strict=True)))
+        if _has_kernel(node.target):
+            return under_autocast.casts
+        with mode, torch.no_grad(), autocasting(None), _Record(values) as plain:
+            _call(node, dict(zip(operands, values, strict=True)))
+        if under_autocast.calls == plain.calls:
+            return [None] * len(operands)
+
+        def function(*tensors: Tensor) -> Any:
+            """The call on its operands, in the order of the nodes."""
+            return _call(node, dict(zip(operands, tensors, strict=True)))
+
+        with mode, torch.no_grad(), self._autocast:
+            return make_fx(function)(*values)
+
+    def _expand(self, node: Node, parts: GraphModule, operands: list[Node]) -> None:
+        """Replace a call by the operations that it is made of."""
+        copies: dict[Node, Any] = {}
+        remaining = iter(operands)
+        results: Any = None
+        with node.graph.inserting_before(node):
+            for part in parts.graph.nodes:
+                if part.op == "placeholder":
+                    copies[part] = next(remaining)
+                elif part.op == "output":
+                    results = map_arg(part.args[0], copies.__getitem__)
+                else:
+                    copies[part] = node.graph.node_copy(part, copies.__getitem__)
+                    copies[part].meta = metadata_for(node, part.meta["val"])
+        if isinstance(results, Node):
+            self._replace(node, results)
+            return
+        for user in list(node.users):
+            self._replace(user, results[user.args[1]])
+        node.graph.erase_node(node)
+
+    def _replace(self, old: Node, new: Node) -> None:
+        """Let one node stand for another one, among the outputs of the program too."""
+        old.replace_all_uses_with(new, propagate_meta=False)
+        self._renamed(old.name, new.name)
+        old.graph.erase_node(old)
+
+
+def _may_be_cast(node: Node) -> bool:
+    """Return whether autocast may change an operation: it takes floats and gives tensors, and is listed or composite."""
+    results = pytree.tree_leaves(node.meta.get("val"))
+    operands = [operand.meta.get("val") for operand in node.all_input_nodes]
+    if not all(isinstance(value, FakeTensor) for value in (*results, *operands)) or node.target.is_view:
+        return False
+    is_cast = _has_kernel(node.target) or _has_kernel(node.target, "CompositeImplicitAutograd")
+    return is_cast and any(value.is_floating_point() for value in operands)
+
+
+def _has_kernel(operation: OpOverload, key: str = "AutocastCPU") -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), key)
+
+
+def _mode_of(operands: list[Node]) -> FakeTensorMode:
+    return operands[0].meta["val"].fake_mode
+
+
+def _call(node: Node, values: dict[Node, Tensor]) -> Any:
+    """Result of a call on other operands."""
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    return node.target(*args, **kwargs)
+
+
+def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:
+    """New cast of an operand before a call, from the same line of the model."""
+    with node.graph.inserting_before(node):
+        cast = node.graph.call_function(_CAST, (operand,), {"dtype": dtype})
+    value = operand.meta["val"]
+    with value.fake_mode:
+        cast.meta = metadata_for(node, value.to(dtype))
+    return cast
+
+
+class _Record(TorchDispatchMode):
+    """What PyTorch does with operands below autocast: ``calls`` with the types of tensors, ``casts`` of the operands."""
+
+    def __init__(self, operands: list[Tensor]) -> None:
+        super().__init__()
+        self._operands = operands
+        self.casts: list[torch.dtype | None] = [None] * len(operands)
+        self.calls: list[Hashable] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        leaves = pytree.tree_leaves((args, named))
+        self.calls.append((func, *(leaf.dtype for leaf in leaves if isinstance(leaf, Tensor))))
+        if func is _CAST:
+            for index, operand in enumerate(self._operands):
+                if operand is args[0] and self.casts[index] is None:
+                    self.casts[index] = named.get("dtype")
+        return func(*args, **named)
+
+
