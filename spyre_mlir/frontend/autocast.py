@@ -177,10 +177,10 @@ def _may_be_cast(node: Node) -> bool:
     """Return whether autocast may change an operation: it takes floats and gives tensors, and is listed or composite."""
     results = pytree.tree_leaves(node.meta.get("val"))
     operands = [operand.meta.get("val") for operand in node.all_input_nodes]
-    if not all(isinstance(value, FakeTensor) for value in (*results, *operands)) or node.target.is_view:
+    if not all(isinstance(value, FakeTensor) for value in (*results, *operands)):
         return False
-    is_cast = _has_kernel(node.target) or _has_kernel(node.target, "CompositeImplicitAutograd")
-    return is_cast and any(value.is_floating_point() for value in operands)
+    is_composite = _has_kernel(node.target, "CompositeImplicitAutograd") and not node.target.is_view
+    return (_has_kernel(node.target) or is_composite) and any(value.is_floating_point() for value in operands)
 
 
 def _has_kernel(operation: OpOverload, key: str = "AutocastCPU") -> bool:
