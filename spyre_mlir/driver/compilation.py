@@ -110,7 +110,8 @@ def compile(
     if isinstance(module_or_mlir, ir.Module | str | Path):
         if autocast is not None:
             raise CompileError(
-                "The option 'autocast' is for PyTorch models; a module in MLIR has its casts in its text."
+                "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
+                "autocast-products cast the products of a module in MLIR."
             )
         program = _compiled_mlir(module_or_mlir, inputs, request, programs)
     else:
