@@ -223,7 +223,8 @@ def torch_backend(
     """
     from spyre_mlir.frontend.dynamo import compiled
 
-    return compiled(graph, example_inputs, partial(compile, **(options or {})))
+    options = options or {}
+    return compiled(graph, example_inputs, partial(compile, **options), options.get("autocast"))
 
 
 def _is_file(source: str | Path) -> bool:

@@ -87,7 +87,9 @@ class _Casts:
                 self._inline_region(module, node)
             elif is_inlined(node):
                 for body in node.all_input_nodes:
-                    if body.op == "get_attr" and isinstance(inner := getattr(module, str(body.target)), GraphModule):
+                    if body.op == "get_attr" and isinstance(
+                        inner := getattr(module, str(body.target)), GraphModule
+                    ):
                         self.write(inner)
             elif isinstance(node.target, OpOverload) and _may_be_cast(node):
                 self._cast_operands(node)
@@ -225,5 +227,3 @@ class _Record(TorchDispatchMode):
                 if operand is args[0] and self.casts[index] is None:
                     self.casts[index] = named.get("dtype")
         return func(*args, **named)
-
-

@@ -166,7 +166,14 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _tracing() -> Iterator[None]:
     """Context of what traces the code of a model or its graph; what torch rejects is a ``CompileError``."""
     try:
-        with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet(), autocasting(None):
+        with (
+            torch.no_grad(),
+            preserve_node_meta(),
+            recording_all_frames(),
+            dense_experts(),
+            quiet(),
+            autocasting(None),
+        ):
             yield
     except CompileError as error:
         # A check may know the operation but no line; the trace then has the last line of the model.

@@ -61,7 +61,9 @@ def _views_behind(node: Node) -> list[Node]:
     """Views between a cast and what they are views of, the last one first."""
     views: list[Node] = []
     source = node.all_input_nodes[0]
-    while isinstance(source.target, OpOverload) and source.target.is_view and len(source.all_input_nodes) == 1:
+    while (
+        isinstance(source.target, OpOverload) and source.target.is_view and len(source.all_input_nodes) == 1
+    ):
         views.append(source)
         source = source.all_input_nodes[0]
     return views

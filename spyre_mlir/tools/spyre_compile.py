@@ -124,7 +124,12 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
     if programs is None:
         return _compile(source, pipeline, layouts, options)
     key = programs.key(
-        "mlir", source.text, source.path, repr(sorted(layouts.items(), key=repr)), repr(fallback), str(source.autocast)
+        "mlir",
+        source.text,
+        source.path,
+        repr(sorted(layouts.items(), key=repr)),
+        repr(fallback),
+        str(source.autocast),
     )
     program = programs.serve(
         key, lambda stored: stored.program(options.numerics, lambda module: build(module, pipeline, fallback))
