@@ -68,6 +68,12 @@ def fuzz_workers() -> ModuleType:
     return importlib.import_module("fuzz_workers")
 
 
+def opinfo_samples() -> ModuleType:
+    """The module of the samples of PyTorch's operator database. Imports torch and its tests."""
+    _see_tests()
+    return importlib.import_module("opinfo_samples")
+
+
 def floor_programs() -> ModuleType:
     """The module of random programs and of their least times. Imports torch."""
     _see_tests()

@@ -37,6 +37,14 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, capture, export_graph, quiet
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
+from spyre_mlir.frontend.kernel_calls import (
+    KERNEL,
+    UnloweredError,
+    can_be_kernel,
+    import_kernel_call,
+    mark_kernels,
+    operands_of_call,
+)
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
@@ -59,6 +67,9 @@ from spyre_mlir.tiling.mask_tiles import RunLengths
 #: Elements of a constant that is looked at as a mask, and the runs of equal ones that a row of it may have: a window or
 #: a prefix has three at most, and more make the attribute as large as the mask.
 _LEAST_MASK, _MOST_RUNS = 1 << 12, 8
+
+#: The errors by which torch-mlir's importer refuses a graph.
+_REFUSALS = (NotImplementedError, TypeError, ValueError, KeyError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ def import_torch(
         # Nothing is computed, so there is no program.
         if not exported.signature.results:
             return Imported(None, exported.signature, {})
-        module = lower_to_linalg(_import_graph(exported, context))
+        module = _lowered(exported, context)
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))
 
 
@@ -125,6 +136,16 @@ def capture_torch(
         )
     with _without_garbage_collection():
         return capture(model, pytree.tree_map(_off_the_device, inputs), autocast)
+
+
+def _lowered(exported: ExportedGraph, context: ir.Context) -> ir.Module:
+    """Linalg of a graph; each round, what has no form there becomes a call of PyTorch's kernel."""
+    while True:
+        try:
+            return lower_to_linalg(_import_graph(exported, context))
+        except UnloweredError as error:
+            if not mark_kernels(exported.graph_module.graph, error.nodes):
+                raise
 
 
 @contextlib.contextmanager
@@ -163,18 +184,39 @@ def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
 
 
 class _NodeImporter(GraphNodeImporter):
-    """torch-mlir's node importer, extended by the operators of ``operators.py``.
+    """torch-mlir's node importer, extended by the operators of ``operators.py`` and by calls of PyTorch's kernels.
 
-    They become ops of the ``stick`` dialect between casts to tensors and back, which torch-mlir's passes keep
+    They become ops of our dialects between casts to tensors and back, which torch-mlir's passes keep
     where they are; a ``torch.operator`` they would refuse.
     """
 
     __slots__ = ()
 
     def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
-        if not is_layout_operator(node):
-            super()._import_torch_op_overload(loc, node, concrete_target)
-            return
+        if KERNEL in node.meta:
+            self._import_kernel_call(loc, node)
+        elif is_layout_operator(node):
+            self._import_layout_operator(loc, node)
+        else:
+            try:
+                super()._import_torch_op_overload(loc, node, concrete_target)
+            except _REFUSALS:
+                if not can_be_kernel(node):
+                    raise
+                self._import_kernel_call(loc, node)
+
+    def _import_kernel_call(self, loc: ir.Location, node: Node) -> None:
+        values = [self.resolve_node_value(operand) for operand in operands_of_call(node)]
+        types = [self._cc.tensor_to_vtensor_type(tensor) for tensor in pytree.tree_leaves(node.meta["val"])]
+        with loc:
+            results = import_kernel_call(node, values, types)
+        # A list or a tuple of one tensor has a part, too.
+        if not isinstance(node.meta["val"], torch.Tensor):
+            self._multi_result_nodes.add(node)
+        for index, result in enumerate(results):
+            self.bind_node_value(node, result, index)
+
+    def _import_layout_operator(self, loc: ir.Location, node: Node) -> None:
         build, source, layout, element = layout_operation(node)
         value = self.resolve_node_value(source)
         with loc:
@@ -214,8 +256,7 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     try:
         with torch.no_grad(), quiet():
             function = importer.import_graph_module(exported.graph_module)
-    # The errors by which torch-mlir's importer refuses a graph.
-    except (NotImplementedError, TypeError, ValueError, KeyError, AssertionError) as error:
+    except _REFUSALS as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CompileError(f"torch-mlir cannot import the model: {reason}", source_of_error(error)) from error
     updated = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from spyre_mlir.diagnostics import compile_error
-from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.cleaning import clean, operations
+from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
 from spyre_mlir.mlir import PassManager, ir, location_of
 
 _TO_LINALG = (
@@ -27,14 +27,20 @@ _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 
 
 def lower_to_linalg(module: ir.Module) -> ir.Module:
-    """Lower a module in place; an operation without a lowering is a ``CompileError`` at the line of the model."""
+    """Lower a module in place; an operation without a lowering is an ``UnloweredError`` at the line of the model."""
     _run(module, _TO_LINALG)
     # Before the last passes: an operation without a lowering still has its PyTorch name here.
-    for operation in operations(module.operation):
-        if (named := _ATEN_OP.match(operation.name)) is not None:
-            raise CompileError(
-                f"The PyTorch operation {named[1]} has no form in linalg.", location_of(operation.location)
-            )
+    unlowered = [
+        (named[1], operation)
+        for operation in operations(module.operation)
+        if (named := _ATEN_OP.match(operation.name))
+    ]
+    if unlowered:
+        name, first = unlowered[0]
+        nodes = frozenset(node for _, operation in unlowered for node in nodes_of(operation.location))
+        raise UnloweredError(
+            f"The PyTorch operation {name} has no form in linalg.", location_of(first.location), nodes
+        )
     _run(module, _FINISH)
     clean(module)
     # Cleaning leaves constants that were folded into others without a use.
@@ -69,11 +75,20 @@ def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
         context.emit_error_diagnostics = emit
 
 
-def _named_operation(error: ir.MLIRError) -> CompileError:
+def _named_operation(error: ir.MLIRError) -> UnloweredError:
     """First diagnostic as a sentence about the PyTorch operation that it names."""
     diagnostic = compile_error(error, f"Lowering to linalg failed: {error}")
     if named := _ATEN_OP.search(diagnostic.message):
         message = f"The PyTorch operation {named[1]} has no form in linalg."
     else:
         message = f"The model cannot be lowered to linalg: {diagnostic.message}"
-    return CompileError(message, diagnostic.location)
+    return UnloweredError(message, diagnostic.location, _nodes_of_error(error))
+
+
+def _nodes_of_error(error: ir.MLIRError) -> frozenset[str]:
+    """Names of the nodes that the first diagnostic is about."""
+    for diagnostic in error.error_diagnostics[:1]:
+        # The bindings return the location as the base class; built from its attribute it has its derived class.
+        location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
+        return frozenset(nodes_of(location))
+    return frozenset()

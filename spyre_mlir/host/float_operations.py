@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
+from spyre_mlir.dialects.torch_call import TORCH_CALL
 from spyre_mlir.mlir import indexing_maps, ir
 
 #: Scalar operations on floating-point numbers that compute: no casts, no selection.
@@ -12,6 +14,8 @@ _COMPUTES = re.compile(
     r"arith\.(addf|subf|mulf|divf|remf|negf|cmpf|maximumf|minimumf|maxnumf|minnumf)"
     r"|math\.(?!absi|ctlz|cttz|ctpop|ipowi)"
 )
+
+_FLOATS = ir.FloatType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type
 
 
 def float_operations(func: ir.Operation) -> int:
@@ -26,11 +30,16 @@ def _of_block(block: ir.Block) -> int:
 def _of(op: ir.Operation) -> int:
     if _COMPUTES.match(op.name):
         return int(_is_float(op.operands[0]))
+    if op.name == TORCH_CALL:
+        # What a kernel does is not known; it is at least that.
+        return _elements([value for value in (*op.operands, *op.results) if _is_float_tensor(value)])
     inner = sum(_of_block(block) for region in op.regions for block in region.blocks)
     if not inner:
         return 0
     # Ops of other dialects, as a scan, have no maps: their body runs once per element.
-    return inner * (_iterations(op) if op.name.startswith("linalg.") else _elements(op))
+    return inner * (
+        _iterations(op) if op.name.startswith("linalg.") else max(_elements([*op.operands, *op.results]), 1)
+    )
 
 
 def _iterations(op: ir.Operation) -> int:
@@ -49,16 +58,19 @@ def _iterations(op: ir.Operation) -> int:
     return math.prod(extents.values())
 
 
-def _elements(op: ir.Operation) -> int:
-    """Elements of the largest tensor that an op of another dialect works on."""
-    values = [*op.operands, *op.results]
-    sizes = [
-        math.prod(ir.RankedTensorType(value.type).shape)
-        for value in values
-        if isinstance(value.type, ir.RankedTensorType)
+def _elements(values: Sequence[ir.Value]) -> int:
+    """Elements of the largest tensor among values; 0 without one."""
+    tensors = [
+        ir.RankedTensorType(value.type) for value in values if isinstance(value.type, ir.RankedTensorType)
     ]
-    return max(sizes, default=1)
+    return max((math.prod(tensor.shape) for tensor in tensors), default=0)
+
+
+def _is_float_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and isinstance(
+        ir.RankedTensorType(value.type).element_type, _FLOATS
+    )
 
 
 def _is_float(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.FloatType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type)
+    return isinstance(value.type, _FLOATS)

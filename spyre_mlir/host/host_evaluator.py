@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.host import control_ops, scalar_ops, structured_ops, tensor_ops, tm_tensor_ops
+from spyre_mlir.host import control_ops, scalar_ops, structured_ops, tensor_ops, tm_tensor_ops, torch_kernels
 from spyre_mlir.host.block import BlockScope, Frame, failure, only_block
 from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir, location_of
@@ -24,6 +24,7 @@ RULES = {
     **structured_ops.RULES,
     **tm_tensor_ops.RULES,
     **control_ops.RULES,
+    **torch_kernels.RULES,
 }
 
 

@@ -10,6 +10,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of, rebuilt, structured
 from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.dialects.torch_call import TorchCall, is_torch_call
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
@@ -154,7 +155,8 @@ class _FunctionDecomposer:
             self._return(op)
             return
         else:
-            raise error_at(op, f"'{op.name}' has no device operation; {_advice(op)}")
+            name = TorchCall.of(op).operator if is_torch_call(op) else op.name
+            raise error_at(op, f"'{name}' has no device operation; {_advice(op)}")
         self.replaced.append(op)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -292,6 +294,8 @@ def _advice(op: ir.Operation) -> str:
     """Return the advice for an op that is no linalg: upstream's pass that lowers its dialect, if there is one."""
     if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
         return "a program works on tensors, as it is before bufferization"
+    if is_torch_call(op):
+        return "PyTorch's own kernel computes it"
     passes = _LOWERINGS.get(op.name.partition(".")[0])
     return f"{passes} makes linalg of it" if passes else "expected linalg on static tensors"
 

@@ -40,6 +40,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "layouts",
         "models",
         "op-cases",
+        "opinfo",
         "packing",
         "pages",
         "plan-quality",

@@ -1,0 +1,233 @@
+"""PyTorch's own operator database: how many samples are right, where they run, and why the others do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.programs import fuzz_workers, opinfo_samples
+from benchmarks.registry import Metrics, Noted, benchmark
+from spyre_mlir.errors import CompileError
+
+DTYPES = ("f16", "f32", "bf16", "i64", "bool")
+
+#: Columns of the table: what became of the samples that count, as ``fuzz_workers`` names it, and what does not count.
+OUTCOMES = ("right", "refused", "wrong", "internal", "crash", "hang")
+RIGHT, FAULTS, SKIPPED = OUTCOMES[0], OUTCOMES[2:], "skipped"
+PLACES = ("device", "device and host", "host", "no work")
+COLUMNS = ("samples", *OUTCOMES, SKIPPED, *(place.replace(" ", "_") for place in PLACES))
+
+#: Seconds on the processor that a sample may take.
+SECONDS = 60.0
+
+#: Characters of a reason in tables.
+LONGEST_REASON = 200
+
+#: The reason of an index beyond the samples of an operation, which is not one that is skipped.
+_NO_MORE = "no more samples"
+
+
+@dataclass(frozen=True, order=True)
+class Row:
+    """A sample and what became of it; ``where`` is empty unless it was compiled."""
+
+    dtype: str
+    operation: str
+    index: int
+    outcome: str
+    where: str = ""
+    why: str = ""
+    is_floating: bool = True
+
+    @property
+    def fault(self) -> str:
+        """The line of a sample that is none of the diagnostics and not right."""
+        return f"{self.operation} {self.dtype} {self.index}: {self.outcome}: {first_line(self.why)}"
+
+    def json_line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+
+@benchmark(
+    f16_not_right_ratio=0.03,
+    f32_not_right_ratio=0.05,
+    bf16_not_right_ratio=0.05,
+    i64_not_right_ratio=0.05,
+    bool_not_right_ratio=0.05,
+    f16_floating_not_on_device_alone_ratio=0.25,
+    wrong_samples=0,
+    internal_samples=0,
+    crash_samples=0,
+    hang_samples=0,
+)
+def opinfo(
+    ops: str = "",
+    dtype: str = ",".join(DTYPES),
+    samples: int = 3,
+    jobs: int = os.cpu_count() or 1,
+    table: str = "",
+    lines: str = "",
+) -> Metrics:
+    """Samples of PyTorch's operator database on the simulator: how many are right, by type, and where they run.
+
+    The first ``samples`` of each operation and type, in ``jobs`` processes, by the rule of the tests. Ratios are of
+    the samples that PyTorch itself can run. ``table`` is a page with a row per operation and type, ``lines`` a file of
+    JSON with a line per sample, written as they come and sorted at the end.
+    """
+    rows = _measured(_names(ops), _dtypes(dtype), samples, jobs, lines)
+    if table:
+        _write(table, page(rows))
+    return summarised(rows)
+
+
+def _names(ops: str) -> list[str]:
+    known = _database().operations()
+    if not ops:
+        return list(known)
+    chosen = ops.split(",")
+    if unknown := [name for name in chosen if name not in known and name not in _families(known)]:
+        raise CompileError(
+            f"PyTorch's database has no operation '{unknown[0]}'; name it as in 'add,nn.functional.relu'."
+        )
+    return [name for name, operation in known.items() if {name, operation.name} & set(chosen)]
+
+
+def _families(known: dict[str, Any]) -> set[str]:
+    """The names of operations without those of variants."""
+    return {operation.name for operation in known.values()}
+
+
+def _dtypes(text: str) -> list[str]:
+    chosen = text.split(",")
+    if unknown := [name for name in chosen if name not in DTYPES]:
+        raise CompileError(f"There is no type '{unknown[0]}'; there are {', '.join(DTYPES)}.")
+    return chosen
+
+
+def _database() -> Any:
+    try:
+        return opinfo_samples()
+    except ModuleNotFoundError as error:
+        raise CompileError(
+            f"The operator database of PyTorch needs the package '{error.name}'; install it."
+        ) from None
+
+
+def _measured(names: Sequence[str], dtypes: Sequence[str], samples: int, jobs: int, lines: str) -> list[Row]:
+    """The rows of all samples, sorted; each is written to the file ``lines`` as soon as there is one."""
+    rows = []
+    if lines:
+        _write(lines, "")
+    for row in _outcomes(_database().tickets(names, dtypes, samples), jobs):
+        rows.append(row)
+        if lines:
+            with open(lines, "a", encoding="utf-8") as file:
+                file.write(row.json_line())
+        if row.outcome in FAULTS:
+            print(row.fault, file=sys.stderr, flush=True)
+    rows.sort()
+    if lines:
+        _write(lines, "".join(row.json_line() for row in rows))
+    return rows
+
+
+def _outcomes(tickets: Iterable[Any], jobs: int) -> Iterator[Row]:
+    database = _database()
+    with fuzz_workers().Workers(database.run, jobs, seconds=SECONDS) as workers:
+        for ticket, outcome in workers.map(tickets):
+            facts = database.facts(outcome.why)
+            row = Row(
+                ticket.dtype,
+                ticket.operation,
+                ticket.index,
+                outcome.kind,
+                facts.where,
+                facts.why,
+                facts.is_floating,
+            )
+            if row.why != _NO_MORE:
+                yield row
+
+
+def summarised(rows: Sequence[Row]) -> Noted:
+    """Metrics by type and of all; notes tell why samples do not count, and faults one by one."""
+    metrics: dict[str, float] = {}
+    for dtype in sorted({row.dtype for row in rows}, key=DTYPES.index):
+        of_type = [row for row in rows if row.dtype == dtype]
+        counted = [row for row in of_type if row.outcome != SKIPPED]
+        floating = [row for row in counted if row.is_floating and row.where != PLACES[-1]]
+        metrics |= {f"{dtype}.{column}": count for column, count in _columns(of_type).items()}
+        # No ratio is shown where there is nothing to measure: 0 would read as a target that is met.
+        if counted:
+            metrics[f"{dtype}_not_right_ratio"] = 1 - _share(counted, lambda row: row.outcome == RIGHT)
+        if floating:
+            metrics[f"{dtype}_floating_not_on_device_alone_ratio"] = 1 - _share(floating, _on_device)
+    metrics |= {f"{fault}_samples": sum(row.outcome == fault for row in rows) for fault in FAULTS}
+    skipped = Counter(_skip_reason(row) for row in rows if row.outcome == SKIPPED)
+    notes = [f"{count} samples do not count: {reason}" for reason, count in sorted(skipped.items())]
+    notes += [row.fault for row in rows if row.outcome in FAULTS]
+    return Noted(metrics, notes, COLUMNS)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, int]:
+    """The cells of a type."""
+    outcomes = Counter(row.outcome for row in rows)
+    places = Counter(row.where for row in rows if row.outcome == RIGHT)
+    return {
+        "samples": len(rows) - outcomes[SKIPPED],
+        **{outcome: outcomes[outcome] for outcome in (*OUTCOMES, SKIPPED)},
+        **{place.replace(" ", "_"): places[place] for place in PLACES},
+    }
+
+
+def _share(rows: Sequence[Row], holds: Callable[[Row], bool]) -> float:
+    return sum(map(holds, rows)) / len(rows)
+
+
+def _on_device(row: Row) -> bool:
+    return row.outcome == RIGHT and row.where == PLACES[0]
+
+
+def _skip_reason(row: Row) -> str:
+    """The reason without what PyTorch says of it."""
+    return row.why.partition(":")[0]
+
+
+def page(rows: Sequence[Row]) -> str:
+    """A table of Markdown with a row per operation and type: right of those that count, where, and why not."""
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if row.outcome != SKIPPED:
+            groups.setdefault((row.operation, DTYPES.index(row.dtype)), []).append(row)
+    lines = ["| operation | type | right | where | why not |", "|---|---|---|---|---|"]
+    lines += [_line(groups[key]) for key in sorted(groups)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(rows: Sequence[Row]) -> str:
+    """The row of an operation: why a sample is not right, or else why not on the device alone."""
+    places = [place for place in PLACES if any(row.where == place and row.outcome == RIGHT for row in rows)]
+    failed = [row for row in rows if row.outcome != RIGHT]
+    reasons = [f"{row.outcome}: {first_line(row.why)}" for row in failed] or [
+        first_line(row.why) for row in rows
+    ]
+    reason = next(filter(None, reasons), "").replace("|", "/")
+    count = f"{len(rows) - len(failed)}/{len(rows)}"
+    return f"| `{rows[0].operation}` | {rows[0].dtype} | {count} | {', '.join(places)} | {reason} |"
+
+
+def first_line(text: str) -> str:
+    return (text.splitlines() or [""])[0][:LONGEST_REASON]
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CompileError(f"The file '{name}' cannot be written: {error.strerror}.") from None

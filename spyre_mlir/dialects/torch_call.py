@@ -1,0 +1,82 @@
+"""Calls of PyTorch's own kernels on the host, for what has no form in linalg: ``tosa.custom`` of a domain of PyTorch.
+
+    %1 = tosa.custom %0 {
+      domain_name = "aten", operator_name = "lgamma.default", implementation_attrs = "",
+      sdsc.call = {arguments = {self = {operand = 0}}, operands = ["float16"], results = ["float16"]}
+    } : (tensor<8xf16>) -> tensor<8xf16>
+
+The arguments have the names of the operator's schema. Integers have no sign in linalg, so ``sdsc.call`` has PyTorch's
+types of operands and results. An operation of our own could not be declared: the bindings give all operands of a
+variadic list one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.attributes import from_attribute, to_attribute
+from spyre_mlir.mlir import ir
+
+#: The operation, and the attribute of a call.
+TORCH_CALL, CALL = "tosa.custom", "sdsc.call"
+
+#: Keys of an argument that is no plain number or text: the index of an operand, and an element type.
+OPERAND, DTYPE = "operand", "dtype"
+
+
+def is_torch_call(op: ir.Operation) -> bool:
+    """Return whether an operation is a call of a kernel of PyTorch."""
+    return op.name == TORCH_CALL and CALL in op.attributes
+
+
+@dataclass(frozen=True)
+class TorchCall:
+    """Operator of PyTorch, such as ``aten.lgamma.default``, with its arguments by name.
+
+    An argument is a number, a text, None, ``{"operand": 0}``, ``{"dtype": "float16"}``, or a list of these.
+    ``operands`` and ``results`` are PyTorch's names of the element types.
+    """
+
+    operator: str
+    arguments: Mapping[str, Any]
+    operands: Sequence[str]
+    results: Sequence[str]
+
+    def build(self, operands: Sequence[ir.Value], result_types: Sequence[ir.Type]) -> Sequence[ir.Value]:
+        """Build the call at the current insertion point and location; return its results."""
+        domain, _, name = self.operator.partition(".")
+        call = {
+            "arguments": dict(self.arguments),
+            "operands": list(self.operands),
+            "results": list(self.results),
+        }
+        attributes = {"domain_name": domain, "operator_name": name, "implementation_attrs": "", CALL: call}
+        return ir.Operation.create(
+            TORCH_CALL,
+            results=list(result_types),
+            operands=list(operands),
+            attributes={key: to_attribute(value) for key, value in attributes.items()},
+        ).results
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> TorchCall:
+        """Read the call of an operation; ``CompileError`` for attributes that do not say one."""
+        domain, name = (ir.StringAttr(op.attributes[key]).value for key in ("domain_name", "operator_name"))
+        call = from_attribute(op.attributes[CALL]) if CALL in op.attributes else None
+        if not isinstance(call, dict) or set(call) != {"arguments", "operands", "results"}:
+            raise error_at(
+                op, f"'{op.name}' has no form here without '{CALL}' = {{arguments, operands, results}}"
+            )
+        lengths = {"operands": len(op.operands), "results": len(op.results)}
+        is_sound = isinstance(call["arguments"], dict) and all(
+            isinstance(call[key], list)
+            and len(call[key]) == length
+            and all(isinstance(dtype, str) for dtype in call[key])
+            for key, length in lengths.items()
+        )
+        if not is_sound:
+            raise error_at(op, f"'{CALL}' has arguments by name, and a type for each operand and result")
+        return cls(f"{domain}.{name}", **call)

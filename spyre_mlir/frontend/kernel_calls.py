@@ -1,0 +1,155 @@
+"""Nodes of a graph as calls of PyTorch's own kernels (``dialects/torch_call.py``), for what has no form in linalg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.dialects.torch_call import DTYPE, OPERAND, TorchCall
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import operands_of
+from spyre_mlir.host.torch_kernels import DTYPES, MODES, UNSAID_TYPES, refusal_of
+from spyre_mlir.mlir import ir
+
+#: Mark of a node that becomes a call of PyTorch's kernel, among its metadata.
+KERNEL = "spyre.kernel"
+
+
+class UnloweredError(CompileError):
+    """Operations without a form in linalg; ``nodes`` are the names of the nodes that they were imported from."""
+
+    def __init__(self, message: str, location: str, nodes: frozenset[str]) -> None:
+        super().__init__(message, location)
+        self.nodes = nodes
+
+
+def nodes_of(location: ir.Location) -> Iterator[str]:
+    """Names of the nodes in the metadata of a location tree."""
+    if isinstance(location, ir.FusedLoc):
+        metadata = location.metadata and location.metadata.maybe_downcast()
+        if isinstance(metadata, ir.DictAttr) and "node" in metadata:
+            yield ir.StringAttr(metadata["node"]).value
+        for part in location.locations:
+            yield from nodes_of(part)
+    elif isinstance(location, ir.CallSiteLoc):
+        yield from nodes_of(location.callee)
+        yield from nodes_of(location.caller)
+    elif isinstance(location, ir.NameLoc):
+        yield from nodes_of(location.child_loc)
+
+
+def mark_kernels(graph: Graph, names: frozenset[str]) -> bool:
+    """Mark nodes, and those that call the same operator, as calls of kernels; return whether any is marked anew."""
+    nodes = [
+        node for node in graph.nodes if node.name in names and KERNEL not in node.meta and can_be_kernel(node)
+    ]
+    operators = {node.target for node in nodes}
+    for node in graph.nodes:
+        if node.target in operators and can_be_kernel(node):
+            node.meta[KERNEL] = True
+    return bool(nodes)
+
+
+def can_be_kernel(node: Node) -> bool:
+    """Return whether a host function can call the operator of a node with its arguments."""
+    if not isinstance(node.target, torch._ops.OpOverload) or refusal_of(node.target) is not None:
+        return False
+    results = pytree.tree_leaves(node.meta.get("val"))
+    tensors = [operand.meta.get("val") for operand in node.all_input_nodes] + results
+    if not results or not all(map(_is_plain_tensor, tensors)):
+        return False
+    try:
+        _arguments(node)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor that a host function has."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and _dtype_name(value.dtype) in DTYPES
+        and all(isinstance(size, int) for size in value.shape)
+    )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
+    """Arguments of a call in the form of a ``TorchCall``, and its operands; ValueError for what that cannot say."""
+    operands: list[Node] = []
+
+    def plain(value: Any) -> Any:
+        """Form of a value; its tensors are added to the operands."""
+        if isinstance(value, Node):
+            operands.append(value)
+            return {OPERAND: len(operands) - 1}
+        if isinstance(value, torch.dtype) and _dtype_name(value) in DTYPES:
+            return {DTYPE: _dtype_name(value)}
+        if isinstance(value, (tuple, list)):
+            return [plain(entry) for entry in value]
+        if (
+            value is None
+            or isinstance(value, (bool, int, float))
+            or (isinstance(value, str) and value in MODES)
+        ):
+            return value
+        raise ValueError(f"{value!r} has no form in a call")
+
+    schema = cast(torch._ops.OpOverload, node.target)._schema
+    unsaid = {argument.name for argument in schema.arguments if _is_unsaid(argument)}
+    given = {name: value for name, value in operands_of(node).items() if name not in unsaid}
+    return {name: plain(value) for name, value in given.items()}, operands
+
+
+def _is_unsaid(argument: Any) -> bool:
+    return any(name in str(argument.real_type) for name in UNSAID_TYPES)
+
+
+def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[ir.Type]) -> list[ir.Value]:
+    """Build the call of a node between casts to tensors and back, at the current insertion point and location.
+
+    ``values`` are those of ``operands_of_call``, ``types`` those of the results, in the dialect of torch-mlir.
+    """
+    arguments, operands = _arguments(node)
+    results = pytree.tree_leaves(node.meta["val"])
+    tensors = [
+        ir.Operation.create(
+            "torch_c.to_builtin_tensor", results=[_builtin(operand.meta["val"])], operands=[value]
+        ).result
+        for operand, value in zip(operands, values, strict=True)
+    ]
+    call = TorchCall(
+        str(node.target),
+        arguments,
+        [_dtype_name(operand.meta["val"].dtype) for operand in operands],
+        [_dtype_name(result.dtype) for result in results],
+    )
+    outputs = call.build(tensors, [_builtin(result) for result in results])
+    return [
+        ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[output]).result
+        for output, type_ in zip(outputs, types, strict=True)
+    ]
+
+
+def operands_of_call(node: Node) -> list[Node]:
+    """Operands of the call of a node, in order; one that occurs twice is two."""
+    return _arguments(node)[1]
+
+
+def _builtin(tensor: torch.Tensor) -> ir.Type:
+    """Type of a tensor in MLIR, whose integers have no sign."""
+    names = {
+        torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64", torch.bool: "i1",
+        torch.float8_e4m3fn: "f8E4M3FN",
+    }  # fmt: skip
+    element = names.get(tensor.dtype) or f"i{8 * tensor.dtype.itemsize}"
+    return ir.RankedTensorType.get(list(tensor.shape), ir.Type.parse(element))

@@ -1,0 +1,240 @@
+"""Rule for a call of PyTorch's own kernel (``dialects/torch_call.py``), the last resort for what has no form in linalg.
+
+A file names an operator and its arguments, never code. It may call what computes tensors from tensors: an operator of
+``aten`` or ``prims`` that writes to nothing, draws nothing and takes no file, device or generator. Results have the
+shapes that the file declares, which is known before a kernel runs, so that no call takes memory without bound.
+PyTorch is imported by the first call.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.dialects.torch_call import DTYPE, OPERAND, TORCH_CALL, TorchCall
+from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure
+from spyre_mlir.host.number_types import NumberType, number_type, tensor_shape
+from spyre_mlir.mlir import ir
+
+_OPERATOR = re.compile(r"(aten|prims)\.([a-z]\w*|_[a-z]\w*)\.(\w+)")
+
+#: Types of the arguments of an operator that a call may give, as its schema writes them, but for ``?`` and lists.
+_ARGUMENT_TYPES = {
+    "Tensor", "int", "SymInt", "float", "bool", "number", "Scalar", "ScalarType", "str", "Layout", "Device",
+    "MemoryFormat",
+}  # fmt: skip
+
+#: Types of which a call leaves the default: it has no way to say another.
+UNSAID_TYPES = {"Layout", "Device", "MemoryFormat"}
+
+#: What a text may be: modes of operators, of which none names a thing outside.
+MODES = {
+    "none", "mean", "sum", "prod", "amax", "amin", "max", "min", "tanh", "floor", "trunc", "left", "right", "ij", "xy",
+    "linear", "lower", "higher", "midpoint", "nearest", "constant", "reflect", "replicate", "circular", "L", "U",
+}  # fmt: skip
+
+#: Operators that check nothing, whose kernels read or write where indices say.
+_UNCHECKED = re.compile(
+    r"unsafe|as_strided|from_blob|set_|resize|_foreach|sparse|quantize|cudnn|miopen|mps|nested"
+)
+
+#: Operators whose names begin with an underscore are PyTorch's own, and few check what they are given.
+_INTERNAL = {
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_batch_norm_with_update_functional", "_cdist_backward",
+    "_cdist_forward", "_ctc_loss", "_cummax_helper", "_cummin_helper", "_euclidean_dist", "_fft_c2c",
+    "_fft_c2r", "_fft_r2c", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_linalg_det",
+    "_linalg_eigh", "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "_log_softmax", "_logcumsumexp",
+    "_native_batch_norm_legit_no_training", "_pdist_forward", "_prelu_kernel", "_softmax", "_to_copy",
+    "_trilinear", "_unique2", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "_weight_norm_interface",
+}  # fmt: skip
+
+
+def refusal_of(operator: Any) -> str | None:
+    """Return why a call may not name an operator of PyTorch, as the rest of a sentence; None if it may."""
+    name, schema = operator._opname, operator._schema
+    if operator.namespace not in ("aten", "prims"):
+        return "is none of PyTorch's own"
+    if name.startswith("_") and name not in _INTERNAL:
+        return "is internal to PyTorch"
+    if _UNCHECKED.search(name):
+        return "does not check its arguments"
+    if schema.is_mutable or any(argument.alias_info is not None for argument in schema.returns):
+        return "writes to its operands, or returns them"
+    if any("nondeterministic" in str(tag) for tag in operator.tags):
+        return "draws random numbers"
+    takes = [_plain_type(argument.real_type) for argument in schema.arguments]
+    if "Tensor" not in takes or any(_plain_type(result.real_type) != "Tensor" for result in schema.returns):
+        return "does not compute tensors from tensors"
+    unknown = set(takes) - _ARGUMENT_TYPES
+    return f"takes a {min(unknown)}" if unknown else None
+
+
+def _plain_type(type_: Any) -> str:
+    """Return the name of a type without what makes it a list or optional."""
+    text = str(type_)
+    while (inner := re.fullmatch(r"(?:Optional|List)\[(.*)\]|(.*)\?|(.*)\[\d*\]", text)) is not None:
+        text = next(group for group in inner.groups() if group is not None)
+    return text
+
+
+def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
+    """Rule for a call, whose operator is looked up when it first runs."""
+    call = TorchCall.of(op)
+    if _OPERATOR.fullmatch(call.operator) is None:
+        raise failure(op, f"names '{call.operator}', which is no operator of PyTorch")
+    for name, argument in call.arguments.items():
+        _check_argument(op, call, name, argument)
+    _number_types(op, op.operands, call.operands)
+    result_types = _number_types(op, op.results, call.results)
+    declared = [
+        (tensor_shape(value.type), dtype) for value, dtype in zip(op.results, call.results, strict=True)
+    ]
+    taken = [
+        (tensor_shape(value.type), dtype) for value, dtype in zip(op.operands, call.operands, strict=True)
+    ]
+    scope.charge(op, sum(math.prod(shape) for shape, _ in (*taken, *declared)))
+
+    @functools.cache
+    def function() -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """The operator with its arguments, once it is known that its results are the declared ones."""
+        bound = _bound(op, call)
+        _check(op, call, _on_fakes(op, call, bound, taken), declared)
+        return bound
+
+    def kernel(frame: Frame, *arrays: NDArray) -> list[NDArray]:
+        """Results of the operator."""
+        tensors = [_to_torch(array, dtype) for array, dtype in zip(arrays, call.operands, strict=True)]
+        results = _run(op, call, function(), tensors)
+        _check(op, call, results, declared)
+        return [_to_numpy(result, number) for result, number in zip(results, result_types, strict=True)]
+
+    return kernel
+
+
+def _number_types(op: ir.Operation, values: Sequence[ir.Value], dtypes: Sequence[str]) -> list[NumberType]:
+    """Return the number type of each value, in which the host has the elements of PyTorch's type."""
+    types = [number_type(value.type) for value in values]
+    for type_, name in zip(types, dtypes, strict=True):
+        if name not in DTYPES or type_.storage != np.dtype(DTYPES[name]) or type_.name == "index":
+            raise failure(op, f"takes or gives {name} as elements of the type {type_.name}")
+    return types
+
+
+#: Names of PyTorch's element types by the numpy types in which the host has their elements.
+DTYPES = {
+    "float16": "float16", "bfloat16": "float32", "float32": "float32", "float64": "float64", "float8_e4m3fn": "float32",
+    "bool": "bool", "uint8": "int8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64",
+    "uint16": "int16", "uint32": "int32", "uint64": "int64",
+}  # fmt: skip
+
+
+def _to_torch(array: NDArray, dtype: str) -> Any:
+    """Return elements of a tensor of the host as a tensor of PyTorch."""
+    import torch
+
+    elements = np.ascontiguousarray(array).reshape(array.shape)
+    if dtype.startswith("u"):
+        elements = elements.view(dtype)
+    return torch.from_numpy(elements).to(getattr(torch, dtype))
+
+
+def _to_numpy(tensor: Any, number: NumberType) -> NDArray:
+    """Return the elements of a result as the host has them."""
+    if tensor.is_floating_point() and tensor.dtype.itemsize < number.storage.itemsize:
+        tensor = tensor.float()
+    return tensor.contiguous().numpy().view(number.storage)
+
+
+def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return the function from operands to results of a call; ``CompileError`` for one that PyTorch does not have."""
+    try:
+        import torch
+    except ImportError:
+        raise failure(op, f"calls PyTorch's kernel of {call.operator}; install torch to run it") from None
+    namespace, packet, overload = call.operator.split(".")
+    operator = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
+    if not isinstance(operator, torch._ops.OpOverload):
+        raise failure(op, f"names '{call.operator}', which this version of PyTorch does not have")
+    if refusal := refusal_of(operator):
+        raise failure(op, f"names '{call.operator}', which {refusal}")
+    types = {argument.name: _plain_type(argument.real_type) for argument in operator._schema.arguments}
+    unknown = [name for name in call.arguments if types.get(name, "Layout") in UNSAID_TYPES]
+    if unknown:
+        raise failure(op, f"gives '{call.operator}' the argument '{unknown[0]}', which a call cannot say")
+
+    def value(argument: Any, operands: Sequence[Any]) -> Any:
+        """The value of an argument, with the tensors of a call."""
+        if isinstance(argument, list):
+            return [value(entry, operands) for entry in argument]
+        if isinstance(argument, dict):
+            return operands[argument[OPERAND]] if OPERAND in argument else getattr(torch, argument[DTYPE])
+        return argument
+
+    def function(operands: Sequence[Any]) -> Sequence[Any]:
+        """Results of the operator, in a list."""
+        results = operator(**{name: value(argument, operands) for name, argument in call.arguments.items()})
+        return results if isinstance(results, (tuple, list)) else [results]
+
+    return function
+
+
+def _check_argument(op: ir.Operation, call: TorchCall, name: str, argument: Any) -> None:
+    """Raise ``CompileError`` for an argument that is no number, mode, element type or operand, nor a list of them."""
+    if isinstance(argument, list):
+        for entry in argument:
+            _check_argument(op, call, name, entry)
+        return
+    is_sound = argument in MODES if isinstance(argument, str) else True
+    if isinstance(argument, dict):
+        operand, dtype = argument.get(OPERAND), argument.get(DTYPE)
+        is_operand = type(operand) is int and 0 <= operand < len(call.operands)
+        is_sound = len(argument) == 1 and (is_operand or (isinstance(dtype, str) and dtype in DTYPES))
+    if not is_sound:
+        raise failure(
+            op,
+            f"gives '{call.operator}' for '{name}' what is no number, mode, element type or operand: {argument!r}",
+        )
+
+
+def _on_fakes(
+    op: ir.Operation, call: TorchCall, function: Callable, operands: Sequence[tuple[tuple[int, ...], str]]
+) -> Sequence[Any]:
+    """Return results without numbers, of operands without numbers."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        tensors = [torch.empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in operands]
+        return _run(op, call, function, tensors)
+
+
+def _run(op: ir.Operation, call: TorchCall, function: Callable, tensors: Sequence[Any]) -> Sequence[Any]:
+    """Run a call; ``CompileError`` with PyTorch's reason if that refuses it."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            return function(tensors)
+    # Kernels raise whatever they like.
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise failure(op, f"is refused by PyTorch's kernel of {call.operator}: {reason}") from error
+
+
+def _check(
+    op: ir.Operation, call: TorchCall, results: Sequence[Any], declared: Sequence[tuple[tuple[int, ...], str]]
+) -> None:
+    """Raise ``CompileError`` unless results have the declared shapes and types."""
+    given = [(tuple(result.shape), str(result.dtype).removeprefix("torch.")) for result in results]
+    if given != list(declared):
+        raise failure(op, f"declares {list(declared)}, but PyTorch's kernel of {call.operator} gives {given}")
+
+
+RULES = {TORCH_CALL: torch_call_rule}

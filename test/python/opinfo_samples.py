@@ -1,0 +1,283 @@
+"""Samples of PyTorch's operator database: each is drawn by name, run through ``compile`` and compared with PyTorch.
+
+A sample is a function of its tensors alone, those of lists and of keywords included; everything else is closed over.
+What does not count is told apart: a sample that PyTorch cannot run on the host in its type or whose results are
+random, one without a tensor, and tensors that are sparse, nested, quantised or on no device.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from fuzz_case import Oracle, complaint, leaves, quiet_float64
+from fuzz_workers import REFUSED, RIGHT, SKIPPED, WRONG, answer
+from op_coverage import BOTH, DEVICE, ON_HOST
+from programs import Apply
+from torch import Tensor
+from torch.testing._internal import common_methods_invocations as database
+from torch.utils import _pytree as pytree
+
+import spyre_mlir
+from spyre_mlir.errors import RangeWarning
+from spyre_mlir.remarks import HOST
+
+DTYPES = {
+    "f16": torch.float16, "f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64, "bool": torch.bool,
+}  # fmt: skip
+
+#: Where a program runs of which no step is left: views of its inputs, and what is known when it is compiled.
+NO_WORK = "no work"
+
+#: The error that is always allowed, of the largest value, by the coarsest type of inputs and results.
+_FLOORS = {torch.bfloat16: 8e-3, torch.float16: 1e-3, torch.complex32: 1e-3}
+_LEAST_FLOOR = 1e-4
+
+#: Numbers in float64 for the exact results.
+_EXACT = {
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
+    **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
+}
+
+
+def _stable(sort: Callable[..., Any]) -> Callable[..., Any]:
+    """The order of equal values is the one before."""
+
+    def ordered(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        return sort(x, dim=dim, descending=descending, stable=True)
+
+    return ordered
+
+
+#: What PyTorch computes in place of operations that leave a part of their result open.
+_DEFINITE = {"sort": _stable(torch.sort), "argsort": _stable(torch.argsort)}
+
+#: Seeds of the two runs that tell random results.
+_SEEDS = (0, 1)
+
+
+class Ticket(NamedTuple):
+    """Sample ``index`` of an operation in a type, by name."""
+
+    operation: str
+    dtype: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a worker tells of a sample: where the program ran, whether PyTorch's results have floating-point numbers."""
+
+    why: str = ""
+    where: str = ""
+    is_floating: bool = True
+
+
+class NoSampleError(Exception):
+    """Reason why a sample does not count."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Tensors, and what puts them into the arguments of an ``OpInfo``; has what ``complaint`` asks of a case."""
+
+    operation: Any
+    tensors: tuple[Tensor, ...]
+    others: tuple[Any, ...]
+    structure: Any
+    results: tuple[Any, ...] = ()
+    floor: float = _LEAST_FLOOR
+    coarseness: int = 1
+
+    def model(self) -> Apply:
+        """The module of the tensors."""
+        return self._applied(self.operation.op, self.others)
+
+    def reference(self, others: Sequence[Any] | None = None) -> Apply:
+        """The module that PyTorch runs, with other constants if they are given."""
+        function = _DEFINITE.get(self.operation.name, self.operation.op)
+        return self._applied(function, self.others if others is None else others)
+
+    def _applied(self, operation: Callable[..., Any], others: Sequence[Any]) -> Apply:
+        def function(*tensors: Tensor) -> Any:
+            rest = iter(tensors)
+            flat = [next(rest) if other is Tensor else other for other in others]
+            first, args, kwargs = pytree.tree_unflatten(flat, self.structure)
+            return operation(first, *args, **kwargs)
+
+        return Apply(function)
+
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(x.clone() for x in self.tensors)
+
+
+@functools.cache
+def operations() -> dict[str, Any]:
+    """The operations by name, variants behind a point, without those that write in place or leave memory as it was."""
+    return {each.full_name: each for each in database.op_db if not _is_excluded(each)}
+
+
+def _is_excluded(operation: Any) -> bool:
+    return _writes_in_place(operation.name) or operation.has_nondeterministic_output
+
+
+def _writes_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__")
+
+
+def tickets(names: Sequence[str], dtypes: Sequence[str], count: int) -> Iterator[Ticket]:
+    """The first samples of operations in the types that each has."""
+    for dtype, name in itertools.product(dtypes, names):
+        if operations()[name].supports_dtype(DTYPES[dtype], "cpu"):
+            yield from (Ticket(name, dtype, index) for index in range(count))
+
+
+def draw(ticket: Ticket) -> Sample:
+    """The sample of a ticket, the same in every process; NoSampleError where it is none."""
+    operation = operations()[ticket.operation]
+    torch.manual_seed(zlib.crc32(f"{ticket.operation} {ticket.dtype}".encode()))
+    drawn = operation.sample_inputs("cpu", DTYPES[ticket.dtype], requires_grad=False)
+    sample = next(itertools.islice(drawn, ticket.index, None), None)
+    if sample is None:
+        raise NoSampleError("no more samples")
+    flat, structure = pytree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+    tensors = tuple(x for x in flat if isinstance(x, Tensor))
+    if not tensors:
+        raise NoSampleError("no tensor")
+    _check_strided(tensors)
+    others = tuple(Tensor if isinstance(x, Tensor) else x for x in flat)
+    return Sample(operation, tensors, others, structure)
+
+
+def _check_strided(values: Iterable[Any]) -> None:
+    for x in values:
+        if isinstance(x, Tensor) and (
+            x.layout != torch.strided or x.is_nested or x.is_quantized or x.is_meta
+        ):
+            raise NoSampleError("a tensor that is sparse, nested, quantised or on no device")
+
+
+def expected(sample: Sample) -> Oracle:
+    """The results of PyTorch and the inputs after the call; NoSampleError where there are none to compare with."""
+    try:
+        typed, again = (_called(sample.reference(), sample.inputs(), seed) for seed in _SEEDS)
+    except Exception as error:
+        raise NoSampleError(f"PyTorch: {_first_line(error)}") from None
+    _check_strided(typed)
+    if not all(map(_same, typed, again)):
+        raise NoSampleError("random results")
+    exact = _exact(sample, typed)
+    return Oracle(typed, exact, exact)
+
+
+def _exact(sample: Sample, typed: list[Any]) -> list[Any]:
+    """The results in float64; the typed ones where PyTorch has no such kernel."""
+    others = [_EXACT.get(x, x) if isinstance(x, torch.dtype) else x for x in sample.others]
+    inputs = tuple(x.to(_EXACT.get(x.dtype, x.dtype), copy=True) for x in sample.tensors)
+    try:
+        with quiet_float64():
+            exact = _called(sample.reference(others), inputs, _SEEDS[0])
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return typed
+    return [_in_range(*pair) for pair in zip(exact, typed, strict=True)]
+
+
+def _in_range(exact: Any, typed: Any) -> Any:
+    """Infinities for numbers that the type of the model has not: one such would allow errors of any size."""
+    if not isinstance(exact, Tensor) or not exact.is_floating_point() or not typed.is_floating_point():
+        return exact
+    return torch.where(exact.abs() > torch.finfo(typed.dtype).max, exact.sign() * torch.inf, exact)
+
+
+def _called(model: Callable[..., Any], inputs: tuple[Tensor, ...], seed: int) -> list[Any]:
+    """What a model or a program returns, and then its inputs; complex numbers are pairs."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        return [_real(x) for x in (*leaves(model(*inputs)), *inputs)]
+
+
+def _real(x: Any) -> Any:
+    return torch.view_as_real(x.resolve_conj()) if isinstance(x, Tensor) and x.is_complex() else x
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor):
+        return type(one) is type(other) and bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def run(ticket: Ticket) -> tuple[str, str]:
+    """What became of a sample, and ``Facts`` as JSON."""
+    with mock.patch.object(database, "wrapper_set_seed", _without_seed):
+        return _outcome(ticket)
+
+
+def _without_seed(operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """In place of what makes random operations of the database look as if they were not."""
+    return operation(*args, **kwargs)
+
+
+def _outcome(ticket: Ticket) -> tuple[str, str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            sample = draw(ticket)
+            truth = expected(sample)
+        except NoSampleError as error:
+            return SKIPPED, _facts(str(error))
+    tensors = [x for x in truth.typed if isinstance(x, Tensor)]
+    results = tuple(truth.typed[: len(truth.typed) - len(sample.tensors)])
+    floor = max((_FLOORS.get(x.dtype, 0.0) for x in tensors), default=0.0)
+    sample = replace(sample, results=results, floor=max(floor, _LEAST_FLOOR))
+    where: list[str] = []
+    kind, why = answer(functools.partial(_compare, sample, where), truth)
+    is_floating = any(isinstance(x, Tensor) and x.is_floating_point() for x in results)
+    return kind, _facts(why, "".join(where), is_floating)
+
+
+def _facts(why: str, where: str = "", is_floating: bool = True) -> str:
+    return json.dumps({"why": why, "where": where, "is_floating": is_floating})
+
+
+def facts(text: str) -> Facts:
+    """The inverse; the text of who has no facts, such as a worker that died, is the reason."""
+    return Facts(**json.loads(text)) if text.startswith("{") else Facts(text)
+
+
+def _compare(sample: Sample, where: list[str], truth: Oracle) -> tuple[str, str]:
+    """Compiles and runs a sample; ``where`` gets where it ran."""
+    with warnings.catch_warnings(record=True) as said, torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            program = spyre_mlir.compile(sample.model(), sample.inputs())
+            where.append(_where(program))
+            results = _called(program, sample.inputs(), _SEEDS[0])
+        except spyre_mlir.CompileError as error:
+            return REFUSED, error.message
+    if text := complaint(sample, results, truth):
+        ranges = [str(each.message) for each in said if each.category is RangeWarning]
+        return (REFUSED, f"{RangeWarning.__name__}: {ranges[0]}") if ranges else (WRONG, text)
+    reasons = [remark.reason for remark in program.remarks if remark.kind == HOST]
+    return RIGHT, next(iter(reasons), "")
+
+
+def _where(program: Any) -> str:
+    if not program.steps:
+        return NO_WORK
+    if program.is_one_bundle:
+        return DEVICE
+    return BOTH if program.bundles else ON_HOST
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
