@@ -176,7 +176,7 @@ class _Casts:
 
 
 def _may_be_cast(node: Node) -> bool:
-    """Return whether autocast may change an operation: it takes floats and gives tensors, and is listed or composite."""
+    """Return whether autocast may change an operation on floats: it is listed, or made of others."""
     results = pytree.tree_leaves(node.meta.get("val"))
     operands = [operand.meta.get("val") for operand in node.all_input_nodes]
     if not all(isinstance(value, FakeTensor) for value in (*results, *operands)):
@@ -210,7 +210,7 @@ def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:
 
 
 class _Record(TorchDispatchMode):
-    """What PyTorch does with operands below autocast: ``calls`` with the types of tensors, ``casts`` of the operands."""
+    """What PyTorch does below autocast: its ``calls`` with the types of tensors, and its ``casts`` of operands."""
 
     def __init__(self, operands: list[Tensor]) -> None:
         super().__init__()

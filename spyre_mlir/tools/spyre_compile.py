@@ -238,7 +238,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
     parser.add_argument("--autocast", choices=("float16", "fp16", "dl16", "bfloat16", "bf16"),
-                        help="cast the operands of f32 matmuls and convolutions, so that the device has them")  # fmt: skip
+                        help="cast the operands of f32 matmuls and convolutions")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
                         help="the layout of an argument or a result, such as: x stick-dims=0")  # fmt: skip
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",
