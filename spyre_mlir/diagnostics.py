@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.errors import CompileError, brief
+from spyre_mlir.mlir import called_name, ir, location_of, source_note
 from spyre_mlir.remarks import WARNING, Remark
 
 
@@ -22,12 +22,13 @@ class Diagnostic:
 
     def __str__(self) -> str:
         head = f"{self.location}: " if self.location else ""
-        return "\n".join([f"{head}{self.severity}: {self.message}", *map(str, self.notes)])
+        return "\n".join([brief(f"{head}{self.severity}: {self.message}"), *map(str, self.notes)])
 
 
 def error_at(op: ir.Operation | ir.OpView, message: str) -> CompileError:
-    """Create the error about an operation, at its source line."""
-    return CompileError(message, location_of(op.location))
+    """Create the error about an operation, at its source line, with what a PyTorch model called there."""
+    called = called_name(source_note(op.location, "aten"))
+    return CompileError(message, location_of(op.location), called, source_note(op.location, "module"))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning
+from spyre_mlir.errors import CompileError, HostWorkWarning, brief, without_causes
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
@@ -87,16 +87,38 @@ def compile(
     docs/cache.md). Other options are those of the spyre pipeline. Warnings of passes are Python's, and so is
     ``HostWorkWarning`` where the host has over 1 % of the floating-point operations. Raises ``CompileError``.
     """
-    if dynamic is not None:
+    given = {
+        "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
+        "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, **pipeline_options,
+    }  # fmt: skip
+    with without_causes():
+        if dynamic is None:
+            program = _program(module_or_mlir, inputs, **given)
+            _warn(program)
+            return program
         if isinstance(module_or_mlir, ir.Module | str | Path):
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
-        options = {
-            "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
-            "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, **pipeline_options,
-        }  # fmt: skip
-        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options), autocast)
+        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **given), autocast)
+
+
+def _program(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    *,
+    device: str | Path | None,
+    sencores: int | None,
+    precision: str,
+    numerics: str | None,
+    layouts: Mapping[str | int, Any] | None,
+    plan: Mapping[str, Any] | str | Path | None,
+    fallback: bool,
+    autocast: Any,
+    cache: bool | None,
+    **pipeline_options: Any,
+) -> Program:
+    """Compile a model or a module, by the options of ``compile``."""
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = SpyrePipeline.parse(" ".join(texts))
@@ -116,7 +138,6 @@ def compile(
         program = _compiled_mlir(module_or_mlir, inputs, request, programs)
     else:
         program = _compiled_model(module_or_mlir, inputs, request, programs)
-    _warn(program)
     return program
 
 
@@ -273,7 +294,7 @@ def _warn(program: Program) -> None:
     if sentence := host_work_warning(program.steps, built.remarks):
         warnings.warn(sentence, HostWorkWarning, stacklevel=3)
     for remark in built.remarks.of_kind(WARNING):
-        warnings.warn(str(of_remark(remark)), stacklevel=3)
+        warnings.warn(brief(str(of_remark(remark))), stacklevel=3)
 
 
 def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:

@@ -48,10 +48,17 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
         return ""
     reasons = Counter((remark.op_name, remark.reason) for remark in Remarks(remarks).of_kind(HOST))
     products_first = sorted(reasons, key=lambda key: (not _is_product(key[0]), -reasons[key]))
-    named = [f"{reasons[op, reason]:,} x {op} ({reason})" for op, reason in products_first[:_MOST_REASONS]]
-    more = f", and {len(named)} of {len(reasons)} reasons are these" if len(named) < len(reasons) else ""
-    sentence = f"{share:.2%} of the floating-point operations run on the host{more}: {'; '.join(named)}."
+    named = [f"{reasons[key]:,} x {_host_reason(*key)}" for key in products_first[:_MOST_REASONS]]
+    left = len(reasons) - len(named)
+    more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
+    sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}."
     return sentence + (_ADVICE if any(_WIDE in reason for _, reason in reasons) else "")
+
+
+def _host_reason(op_name: str, reason: str) -> str:
+    """Reason in a list of some, with the operation where its name says more."""
+    reason = reason.partition(";")[0]
+    return f"{op_name} ({reason})" if _is_product(op_name) else reason
 
 
 def _is_product(op_name: str) -> bool:

@@ -17,7 +17,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
@@ -35,7 +34,7 @@ from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
-from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
+from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
@@ -47,6 +46,7 @@ from spyre_mlir.frontend.normal_forms import (
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
+from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -163,7 +163,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
+def _tracing(model: Any) -> Iterator[None]:
     """Context of what traces the code of a model or its graph; what torch rejects is a ``CompileError``."""
     try:
         with (
@@ -177,16 +177,11 @@ def _tracing() -> Iterator[None]:
             yield
     except CompileError as error:
         # A check may know the operation but no line; the trace then has the last line of the model.
-        raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
-    except GuardOnDataDependentSymNode as error:
-        where = source_of_error(error)
-        raise CompileError("A branch or a shape depends on the values of a tensor.", where) from error
+        error.location = error.location or source_of_error(error)
+        raise
     # torch.export raises whatever the model and its own passes raise.
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise CompileError(
-            f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)
-        ) from error
+        raise refusal_of_error(error, model) from error
 
 
 def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = None) -> ExportedProgram:
@@ -199,15 +194,18 @@ def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = Non
             "An exported program has the types that it was exported with; give the model itself for 'autocast'."
         )
     dtype = autocast_dtype(autocast)
-    with _tracing():
+    check_inputs(inputs)
+    with _tracing(model):
         return _program(model, inputs, dtype)
 
 
 def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
     """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
-    with _tracing():
+    with _tracing(model):
         program = _program(model, inputs)
         _check_nodes(program)
+        for node in program.graph.nodes:
+            check_product_types(node)
         _forget_notes_on_inputs(program)
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
@@ -242,14 +240,17 @@ def _check_nodes(program: ExportedProgram) -> None:
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
-            raise CompileError(f"Control flow by torch's '{node.target}' is not supported.", source_of(node))
+            raise refusal_at(node, f"Control flow by torch's '{node.target}' is not supported.")
 
 
 def _check_random(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for random numbers that a call cannot draw beforehand."""
     for node in program.graph.nodes:
         if is_random(node) and draw_of(node) is None:
-            raise CompileError(f"The random numbers of {node.target} are not supported.", source_of(node))
+            raise refusal_at(
+                node,
+                "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
+            )
 
 
 def _tensors_of(node: Node) -> list[torch.Tensor]:
@@ -257,15 +258,16 @@ def _tensors_of(node: Node) -> list[torch.Tensor]:
 
 
 def _description(node: Node) -> str:
-    return f"input '{node.name}'" if node.op == "placeholder" else f"the result of {node.target}"
+    return f"input '{node.name}'" if node.op == "placeholder" else "the result"
 
 
 def _check_static(node: Node, tensor: torch.Tensor) -> None:
     for dim, size in enumerate(tensor.shape):
         if isinstance(size, torch.SymInt):
-            raise CompileError(
-                f"Dimension {dim} of {_description(node)} is dynamic ({size}); shapes must be known when compiling.",
-                source_of(node),
+            raise refusal_at(
+                node,
+                f"The size of dim {dim} of {_description(node)} depends on values; shapes must be known when "
+                "compiling: compute with a mask, as torch.where does.",
             )
 
 
@@ -275,8 +277,10 @@ def _check_dtypes(graph_module: GraphModule) -> None:
         for tensor in _tensors_of(node):
             if tensor.dtype not in _DTYPES:
                 name = str(tensor.dtype).removeprefix("torch.")
-                message = f"The element type {name} of {_description(node)} is not supported."
-                raise CompileError(message, source_of(node))
+                message = (
+                    f"The element type {name} of {_description(node)} is not supported; cast to another one."
+                )
+                raise refusal_at(node, message)
 
 
 def _state_argument(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
@@ -319,7 +323,9 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
             kind = INPUT if spec.target in changed else _STATE_KINDS[spec.kind]
             arguments[node] = _state_argument(program, spec, kind)
         else:
-            raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
+            raise refusal_at(
+                node, f"The input '{spec.arg.name}' is no tensor and no number; give it as a tensor."
+            )
         if node in arguments and node.meta[INDEX_BOUNDS] is not None:
             arguments[node] = arguments[node]._replace(index_bounds=node.meta[INDEX_BOUNDS])
             check_known_indices(node, arguments[node])

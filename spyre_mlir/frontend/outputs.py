@@ -14,7 +14,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.refusals import refusal_at
 from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Update, View, ViewCall
 
 aten = torch.ops.aten
@@ -63,10 +63,8 @@ class _Outputs:
         if value in self._known:
             return Fixed(self._known[value])
         if value.target is not aten._local_scalar_dense.default:
-            message = (
-                f"The result of {value.target} is a number that depends on tensors; return it as a tensor."
-            )
-            raise CompileError(message, source_of(value))
+            message = "The result is a number that depends on tensors; return it as a tensor."
+            raise refusal_at(value, message)
         return Number(self._leaf(cast(Node, value.args[0])))
 
     def _leaf(self, value: Node) -> Fixed | View:

@@ -1,7 +1,8 @@
-"""Programs that are refused, or that have a warning: ``BAD`` maps names to functions that compile, and run, one each."""
+"""Programs that are refused, or that have a warning: ``BAD`` maps names to functions that compile, and run, one."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,17 @@ def _item(x: Tensor) -> Tensor:
     return x[: int(x.sum().item())]
 
 
+def _quantized() -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
+
+
+def _many_parameters() -> Any:
+    layers = nn.Sequential(*(nn.Linear(64, 64).half() for _ in range(20)))
+    return spyre_mlir.compile(layers, (half(4, 64),), layouts={"nothing": {"stick_dims": [0]}})
+
+
 # What PyTorch itself refuses.
 _model("shapes", lambda x: x @ half(4, 8))
 _model("dtypes", lambda x: x @ torch.ones(64, 8))
@@ -111,6 +123,7 @@ _function("autocast", torch.exp, half(4), autocast=torch.float64)
 _function("layouts", torch.exp, half(4), layouts={"y": {"stick_dims": [0]}})
 _function("layout dims", torch.exp, half(4), layouts={"x": {"stick_dims": [7]}})
 BAD["no model"] = lambda: spyre_mlir.compile(3, ())
+BAD["many parameters"] = _many_parameters
 BAD["no inputs"] = lambda: spyre_mlir.compile(torch.exp, half(4))
 BAD["no file"] = lambda: spyre_mlir.compile("nothing.mlir")
 BAD["no MLIR"] = lambda: spyre_mlir.compile("func.func @main(%x: tensor<4xf16>) {\n  return %y\n}")
@@ -134,7 +147,7 @@ _model("complex half", lambda x: torch.view_as_complex(x.reshape(4, 32, 2)))
 _model("uint16", lambda x: x.to(torch.uint16))
 _function("input uint32", lambda x: x, torch.ones(4, dtype=torch.uint32))
 _function("float8", lambda x: x.to(torch.float8_e5m2), half(4))
-_function("quantized", lambda x: x.dequantize(), torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8))
+BAD["quantized"] = lambda: spyre_mlir.compile(lambda x: x.dequantize(), (_quantized(),))
 _function("sparse", lambda x: x.to_dense(), torch.eye(4).to_sparse())
 _function("sparse result", lambda x: x.to_sparse(), torch.eye(4))
 
@@ -153,6 +166,10 @@ _call("index outside", lambda x, i: x[i], (half(4), torch.tensor([1])), (half(4)
 
 # Warnings.
 _function("host work", lambda x: torch.relu(x @ x.T) @ x, torch.ones(8, 64))
-_function("host work of many", lambda x: x.sin().cos().tan().asin().acos().atan().sinh().cosh().digamma(), half(8, 64))
+_function(
+    "host work of many",
+    lambda x: x.sin().cos().tan().asin().acos().atan().sinh().cosh().digamma(),
+    half(8, 64),
+)
 _call("range", lambda x: (x * 30000) @ x.T, (half(4, 64),), (half(4, 64) * 60000,))
 _call("scores", lambda x: torch.softmax(x @ x.T, -1), (half(8, 64),), (torch.randn(8, 64).half() * 30,))
