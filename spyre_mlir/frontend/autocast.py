@@ -12,8 +12,8 @@ A region of the model under an autocast of its own is inlined with the casts of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.control_flow import inlined_body, is_inlined
 from spyre_mlir.frontend.graph_edits import argument_key, metadata_for, tensor_key
+from spyre_mlir.frontend.refusals import refusal_at
 
 _DEVICE = "cpu"
 _REGION = torch.ops.higher_order.wrap_with_autocast
@@ -93,20 +94,20 @@ class _Casts:
                         self.write(inner)
             elif isinstance(node.target, OpOverload) and _may_be_cast(node):
                 self._cast_operands(node)
-        module.graph.eliminate_dead_code()
         module.delete_all_unused_submodules()
 
     def _inline_region(self, module: GraphModule, node: Node) -> None:
         """Replace a region under an autocast of its own by its operations and their casts."""
-        device, dtype, enabled, _, body, *operands = node.args
+        device, dtype, enabled, _, body, *operands = cast(Sequence[Any], node.args)
         own = torch.autocast(device, dtype, enabled, False) if device == _DEVICE else self._autocast
         _Casts(own, self._renamed).write(getattr(module, str(body.target)))
         with module.graph.inserting_before(node):
             results = inlined_body(module, body, operands)
         # A region returns a tuple, so all its users are operator.getitem.
         for user in list(node.users):
-            self._replace(user, results[user.args[1]])
+            self._replace(user, results[cast(int, user.args[1])])
         module.graph.erase_node(node)
+        module.graph.erase_node(body)
 
     def _cast_operands(self, node: Node) -> None:
         """Cast the operands of a call as autocast does, or replace it by its parts where these are cast."""
@@ -127,13 +128,13 @@ class _Casts:
             if dtype is not None:
                 node.replace_input_with(operand, _cast_before(node, operand, dtype))
 
-    def _needed(self, node: Node, operands: list[Node]) -> list[torch.dtype | None] | GraphModule:
+    def _needed(self, node: Node, operands: list[Node]) -> Sequence[torch.dtype | None] | GraphModule:
         """Types that autocast casts the operands of a call to, or the graph of its parts."""
         mode = _mode_of(operands)
         values = [operand.meta["val"] for operand in operands]
         with mode, torch.no_grad(), self._autocast, _Record(values) as under_autocast:
             _call(node, dict(zip(operands, values, strict=True)))
-        if _has_kernel(node.target):
+        if _has_kernel(cast(OpOverload, node.target)):
             return under_autocast.casts
         with mode, torch.no_grad(), autocasting(None), _Record(values) as plain:
             _call(node, dict(zip(operands, values, strict=True)))
@@ -145,7 +146,12 @@ class _Casts:
             return _call(node, dict(zip(operands, tensors, strict=True)))
 
         with mode, torch.no_grad(), self._autocast:
-            return make_fx(function)(*values)
+            parts = make_fx(function)(*values)
+        if any(part.op == "get_attr" for part in parts.graph.nodes):
+            raise refusal_at(
+                node, "Autocast takes it apart into operations on constants; call these themselves."
+            )
+        return parts
 
     def _expand(self, node: Node, parts: GraphModule, operands: list[Node]) -> None:
         """Replace a call by the operations that it is made of."""
@@ -177,12 +183,13 @@ class _Casts:
 
 def _may_be_cast(node: Node) -> bool:
     """Return whether autocast may change an operation on floats: it is listed, or made of others."""
+    target = cast(OpOverload, node.target)
     results = pytree.tree_leaves(node.meta.get("val"))
-    operands = [operand.meta.get("val") for operand in node.all_input_nodes]
+    operands: list[Any] = [operand.meta.get("val") for operand in node.all_input_nodes]
     if not all(isinstance(value, FakeTensor) for value in (*results, *operands)):
         return False
-    is_composite = _has_kernel(node.target, "CompositeImplicitAutograd") and not node.target.is_view
-    return (_has_kernel(node.target) or is_composite) and any(value.is_floating_point() for value in operands)
+    is_composite = _has_kernel(target, "CompositeImplicitAutograd") and not target.is_view
+    return (_has_kernel(target) or is_composite) and any(value.is_floating_point() for value in operands)
 
 
 def _has_kernel(operation: OpOverload, key: str = "AutocastCPU") -> bool:
@@ -196,17 +203,17 @@ def _mode_of(operands: list[Node]) -> FakeTensorMode:
 def _call(node: Node, values: dict[Node, Tensor]) -> Any:
     """Result of a call on other operands."""
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    return node.target(*args, **kwargs)
+    return cast(Callable, node.target)(*args, **kwargs)
 
 
 def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:
     """New cast of an operand before a call, from the same line of the model."""
     with node.graph.inserting_before(node):
-        cast = node.graph.call_function(_CAST, (operand,), {"dtype": dtype})
+        added = node.graph.call_function(_CAST, (operand,), {"dtype": dtype})
     value = operand.meta["val"]
     with value.fake_mode:
-        cast.meta = metadata_for(node, value.to(dtype))
-    return cast
+        added.meta = metadata_for(node, value.to(dtype))
+    return added
 
 
 class _Record(TorchDispatchMode):

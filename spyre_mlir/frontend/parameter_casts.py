@@ -8,7 +8,8 @@ A parameter that the program reads in both types is two arguments. Those that ea
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -23,38 +24,39 @@ _CASTS = (torch.ops.prims.convert_element_type.default, torch.ops.aten._to_copy.
 
 def cast_parameters(graph: Graph, arguments: dict[Node, Argument]) -> None:
     """Replace every cast of a parameter to a shorter float type by a parameter of that type."""
-    cast: dict[tuple[Node, torch.dtype], Node] = {}
+    shorter: dict[tuple[Node, torch.dtype], Node] = {}
     for node in list(graph.nodes):
-        if not _is_shortening(node):
+        dtype = _shorter_type(node)
+        if dtype is None:
             continue
         views = _views_behind(node)
         source = views[-1].all_input_nodes[0] if views else node.all_input_nodes[0]
         argument = arguments.get(source)
         if argument is None or argument.kind != PARAMETER or argument.leaf is not None:
             continue
-        key = source, dtype_of(node)
-        if key not in cast:
-            cast[key] = _argument(graph, arguments, source, argument, dtype_of(node))
-        _replace(node, views, cast[key])
-    _keep_names(arguments, cast)
+        key = source, dtype
+        if key not in shorter:
+            shorter[key] = _argument(graph, arguments, source, argument, dtype)
+        _replace(node, views, shorter[key])
+    _keep_names(arguments, shorter)
 
 
-def _keep_names(arguments: dict[Node, Argument], cast: dict[tuple[Node, torch.dtype], Node]) -> None:
+def _keep_names(arguments: dict[Node, Argument], shorter: dict[tuple[Node, torch.dtype], Node]) -> None:
     """Give a parameter that the program reads in one other type alone the name that it has in the model."""
-    types = Counter(source for source, _ in cast)
-    for (source, _), placeholder in cast.items():
+    types = Counter(source for source, _ in shorter)
+    for (source, _), placeholder in shorter.items():
         if types[source] == 1 and not source.users:
             arguments[placeholder] = arguments[placeholder]._replace(name=arguments[source].name)
 
 
-def _is_shortening(node: Node) -> bool:
-    """Return whether a node only converts floats to a shorter type of floats."""
+def _shorter_type(node: Node) -> torch.dtype | None:
+    """Type of 16 bits that a node only converts wider floats to; None for another node."""
     if node.target not in _CASTS or set(node.kwargs) - {"dtype"}:
-        return False
-    types = dtype_of(node.all_input_nodes[0]), dtype_of(node)
-    if not all(isinstance(dtype, torch.dtype) and dtype.is_floating_point for dtype in types):
-        return False
-    return types[1].itemsize < types[0].itemsize and types[1].itemsize > 1
+        return None
+    source, target = dtype_of(node.all_input_nodes[0]), dtype_of(node)
+    if source is None or target is None or not source.is_floating_point or not target.is_floating_point:
+        return None
+    return target if source.itemsize > target.itemsize == 2 else None
 
 
 def _views_behind(node: Node) -> list[Node]:
@@ -94,7 +96,7 @@ def _replace(node: Node, views: list[Node], source: Node) -> None:
         for view in reversed(views):
             copy = graph.node_copy(view, lambda _, source=source: source)
             with source.meta["val"].fake_mode:
-                value = view.target(source.meta["val"], *view.args[1:], **view.kwargs)
+                value = cast(Callable, view.target)(source.meta["val"], *view.args[1:], **view.kwargs)
             copy.meta = metadata_for(view, value)
             source = copy
     node.replace_all_uses_with(source, propagate_meta=False)
