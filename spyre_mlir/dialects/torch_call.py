@@ -2,7 +2,8 @@
 
     %1 = tosa.custom %0 {
       domain_name = "aten", operator_name = "lgamma.default", implementation_attrs = "",
-      sdsc.call = {arguments = {self = {operand = 0}}, operands = ["float16"], results = ["float16"]}
+      sdsc.call = {arguments = {self = {operand = 0}}, kept = array<i64: 0>,
+                   operands = ["float16"], results = ["float16"]}
     } : (tensor<8xf16>) -> tensor<8xf16>
 
 The arguments have the names of the operator's schema. Integers have no sign in linalg, so ``sdsc.call`` has PyTorch's
@@ -37,19 +38,22 @@ class TorchCall:
     """Operator of PyTorch, such as ``aten.lgamma.default``, with its arguments by name.
 
     An argument is a number, a text, None, ``{"operand": 0}``, ``{"dtype": "float16"}``, or a list of these.
-    ``operands`` and ``results`` are PyTorch's names of the element types.
+    ``operands`` and ``results`` are PyTorch's names of the element types; ``kept`` are the numbers of the results among
+    those of the operator, in ascending order.
     """
 
     operator: str
     arguments: Mapping[str, Any]
     operands: Sequence[str]
     results: Sequence[str]
+    kept: Sequence[int]
 
     def build(self, operands: Sequence[ir.Value], result_types: Sequence[ir.Type]) -> Sequence[ir.Value]:
         """Build the call at the current insertion point and location; return its results."""
         domain, _, name = self.operator.partition(".")
         call = {
             "arguments": dict(self.arguments),
+            "kept": list(self.kept),
             "operands": list(self.operands),
             "results": list(self.results),
         }
@@ -66,17 +70,27 @@ class TorchCall:
         """Read the call of an operation; ``CompileError`` for attributes that do not say one."""
         domain, name = (ir.StringAttr(op.attributes[key]).value for key in ("domain_name", "operator_name"))
         call = from_attribute(op.attributes[CALL]) if CALL in op.attributes else None
-        if not isinstance(call, dict) or set(call) != {"arguments", "operands", "results"}:
+        if not isinstance(call, dict) or set(call) != {"arguments", "kept", "operands", "results"}:
             raise error_at(
-                op, f"'{op.name}' has no form here without '{CALL}' = {{arguments, operands, results}}"
+                op, f"'{op.name}' has no form here without '{CALL}' = {{arguments, kept, operands, results}}"
             )
-        lengths = {"operands": len(op.operands), "results": len(op.results)}
-        is_sound = isinstance(call["arguments"], dict) and all(
-            isinstance(call[key], list)
-            and len(call[key]) == length
-            and all(isinstance(dtype, str) for dtype in call[key])
-            for key, length in lengths.items()
+        kept = call["kept"]
+        is_sound = (
+            isinstance(call["arguments"], dict)
+            and isinstance(kept, list)
+            and all(type(number) is int for number in kept)
+            and kept == sorted({number for number in kept if number >= 0})
+            and len(kept) == len(op.results)
+            and _are_texts(call["operands"], len(op.operands))
+            and _are_texts(call["results"], len(op.results))
         )
         if not is_sound:
-            raise error_at(op, f"'{CALL}' has arguments by name, and a type for each operand and result")
+            raise error_at(
+                op,
+                f"'{CALL}' has arguments by name, and a type for each operand and each result that is kept",
+            )
         return cls(f"{domain}.{name}", **call)
+
+
+def _are_texts(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(isinstance(entry, str) for entry in value)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch_mlir.dialects import arith
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
 from spyre_mlir.mlir import ir, location_of
 
 
@@ -40,10 +40,13 @@ def clean(module: ir.Module) -> None:
 
 
 def _check_static(operation: ir.Operation) -> None:
-    """Raise ``CompileError`` for a result of dynamic shape."""
+    """Raise ``UnloweredError`` for a result of dynamic shape."""
     for value in operation.results:
         if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
-            raise CompileError(f"The shape of {value.type} is not static.", location_of(operation.location))
+            nodes = frozenset(nodes_of(operation.location))
+            raise UnloweredError(
+                f"The shape of {value.type} is not static.", location_of(operation.location), nodes
+            )
 
 
 def _constant(value: ir.Value) -> ir.Operation | None:

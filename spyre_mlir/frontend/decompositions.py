@@ -36,6 +36,12 @@ _LOWERED_BY_TORCH_MLIR = (
     aten.full,
 )  # fmt: skip
 
+#: Operations that refuse a singular matrix: a decomposition of them has the numbers, and the check as an effect.
+CHECKED_BY_KERNELS = (
+    aten.inverse, aten.linalg_inv, aten.linalg_solve, aten.linalg_cholesky, aten.linalg_lu_factor,
+    aten.linalg_ldl_factor,
+)  # fmt: skip
+
 
 def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
     """Sum, of 16-bit numbers in f32 and of others in their type."""
@@ -409,7 +415,7 @@ def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBa
     table = {
         op: form
         for op, form in fx.get_decomposition_table().items()
-        if op._overloadpacket not in _LOWERED_BY_TORCH_MLIR
+        if op._overloadpacket not in (*_LOWERED_BY_TORCH_MLIR, *CHECKED_BY_KERNELS)
     }
     form = strict_attention if precision == "strict" else attention
     # Those of quantizing depend on what is registered by now.

@@ -56,6 +56,7 @@ from spyre_mlir.frontend.signature import (
     Signature,
 )
 from spyre_mlir.frontend.storage import address_storages
+from spyre_mlir.frontend.wider_forms import WiderForms
 
 #: Example inputs: a tuple, or a mapping from the names of keyword inputs.
 Inputs = Sequence[Any] | Mapping[str, Any]
@@ -199,7 +200,9 @@ def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = Non
         return _program(model, inputs, dtype)
 
 
-def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
+def export(
+    model: Any, inputs: Inputs, precision: str = "device", wider: WiderForms | None = None
+) -> ExportedProgram:
     """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
     with _tracing(model):
         program = _program(model, inputs)
@@ -214,7 +217,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
         address_storages(program)
         check_functional_form(program)
         table = decomposition_table(precision) | grouped_products() | random_forms()
-        program = decomposed(program, table)
+        program = decomposed(program, table if wider is None else wider.over(table))
         for node in program.graph.find_nodes(op="placeholder"):
             # By name, as decomposing has built a new graph.
             node.meta[INDEX_BOUNDS] = bounds.get(node.name)
@@ -391,9 +394,14 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     return [arguments[node] for node in graph.nodes if node.op == "placeholder"]
 
 
-def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> ExportedGraph:
-    """Export, decompose, fold and check a model, called with example ``inputs``."""
-    program = export(model, inputs, precision)
+def export_graph(
+    model: Any, inputs: Inputs, precision: str = "device", wider: WiderForms | None = None
+) -> ExportedGraph:
+    """Export, decompose, fold and check a model, called with example ``inputs``.
+
+    ``wider`` has decompositions of calls that were refused.
+    """
+    program = export(model, inputs, precision, wider)
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
     # Before folding: the parts of a complex constant fold like other tensors.

@@ -17,7 +17,9 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def argument_key(argument: Any, operand_type: type, operand_key: Callable[[Any], Hashable]) -> Hashable:
+def argument_key(
+    argument: Any, operand_type: type | tuple[type, ...], operand_key: Callable[[Any], Hashable]
+) -> Hashable:
     """Key of an argument of a call, equal for equal ones, with ``operand_key`` of the operands in it.
 
     What is of no type that operations take is equal to itself alone.
@@ -41,6 +43,22 @@ def tensor_key(tensor: torch.Tensor) -> Hashable:
     size = str(tensor.untyped_storage().nbytes())
     layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), size
     return tensor.dtype, tensor.device, *layout, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+
+
+def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
+    """Key of a call on nodes or on tensors, equal for calls of one operation that differ in numbers alone."""
+
+    def key(value: Any) -> Hashable:
+        """Key of an operand: shapes and types of its tensors."""
+        leaves = pytree.tree_leaves(value.meta.get("val") if isinstance(value, Node) else value)
+        return tuple(
+            (str(leaf.dtype), tuple(map(str, leaf.shape)))
+            for leaf in leaves
+            if isinstance(leaf, torch.Tensor)
+        )
+
+    operands = (Node, torch.Tensor)
+    return target, argument_key(args, operands, key), argument_key(kwargs, operands, key)
 
 
 def operation_name(node: Node) -> str:

@@ -42,6 +42,7 @@ from spyre_mlir.frontend.kernel_calls import (
     UnloweredError,
     can_be_kernel,
     import_kernel_call,
+    kept_results,
     mark_kernels,
     operands_of_call,
 )
@@ -59,6 +60,7 @@ from spyre_mlir.frontend.signature import (
     to_tensor,
 )
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
+from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -110,11 +112,10 @@ def import_torch(
     A mapping has keyword inputs. ``precision`` is that of ``compile``.
     """
     with _without_garbage_collection():
-        exported = export_graph(capture_torch(model, inputs), (), precision)
+        exported, module = _lowered(capture_torch(model, inputs), context, precision)
         # Nothing is computed, so there is no program.
-        if not exported.signature.results:
+        if module is None:
             return Imported(None, exported.signature, {})
-        module = _lowered(exported, context)
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))
 
 
@@ -138,14 +139,25 @@ def capture_torch(
         return capture(model, pytree.tree_map(_off_the_device, inputs), autocast)
 
 
-def _lowered(exported: ExportedGraph, context: ir.Context) -> ir.Module:
-    """Linalg of a graph; each round, what has no form there becomes a call of PyTorch's kernel."""
-    while True:
+def _lowered(
+    program: ExportedProgram, context: ir.Context, precision: str
+) -> tuple[ExportedGraph, ir.Module | None]:
+    """Graph of a program, and linalg of it; None for a program that computes nothing.
+
+    Each round, a call without a form in linalg is decomposed as PyTorch does, or it becomes one of PyTorch's kernel.
+    """
+    wider = WiderForms()
+    exported = export_graph(program, (), precision)
+    while exported.signature.results:
         try:
-            return lower_to_linalg(_import_graph(exported, context))
+            return exported, lower_to_linalg(_import_graph(exported, context))
         except UnloweredError as error:
-            if not mark_kernels(exported.graph_module.graph, error.nodes):
+            graph = exported.graph_module.graph
+            if wider.add(graph, error.nodes):
+                exported = export_graph(program, (), precision, wider)
+            elif not mark_kernels(graph, error.nodes):
                 raise
+    return exported, None
 
 
 @contextlib.contextmanager
@@ -207,13 +219,14 @@ class _NodeImporter(GraphNodeImporter):
 
     def _import_kernel_call(self, loc: ir.Location, node: Node) -> None:
         values = [self.resolve_node_value(operand) for operand in operands_of_call(node)]
-        types = [self._cc.tensor_to_vtensor_type(tensor) for tensor in pytree.tree_leaves(node.meta["val"])]
+        kept = kept_results(node)
+        types = [self._cc.tensor_to_vtensor_type(tensor) for tensor in kept.values()]
         with loc:
             results = import_kernel_call(node, values, types)
         # A list or a tuple of one tensor has a part, too.
         if not isinstance(node.meta["val"], torch.Tensor):
             self._multi_result_nodes.add(node)
-        for index, result in enumerate(results):
+        for index, result in zip(kept, results, strict=True):
             self.bind_node_value(node, result, index)
 
     def _import_layout_operator(self, loc: ir.Location, node: Node) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 import torch
 from torch.fx import Graph, Node
-from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.torch_call import DTYPE, OPERAND, TorchCall
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.graph_edits import operands_of
-from spyre_mlir.host.torch_kernels import DTYPES, MODES, UNSAID_TYPES, refusal_of
+from spyre_mlir.frontend.graph_edits import call_key, operands_of
+from spyre_mlir.host.torch_kernels import DTYPES, MODES, is_unsaid, refusal_of
 from spyre_mlir.mlir import ir
 
 #: Mark of a node that becomes a call of PyTorch's kernel, among its metadata.
@@ -42,24 +42,25 @@ def nodes_of(location: ir.Location) -> Iterator[str]:
         yield from nodes_of(location.child_loc)
 
 
-def mark_kernels(graph: Graph, names: frozenset[str]) -> bool:
-    """Mark nodes, and those that call the same operator, as calls of kernels; return whether any is marked anew."""
-    nodes = [
-        node for node in graph.nodes if node.name in names and KERNEL not in node.meta and can_be_kernel(node)
-    ]
-    operators = {node.target for node in nodes}
-    for node in graph.nodes:
-        if node.target in operators and can_be_kernel(node):
+def mark_kernels(graph: Graph, names: Collection[str]) -> bool:
+    """Mark nodes, and equal calls, as calls of kernels; return whether any is marked anew."""
+    calls = {
+        call_key(node.target, node.args, node.kwargs)
+        for node in graph.nodes
+        if node.name in names and KERNEL not in node.meta and can_be_kernel(node)
+    }
+    for node in graph.nodes if calls else ():
+        if call_key(node.target, node.args, node.kwargs) in calls:
             node.meta[KERNEL] = True
-    return bool(nodes)
+    return bool(calls)
 
 
 def can_be_kernel(node: Node) -> bool:
     """Return whether a host function can call the operator of a node with its arguments."""
     if not isinstance(node.target, torch._ops.OpOverload) or refusal_of(node.target) is not None:
         return False
-    results = pytree.tree_leaves(node.meta.get("val"))
-    tensors = [operand.meta.get("val") for operand in node.all_input_nodes] + results
+    results = kept_results(node)
+    tensors = [*(operand.meta.get("val") for operand in node.all_input_nodes), *results.values()]
     if not results or not all(map(_is_plain_tensor, tensors)):
         return False
     try:
@@ -67,6 +68,19 @@ def can_be_kernel(node: Node) -> bool:
     except ValueError:
         return False
     return True
+
+
+def kept_results(node: Node) -> dict[int, Any]:
+    """Results of a node that are read and have elements, by their numbers."""
+    value = node.meta.get("val")
+    if not isinstance(value, (tuple, list)):
+        return {0: value}
+    read = [user.args[1] if user.target is operator.getitem else None for user in node.users]
+    return {
+        number: result
+        for number, result in enumerate(value)
+        if (None in read or number in read) and not (isinstance(result, torch.Tensor) and result.numel() == 0)
+    }
 
 
 def _is_plain_tensor(value: Any) -> bool:
@@ -105,22 +119,25 @@ def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
         raise ValueError(f"{value!r} has no form in a call")
 
     schema = cast(torch._ops.OpOverload, node.target)._schema
-    unsaid = {argument.name for argument in schema.arguments if _is_unsaid(argument)}
-    given = {name: value for name, value in operands_of(node).items() if name not in unsaid}
-    return {name: plain(value) for name, value in given.items()}, operands
-
-
-def _is_unsaid(argument: Any) -> bool:
-    return any(name in str(argument.real_type) for name in UNSAID_TYPES)
+    types = {argument.name: argument.real_type for argument in schema.arguments}
+    given = operands_of(node)
+    # Device, layout and memory format have no meaning on the host.
+    unchecked = [
+        name for name, value in given.items() if is_unsaid(name, types[name]) and isinstance(value, Node)
+    ]
+    if unchecked:
+        raise ValueError(f"'{unchecked[0]}' is not checked by the kernel")
+    said = {name: plain(value) for name, value in given.items() if not is_unsaid(name, types[name])}
+    return said, operands
 
 
 def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[ir.Type]) -> list[ir.Value]:
     """Build the call of a node between casts to tensors and back, at the current insertion point and location.
 
-    ``values`` are those of ``operands_of_call``, ``types`` those of the results, in the dialect of torch-mlir.
+    ``values`` are those of ``operands_of_call``, ``types`` those of ``kept_results``, in the dialect of torch-mlir.
     """
     arguments, operands = _arguments(node)
-    results = pytree.tree_leaves(node.meta["val"])
+    results = kept_results(node)
     tensors = [
         ir.Operation.create(
             "torch_c.to_builtin_tensor", results=[_builtin(operand.meta["val"])], operands=[value]
@@ -131,9 +148,10 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
         str(node.target),
         arguments,
         [_dtype_name(operand.meta["val"].dtype) for operand in operands],
-        [_dtype_name(result.dtype) for result in results],
+        [_dtype_name(result.dtype) for result in results.values()],
+        list(results),
     )
-    outputs = call.build(tensors, [_builtin(result) for result in results])
+    outputs = call.build(tensors, [_builtin(result) for result in results.values()])
     return [
         ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[output]).result
         for output, type_ in zip(outputs, types, strict=True)

@@ -31,7 +31,7 @@ _ARGUMENT_TYPES = {
 }  # fmt: skip
 
 #: Types of which a call leaves the default: it has no way to say another.
-UNSAID_TYPES = {"Layout", "Device", "MemoryFormat"}
+_UNSAID_TYPES = {"Layout", "Device", "MemoryFormat"}
 
 #: What a text may be: modes of operators, of which none names a thing outside.
 MODES = {
@@ -39,15 +39,16 @@ MODES = {
     "linear", "lower", "higher", "midpoint", "nearest", "constant", "reflect", "replicate", "circular", "L", "U",
 }  # fmt: skip
 
-#: Operators that check nothing, whose kernels read or write where indices say.
+#: Operators and arguments with which a kernel reads or writes where the numbers of a tensor say, without a check.
 _UNCHECKED = re.compile(
-    r"unsafe|as_strided|from_blob|set_|resize|_foreach|sparse|quantize|cudnn|miopen|mps|nested"
+    r"_backward$|unsafe|as_strided|lu_solve|lu_unpack|ldl_solve|ctc_loss|resize|sparse|quant|cudnn|miopen|mkldnn|fbgemm|nested"
 )
+_UNCHECKED_ARGUMENTS = {"unsafe", "offsets"}
 
 #: Operators whose names begin with an underscore are PyTorch's own, and few check what they are given.
 _INTERNAL = {
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_batch_norm_with_update_functional", "_cdist_backward",
-    "_cdist_forward", "_ctc_loss", "_cummax_helper", "_cummin_helper", "_euclidean_dist", "_fft_c2c",
+    "_cdist_forward", "_euclidean_dist", "_fft_c2c",
     "_fft_c2r", "_fft_r2c", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_linalg_det",
     "_linalg_eigh", "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "_log_softmax", "_logcumsumexp",
     "_native_batch_norm_legit_no_training", "_pdist_forward", "_prelu_kernel", "_softmax", "_to_copy",
@@ -65,8 +66,8 @@ def refusal_of(operator: Any) -> str | None:
         return "is internal to PyTorch"
     if _UNCHECKED.search(name):
         return "does not check its arguments"
-    if schema.is_mutable or any(argument.alias_info is not None for argument in schema.returns):
-        return "writes to its operands, or returns them"
+    if schema.is_mutable:
+        return "writes to its operands"
     if any("nondeterministic" in str(tag) for tag in operator.tags):
         return "draws random numbers"
     takes = [_plain_type(argument.real_type) for argument in schema.arguments]
@@ -74,6 +75,11 @@ def refusal_of(operator: Any) -> str | None:
         return "does not compute tensors from tensors"
     unknown = set(takes) - _ARGUMENT_TYPES
     return f"takes a {min(unknown)}" if unknown else None
+
+
+def is_unsaid(name: str, type_: Any) -> bool:
+    """Return whether a call leaves the default of an argument: it cannot say another, or no kernel checks it."""
+    return _plain_type(type_) in _UNSAID_TYPES or name in _UNCHECKED_ARGUMENTS
 
 
 def _plain_type(type_: Any) -> str:
@@ -149,7 +155,8 @@ def _to_numpy(tensor: Any, number: NumberType) -> NDArray:
     """Return the elements of a result as the host has them."""
     if tensor.is_floating_point() and tensor.dtype.itemsize < number.storage.itemsize:
         tensor = tensor.float()
-    return tensor.contiguous().numpy().view(number.storage)
+    # A copy, as a view would change with the operand.
+    return np.array(tensor.contiguous().numpy()).view(number.storage)
 
 
 def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -165,7 +172,7 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
     if refusal := refusal_of(operator):
         raise failure(op, f"names '{call.operator}', which {refusal}")
     types = {argument.name: _plain_type(argument.real_type) for argument in operator._schema.arguments}
-    unknown = [name for name in call.arguments if types.get(name, "Layout") in UNSAID_TYPES]
+    unknown = [name for name in call.arguments if name not in types or is_unsaid(name, types[name])]
     if unknown:
         raise failure(op, f"gives '{call.operator}' the argument '{unknown[0]}', which a call cannot say")
 
@@ -178,9 +185,10 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
         return argument
 
     def function(operands: Sequence[Any]) -> Sequence[Any]:
-        """Results of the operator, in a list."""
+        """The results of the operator that are kept."""
         results = operator(**{name: value(argument, operands) for name, argument in call.arguments.items()})
-        return results if isinstance(results, (tuple, list)) else [results]
+        results = results if isinstance(results, (tuple, list)) else [results]
+        return [results[number] for number in call.kept]
 
     return function
 
