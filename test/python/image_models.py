@@ -20,7 +20,11 @@ class _ConvNextBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
         self.scale = nn.Parameter(torch.full((width,), 0.5))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,7 +75,9 @@ class EfficientNet(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.SiLU())
         self.blocks = nn.Sequential(_InvertedResidual(width), _InvertedResidual(width))
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(width, 10))
+        self.head = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(width, 10)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))
@@ -85,7 +91,9 @@ class _WindowAttention(nn.Module):
         self.heads, self.window, self.shift = heads, window, shift
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.table = nn.Parameter(torch.randn((2 * window - 1) ** 2, heads) / 4)
-        places = torch.stack(torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij")).flatten(1)
+        places = torch.stack(
+            torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij")
+        ).flatten(1)
         relative = (places[:, :, None] - places[:, None, :]).permute(1, 2, 0) + window - 1
         self.register_buffer("index", relative[..., 0] * (2 * window - 1) + relative[..., 1])
         self.register_buffer("mask", self._mask(side))
@@ -193,7 +201,9 @@ class UNet(nn.Module):
             nn.ConvTranspose2d(4 * width, 2 * width, 2, 2),
             nn.ConvTranspose2d(2 * width, width, 3, 2, 1, output_padding=1),
         ])  # fmt: skip
-        self.join = nn.ModuleList([_double_convolution(4 * width, 2 * width), _double_convolution(2 * width, width)])
+        self.join = nn.ModuleList(
+            [_double_convolution(4 * width, 2 * width), _double_convolution(2 * width, width)]
+        )
         self.head = nn.Conv2d(width, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:

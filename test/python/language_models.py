@@ -46,13 +46,25 @@ def _encoder(model: str, config: str) -> tuple[nn.Module, dict[str, Any]]:
 
 def _gpt2() -> tuple[nn.Module, dict[str, Any]]:
     return _of_tokens(
-        "GPT2LMHeadModel", "GPT2Config", n_embd=64, n_layer=2, n_head=2, n_positions=64, vocab_size=_VOCABULARY
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        n_embd=64,
+        n_layer=2,
+        n_head=2,
+        n_positions=64,
+        vocab_size=_VOCABULARY,
     )
 
 
 def _t5() -> tuple[nn.Module, dict[str, Any]]:
     config = transformers.T5Config(
-        d_model=64, d_kv=32, d_ff=96, num_layers=2, num_heads=2, vocab_size=_VOCABULARY, decoder_start_token_id=0
+        d_model=64,
+        d_kv=32,
+        d_ff=96,
+        num_layers=2,
+        num_heads=2,
+        vocab_size=_VOCABULARY,
+        decoder_start_token_id=0,
     )
     inputs = {"input_ids": _ids(), "decoder_input_ids": _ids(5), "use_cache": False}
     return transformers.T5ForConditionalGeneration(config), inputs
@@ -78,7 +90,9 @@ def _whisper() -> tuple[nn.Module, dict[str, Any]]:
 def _clip() -> tuple[nn.Module, dict[str, Any]]:
     text = transformers.CLIPTextConfig(**{**_SIZES, "eos_token_id": 98, "bos_token_id": 0, "pad_token_id": 1})
     vision = transformers.CLIPVisionConfig(**_IMAGE)
-    config = transformers.CLIPConfig(text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=32)
+    config = transformers.CLIPConfig(
+        text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=32
+    )
     inputs = {"input_ids": _ids(), "pixel_values": torch.randn(1, 3, 32, 32)}
     return transformers.CLIPModel(config), inputs
 
