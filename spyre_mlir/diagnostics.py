@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spyre_mlir.errors import CompileError, brief
+from spyre_mlir.errors import CompileError, located
 from spyre_mlir.mlir import called_name, ir, location_of, source_note
 from spyre_mlir.remarks import WARNING, Remark
 
@@ -21,8 +21,7 @@ class Diagnostic:
     notes: tuple[Diagnostic, ...] = field(default=())
 
     def __str__(self) -> str:
-        head = f"{self.location}: " if self.location else ""
-        return "\n".join([brief(f"{head}{self.severity}: {self.message}"), *map(str, self.notes)])
+        return "\n".join([located(self.location, self.severity, self.message), *map(str, self.notes)])
 
 
 def error_at(op: ir.Operation | ir.OpView, message: str) -> CompileError:

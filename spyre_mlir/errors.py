@@ -27,6 +27,12 @@ def brief(text: str, most: int = LONGEST) -> str:
     return cut.rstrip(" .,;:") + _REST
 
 
+def located(location: str, severity: str, text: str) -> str:
+    """Put a message behind its place, ``file:line:col: error: ..``, as short as both allow."""
+    head = f"{location}: {severity}: " if location else f"{severity}: "
+    return head + brief(text, max(LONGEST - len(head), _LEAST))
+
+
 def listed(names: Iterable[str]) -> str:
     """List names in a sentence; of many only the first ones, and how many more there are."""
     every = list(names)
@@ -54,9 +60,7 @@ class CompileError(Exception):
     def __str__(self) -> str:
         place = f"in '{self.module}'" if self.module else ""
         caller = " ".join(part for part in (self.operation, place) if part)
-        head = f"{self.location}: error: " if self.location else "error: "
-        message = f"{caller}: {self.message}" if caller else self.message
-        return head + brief(message, max(LONGEST - len(head), _LEAST))
+        return located(self.location, "error", f"{caller}: {self.message}" if caller else self.message)
 
 
 class _BriefWarning(UserWarning):

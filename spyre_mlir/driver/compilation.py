@@ -22,7 +22,7 @@ from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning, brief, without_causes
+from spyre_mlir.errors import CompileError, HostWorkWarning, without_causes
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
@@ -294,7 +294,7 @@ def _warn(program: Program) -> None:
     if sentence := host_work_warning(program.steps, built.remarks):
         warnings.warn(sentence, HostWorkWarning, stacklevel=3)
     for remark in built.remarks.of_kind(WARNING):
-        warnings.warn(brief(str(of_remark(remark))), stacklevel=3)
+        warnings.warn(str(of_remark(remark)), stacklevel=3)
 
 
 def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:

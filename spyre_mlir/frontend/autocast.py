@@ -33,6 +33,7 @@ from spyre_mlir.frontend.refusals import refusal_at
 
 _DEVICE = "cpu"
 _REGION = torch.ops.higher_order.wrap_with_autocast
+_SHORT = (torch.float16, torch.bfloat16)
 _CAST = torch.ops.aten._to_copy.default
 
 #: Names of the types that an autocast casts to; DL16 is the device's own form of fp16.
@@ -76,7 +77,9 @@ def _has_regions(node: Node) -> bool:
 class _Casts:
     """Casts of one autocast; ``renamed(old, new)`` is told which node stands for another one."""
 
-    def __init__(self, autocast: torch.autocast, renamed: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, autocast: torch.autocast, renamed: Callable[[str, str], None] = lambda *_: None
+    ) -> None:
         self._autocast = autocast
         self._renamed = renamed
         self._known: dict[Hashable, Any] = {}
@@ -92,7 +95,7 @@ class _Casts:
                         inner := getattr(module, str(body.target)), GraphModule
                     ):
                         self.write(inner)
-            elif isinstance(node.target, OpOverload) and _may_be_cast(node):
+            elif self._autocast._enabled and isinstance(node.target, OpOverload) and _may_be_cast(node):
                 self._cast_operands(node)
         module.delete_all_unused_submodules()
 
@@ -130,28 +133,50 @@ class _Casts:
 
     def _needed(self, node: Node, operands: list[Node]) -> Sequence[torch.dtype | None] | GraphModule:
         """Types that autocast casts the operands of a call to, or the graph of its parts."""
-        mode = _mode_of(operands)
         values = [operand.meta["val"] for operand in operands]
-        with mode, torch.no_grad(), self._autocast, _Record(values) as under_autocast:
-            _call(node, dict(zip(operands, values, strict=True)))
         if _has_kernel(cast(OpOverload, node.target)):
-            return under_autocast.casts
-        with mode, torch.no_grad(), autocasting(None), _Record(values) as plain:
-            _call(node, dict(zip(operands, values, strict=True)))
-        if under_autocast.calls == plain.calls:
+            return self._listed(node, operands, values)
+        if (
+            self._recorded(node, operands, values).calls
+            == _Casts(autocasting(None))._recorded(node, operands, values).calls
+        ):
             return [None] * len(operands)
 
         def function(*tensors: Tensor) -> Any:
             """The call on its operands, in the order of the nodes."""
             return _call(node, dict(zip(operands, tensors, strict=True)))
 
-        with mode, torch.no_grad(), self._autocast:
+        with _mode_of(operands), torch.no_grad(), self._autocast:
             parts = make_fx(function)(*values)
         if any(part.op == "get_attr" for part in parts.graph.nodes):
             raise refusal_at(
                 node, "Autocast takes it apart into operations on constants; call these themselves."
             )
         return parts
+
+    def _listed(self, node: Node, operands: list[Node], values: list[Tensor]) -> list[torch.dtype | None]:
+        """Casts of the operands of a call that is on a list of autocast.
+
+        An operation may cast operands itself, and only autocast makes a float32 shorter. What it does not make shorter
+        it has as float32, or as its widest operand is, of which nothing more is cast.
+        """
+        short = self._autocast.fast_dtype
+        with _mode_of(operands):
+            wide = [value.float() if value.dtype in _SHORT else value for value in values]
+        casts = self._recorded(node, operands, wide).casts
+        if short in casts:
+            return [
+                short if dtype == short and value.dtype != short else None
+                for dtype, value in zip(casts, values, strict=True)
+            ]
+        casts = self._recorded(node, operands, values).casts
+        return [dtype if dtype == torch.float32 else None for dtype in casts]
+
+    def _recorded(self, node: Node, operands: list[Node], values: list[Tensor]) -> _Record:
+        """What PyTorch does in a call on other operands under this autocast."""
+        with _mode_of(operands), torch.no_grad(), self._autocast, _Record(values) as record:
+            _call(node, dict(zip(operands, values, strict=True)))
+        return record
 
     def _expand(self, node: Node, parts: GraphModule, operands: list[Node]) -> None:
         """Replace a call by the operations that it is made of."""

@@ -42,21 +42,16 @@ _WORDS = {
 
 _VALUES = "is only known when the program runs; compute with tensors, for example with torch.where"
 
-#: Operations that multiply two of their operands, by the indices of these, whose types have to be equal.
-_PRODUCTS: dict[Any, tuple[int, ...]] = {
-    torch.ops.aten.linear.default: (0, 1, 2), torch.ops.aten.matmul.default: (0, 1),
-    torch.ops.aten.mm.default: (0, 1), torch.ops.aten.bmm.default: (0, 1),
-    torch.ops.aten.addmm.default: (1, 2), torch.ops.aten.baddbmm.default: (1, 2),
-    torch.ops.aten.mv.default: (0, 1), torch.ops.aten.dot.default: (0, 1),
-    torch.ops.aten.scaled_dot_product_attention.default: (0, 1, 2),
-    **{
-        getattr(getattr(torch.ops.aten, name), overload): (0, 1, 2)
-        for name, overload in (
-            ("conv1d", "default"), ("conv2d", "default"), ("conv3d", "default"), ("convolution", "default"),
-            ("conv1d", "padding"), ("conv2d", "padding"), ("conv3d", "padding"),
-            ("conv_transpose1d", "default"), ("conv_transpose2d", "input"), ("conv_transpose3d", "input"),
-        )
-    },
+_ATEN = torch.ops.aten
+
+#: Operations that multiply their operands, of which the first ones have to be of one type, by how many these are.
+_PRODUCTS: dict[Any, int] = {
+    _ATEN.linear.default: 3, _ATEN.matmul.default: 2, _ATEN.mm.default: 2, _ATEN.bmm.default: 2,
+    _ATEN.addmm.default: 3, _ATEN.baddbmm.default: 3, _ATEN.mv.default: 2, _ATEN.dot.default: 2,
+    _ATEN.scaled_dot_product_attention.default: 3, _ATEN.tensordot.default: 2,
+    _ATEN.conv1d.default: 3, _ATEN.conv2d.default: 3, _ATEN.conv3d.default: 3,
+    _ATEN.conv1d.padding: 3, _ATEN.conv2d.padding: 3, _ATEN.conv3d.padding: 3,
+    _ATEN.conv_transpose1d.default: 2, _ATEN.conv_transpose2d.input: 2, _ATEN.conv_transpose3d.input: 2,
 }  # fmt: skip
 
 
@@ -84,8 +79,9 @@ def check_inputs(leaves: Any) -> None:
 
 def check_product_types(node: Node) -> None:
     """Raise ``CompileError`` for a product of tensors of several float types, which PyTorch refuses when it runs."""
-    indices = _PRODUCTS.get(node.target, ())
-    operands = [node.args[index] for index in indices if index < len(node.args)]
+    operands = list(node.args[: _PRODUCTS.get(node.target, 0)])
+    if node.target is _ATEN.einsum.default:
+        operands = list(node.all_input_nodes)
     values = [operand.meta.get("val") for operand in operands if isinstance(operand, Node)]
     dtypes = dict.fromkeys(value.dtype for value in values if isinstance(value, Tensor))
     if len(dtypes) > 1:

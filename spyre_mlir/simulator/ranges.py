@@ -233,7 +233,8 @@ class RangeCheck:
 
 def _place(plan: Plan) -> str:
     design = plan.design
-    return f"{design.filename} ({', '.join(text for text in (design.opcode, design.source) if text)})"
+    source = design.source.rpartition("/")[2]
+    return f"{design.filename} ({', '.join(text for text in (design.opcode, source) if text)})"
 
 
 def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:

@@ -1,4 +1,4 @@
-"""Models of images in the structure of timm's: ``IMAGE_MODELS`` maps names to functions that make a model and its inputs."""
+"""Models of images in the structure of timm's: ``IMAGE_MODELS`` maps names to functions that make a model."""
 
 from __future__ import annotations
 

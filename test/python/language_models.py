@@ -93,7 +93,8 @@ def _clip() -> tuple[nn.Module, dict[str, Any]]:
     config = transformers.CLIPConfig(
         text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=32
     )
-    inputs = {"input_ids": _ids(), "pixel_values": torch.randn(1, 3, 32, 32)}
+    # Several of both: one product of two unit vectors may be as small as its rounding.
+    inputs = {"input_ids": torch.cat([_ids() for _ in range(3)]), "pixel_values": torch.randn(4, 3, 32, 32)}
     return transformers.CLIPModel(config), inputs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ CASES = {
 }
 
 
-def of_pytorch(model: nn.Module, given: tuple[Tensor, ...], dtype: torch.dtype) -> Any:
+def of_pytorch(model: Callable, given: tuple[Tensor, ...], dtype: torch.dtype) -> Any:
     with torch.no_grad(), torch.autocast("cpu", dtype, cache_enabled=False):
         return model(*given)
 
@@ -130,6 +131,19 @@ def test_numbers_and_types_are_those_of_autocast(name, dtype):
 def _in_double(model: nn.Module, given: tuple[Tensor, ...]) -> Any:
     """Results in float64; a region under autocast leaves that alone."""
     return copy.deepcopy(model).double()(*(tensor.double() for tensor in given))
+
+
+@pytest.mark.parametrize("types", ((0, 0, 0), (1, 1, 1), (0, 0, 1), (1, 0, 0)))
+def test_casts_of_an_operation_of_its_own_are_not_those_of_autocast(types):
+    """Attention computes some operands in float32 by itself; it still gets all of them in fp16."""
+    torch.manual_seed(0)
+    given = tuple(
+        tensor.half() if is_short else tensor
+        for tensor, is_short in zip(inputs(*[(1, 2, 9, 64)] * 3), types, strict=True)
+    )
+    program = spyre_mlir.compile(F.scaled_dot_product_attention, given, autocast=torch.float16, sencores=2)
+    exact = F.scaled_dot_product_attention(*(tensor.double() for tensor in given))
+    assert_as_good(program(*given), of_pytorch(F.scaled_dot_product_attention, given, torch.float16), exact)
 
 
 def test_parameters_are_cast_when_the_model_is_compiled():

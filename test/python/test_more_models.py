@@ -61,7 +61,9 @@ def assert_as_good(got: list[Tensor], own: list[Tensor], exact: list[Tensor]) ->
 def test_a_model_as_it_is(name: str, autocast: torch.dtype | None) -> None:
     """As good as PyTorch in the same types, and the work is the device's."""
     model, inputs = made(name)
-    exact = tensors(copy.deepcopy(model).double(), cast(inputs, torch.float64))
+    # The grouped products of transformers' experts have no float64.
+    wide = torch.float32 if name == "mixtral" else torch.float64
+    exact = tensors(copy.deepcopy(model).to(wide), cast(inputs, wide))
     if autocast is None:
         model, inputs = model.half(), cast(inputs, torch.float16)
     with torch.autocast("cpu", torch.float16, enabled=autocast is not None, cache_enabled=False):
