@@ -207,8 +207,6 @@ def export(
     with _tracing(model):
         program = _program(model, inputs)
         _check_nodes(program)
-        for node in program.graph.nodes:
-            check_product_types(node)
         _forget_notes_on_inputs(program)
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
@@ -238,8 +236,9 @@ def _forget_notes_on_inputs(program: ExportedProgram) -> None:
 
 
 def _check_nodes(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for a dynamic shape, or for control flow that cannot be inlined."""
+    """Raise ``CompileError`` for a dynamic shape, types that do not go together, or control flow not inlined."""
     for node in program.graph.nodes:
+        check_product_types(node)
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):

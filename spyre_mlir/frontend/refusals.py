@@ -48,7 +48,7 @@ _ATEN = torch.ops.aten
 _PRODUCTS: dict[Any, int] = {
     _ATEN.linear.default: 3, _ATEN.matmul.default: 2, _ATEN.mm.default: 2, _ATEN.bmm.default: 2,
     _ATEN.addmm.default: 3, _ATEN.baddbmm.default: 3, _ATEN.mv.default: 2, _ATEN.dot.default: 2,
-    _ATEN.scaled_dot_product_attention.default: 3, _ATEN.tensordot.default: 2,
+    _ATEN.scaled_dot_product_attention.default: 3,
     _ATEN.conv1d.default: 3, _ATEN.conv2d.default: 3, _ATEN.conv3d.default: 3,
     _ATEN.conv1d.padding: 3, _ATEN.conv2d.padding: 3, _ATEN.conv3d.padding: 3,
     _ATEN.conv_transpose1d.default: 2, _ATEN.conv_transpose2d.input: 2, _ATEN.conv_transpose3d.input: 2,
@@ -78,10 +78,8 @@ def check_inputs(leaves: Any) -> None:
 
 
 def check_product_types(node: Node) -> None:
-    """Raise ``CompileError`` for a product of tensors of several float types, which PyTorch refuses when it runs."""
+    """Raise ``CompileError`` for a product of tensors of several types, which PyTorch refuses when it runs."""
     operands = list(node.args[: _PRODUCTS.get(node.target, 0)])
-    if node.target is _ATEN.einsum.default:
-        operands = list(node.all_input_nodes)
     values = [operand.meta.get("val") for operand in operands if isinstance(operand, Node)]
     dtypes = dict.fromkeys(value.dtype for value in values if isinstance(value, Tensor))
     if len(dtypes) > 1:
