@@ -64,13 +64,18 @@ def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:
     """Convert the first diagnostic of ``error``; ``otherwise`` is the message without one."""
     if not error.error_diagnostics:
         return CompileError(otherwise)
-    first = _value(error.error_diagnostics[0])
-    return CompileError(first.message, first.location)
+    first, location = _value(error.error_diagnostics[0]), _location(error.error_diagnostics[0])
+    called, module = called_name(source_note(location, "aten")), source_note(location, "module")
+    return CompileError(first.message, first.location, called, module)
+
+
+def _location(diagnostic: ir.Diagnostic | ir.DiagnosticInfo) -> ir.Location:
+    """Return a location by its derived class; the bindings give the base class."""
+    return ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
 
 
 def _value(diagnostic: ir.Diagnostic | ir.DiagnosticInfo) -> Diagnostic:
     severity = str(diagnostic.severity).rsplit(".", 1)[-1].lower()
     notes = tuple(_value(note) for note in diagnostic.notes)
-    # The bindings return the location as the base class; built from its attribute it has its derived class.
-    location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
-    return Diagnostic(severity, location_of(location), str(diagnostic.message).rstrip(), notes)
+    location = location_of(_location(diagnostic))
+    return Diagnostic(severity, location, str(diagnostic.message).rstrip(), notes)
