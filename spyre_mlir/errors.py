@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 from collections.abc import Iterable, Iterator
 
@@ -33,11 +34,13 @@ def located(location: str, severity: str, text: str) -> str:
     return head + brief(text, max(LONGEST - len(head), _LEAST))
 
 
-def listed(names: Iterable[str]) -> str:
-    """List names in a sentence; of many only the first ones, and how many more there are."""
+def listed(names: Iterable[str], like: str = "") -> str:
+    """List names in a sentence; of many only the first ones, or those most like a name, and how many more there are."""
     every = list(names)
     if len(every) <= _MOST_LISTED + 1:
         return ", ".join(every) or "none"
+    if like:
+        every = difflib.get_close_matches(like, every, len(every), 0)
     return f"{', '.join(every[:_MOST_LISTED])} and {len(every) - _MOST_LISTED} more"
 
 

@@ -8,7 +8,6 @@ stand alone; a value with blanks or braces is quoted.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import re
 import types
@@ -48,8 +47,7 @@ class Options:
     def unknown_option(cls, key: str) -> str:
         """Return the message for an option that there is not."""
         names = [_shown(field.name) for field in _fields(cls)]
-        alike = difflib.get_close_matches(key, names, len(names), 0)
-        return f"The {cls.title()} has no option '{key}'; its options: {listed(alike)}."
+        return f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
 
     def given(self) -> str:
         """Return the options that differ from their defaults, as text that ``parse`` reads back."""
