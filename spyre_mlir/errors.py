@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 #: Characters of a message with its location, so that what Python prints with them stays below 300, and those that it
 #: may have behind a long location; the variable lifts the bound.
-LONGEST, _LEAST = 260, 160
+LONGEST, _LEAST = 260, 200
 TRACEBACK = "SPYRE_TRACEBACK"
 _REST = f" ... ({TRACEBACK}=1 shows the rest)."
 _MOST_LISTED = 6

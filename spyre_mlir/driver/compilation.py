@@ -244,8 +244,9 @@ def torch_backend(
     """
     from spyre_mlir.frontend.dynamo import compiled
 
-    options = options or {}
-    return compiled(graph, example_inputs, partial(compile, **options), options.get("autocast"))
+    given = dict(options or {})
+    autocast = given.pop("autocast", None)
+    return compiled(graph, example_inputs, partial(compile, **given), autocast)
 
 
 def _is_file(source: str | Path) -> bool:

@@ -97,7 +97,6 @@ class _Casts:
                         self.write(inner)
             elif self._autocast._enabled and isinstance(node.target, OpOverload) and _may_be_cast(node):
                 self._cast_operands(node)
-        module.delete_all_unused_submodules()
 
     def _inline_region(self, module: GraphModule, node: Node) -> None:
         """Replace a region under an autocast of its own by its operations and their casts."""
@@ -111,6 +110,8 @@ class _Casts:
             self._replace(user, results[cast(int, user.args[1])])
         module.graph.erase_node(node)
         module.graph.erase_node(body)
+        # Not all that its graph does not name: bodies of control flow have bodies of their own.
+        module.delete_submodule(str(body.target))
 
     def _cast_operands(self, node: Node) -> None:
         """Cast the operands of a call as autocast does, or replace it by its parts where these are cast."""

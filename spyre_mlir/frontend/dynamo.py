@@ -40,8 +40,11 @@ def compiled(
 ) -> Callable:
     """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs.
 
-    ``autocast`` is the option of that name of ``compile``.
+    ``autocast`` is the option of that name, which ``compile`` takes if it is not None.
     """
+    as_it_is = partial(_compiled_as_it_is, compile)
+    if autocast is not None:
+        compile = partial(compile, autocast=autocast)
     if is_on_the_device(graph):
         return DeviceGraph(graph, compile)
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
@@ -49,7 +52,7 @@ def compiled(
 
     def compiler(part: GraphModule, _: Sequence[Any]) -> Callable:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
-        return make_boxed_func(CompiledGraph(part, partial(_compiled_as_it_is, compile)))
+        return make_boxed_func(CompiledGraph(part, as_it_is))
 
     # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
     # AOTAutograd writes the casts of autocast, and gradients of them, into both graphs.
@@ -63,7 +66,7 @@ def _compiled_as_it_is(
 ) -> Callable:
     """Program of a graph that has the casts of autocast already."""
     with autocasting(None):
-        return compile(function, inputs, autocast=None)
+        return compile(function, inputs)
 
 
 def _gradients() -> dict[Any, Callable]:

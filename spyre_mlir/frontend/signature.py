@@ -248,11 +248,22 @@ def _share_memory(one: Any, other: Any) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
+class _Star:
+    """A leaf of a structure that is shown."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
+
+
 def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     """Sentence about inputs of another structure."""
     if expected.num_leaves != actual.num_leaves:
         return f"The program takes {expected.num_leaves} inputs, not {actual.num_leaves}."
-    structures = (" ".join(str(tree).split()) for tree in (expected, actual))
+    # As their repr, with a star for each leaf: that of a tree is longer than a message may be.
+    structures = (repr(pytree.tree_unflatten([_STAR] * tree.num_leaves, tree)) for tree in (expected, actual))
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
 
 
