@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.errors import CompileError, located
+from spyre_mlir.mlir import called_name, ir, location_of, source_note
 from spyre_mlir.remarks import WARNING, Remark
 
 
@@ -21,13 +21,13 @@ class Diagnostic:
     notes: tuple[Diagnostic, ...] = field(default=())
 
     def __str__(self) -> str:
-        head = f"{self.location}: " if self.location else ""
-        return "\n".join([f"{head}{self.severity}: {self.message}", *map(str, self.notes)])
+        return "\n".join([located(self.location, self.severity, self.message), *map(str, self.notes)])
 
 
 def error_at(op: ir.Operation | ir.OpView, message: str) -> CompileError:
-    """Create the error about an operation, at its source line."""
-    return CompileError(message, location_of(op.location))
+    """Create the error about an operation, at its source line, with what a PyTorch model called there."""
+    called = called_name(source_note(op.location, "aten"))
+    return CompileError(message, location_of(op.location), called, source_note(op.location, "module"))
 
 
 @contextlib.contextmanager
@@ -64,13 +64,18 @@ def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:
     """Convert the first diagnostic of ``error``; ``otherwise`` is the message without one."""
     if not error.error_diagnostics:
         return CompileError(otherwise)
-    first = _value(error.error_diagnostics[0])
-    return CompileError(first.message, first.location)
+    first, location = _value(error.error_diagnostics[0]), _location(error.error_diagnostics[0])
+    called, module = called_name(source_note(location, "aten")), source_note(location, "module")
+    return CompileError(first.message, first.location, called, module)
+
+
+def _location(diagnostic: ir.Diagnostic | ir.DiagnosticInfo) -> ir.Location:
+    """Return a location by its derived class; the bindings give the base class."""
+    return ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
 
 
 def _value(diagnostic: ir.Diagnostic | ir.DiagnosticInfo) -> Diagnostic:
     severity = str(diagnostic.severity).rsplit(".", 1)[-1].lower()
     notes = tuple(_value(note) for note in diagnostic.notes)
-    # The bindings return the location as the base class; built from its attribute it has its derived class.
-    location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
-    return Diagnostic(severity, location_of(location), str(diagnostic.message).rstrip(), notes)
+    location = location_of(_location(diagnostic))
+    return Diagnostic(severity, location, str(diagnostic.message).rstrip(), notes)

@@ -1,40 +1,106 @@
-"""The exceptions and the warnings that users see."""
+"""The exceptions and the warnings that users see, in a sentence that fits on a screen."""
 
 from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+
+#: Characters of a message with its location, so that what Python prints with them stays below 300, and those that it
+#: may have behind a long location; the variable lifts the bound.
+LONGEST, _LEAST = 260, 200
+TRACEBACK = "SPYRE_TRACEBACK"
+_REST = f" ... ({TRACEBACK}=1 shows the rest)."
+_MOST_LISTED = 6
+
+
+def brief(text: str, most: int = LONGEST) -> str:
+    """Cut a message to its first line and to ``most`` characters, unless the traceback is asked for."""
+    if os.environ.get(TRACEBACK):
+        return text
+    lines = text.strip().splitlines() or [""]
+    if len(lines) == 1 and len(lines[0]) <= most:
+        return lines[0]
+    # Behind the last whole word that leaves room for the note.
+    room = most - len(_REST)
+    cut = lines[0] if len(lines[0]) <= room else lines[0][:room].rpartition(" ")[0] or lines[0][:room]
+    return cut.rstrip(" .,;:") + _REST
+
+
+def located(location: str, severity: str, text: str) -> str:
+    """Put a message behind its place, ``file:line:col: error: ..``, as short as both allow."""
+    head = f"{location}: {severity}: " if location else f"{severity}: "
+    return head + brief(text, max(LONGEST - len(head), _LEAST))
+
+
+def listed(names: Iterable[str], like: str = "") -> str:
+    """List names in a sentence; of many only the first ones, or those most like a name, and how many more there are."""
+    every = list(names)
+    if len(every) <= _MOST_LISTED + 1:
+        return ", ".join(every) or "none"
+    if like:
+        every = difflib.get_close_matches(like, every, len(every), 0)
+    return f"{', '.join(every[:_MOST_LISTED])} and {len(every) - _MOST_LISTED} more"
 
 
 class CompileError(Exception):
     """A program, an option or a file that cannot be compiled or run.
 
     ``message`` is one sentence that says what is wrong and what to do; ``location`` is
-    ``file:line:col`` of the user's source, or empty where there is none. Tools print it as
+    ``file:line:col`` of the user's source, or empty where there is none. In a PyTorch model ``operation`` is what the
+    model called there, and ``module`` the path of the module that did. Tools print it as
     ``location: error: message`` and exit with status 1.
     """
 
-    def __init__(self, message: str, location: str = "") -> None:
+    def __init__(self, message: str, location: str = "", operation: str = "", module: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.location = location
+        self.operation = operation
+        self.module = module
 
     def __str__(self) -> str:
-        return f"{self.location}: error: {self.message}" if self.location else f"error: {self.message}"
+        place = f"in '{self.module}'" if self.module else ""
+        caller = " ".join(part for part in (self.operation, place) if part)
+        return located(self.location, "error", f"{caller}: {self.message}" if caller else self.message)
 
 
 class UncapturedError(CompileError):
     """A model that torch.export does not capture as one graph of static shapes; in pieces it may run."""
 
 
-class RangeWarning(UserWarning):
+class _BriefWarning(UserWarning):
+    """A warning whose text is cut as that of an error is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(brief(text))
+
+
+class RangeWarning(_BriefWarning):
     """Numbers of a run left the range of the device's 16-bit format; the text names tensors and replacements."""
 
 
-class HostWorkWarning(UserWarning):
+class HostWorkWarning(_BriefWarning):
     """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once of each."""
 
 
-class RecompileWarning(UserWarning):
+class RecompileWarning(_BriefWarning):
     """A model in pieces has many programs, one for each size or branch; the text names the last piece."""
 
 
 class Uncached(Exception):
     """Reason why a program has no place in the cache on disk, as the rest of a sentence about the program."""
+
+
+@contextlib.contextmanager
+def without_causes() -> Iterator[None]:
+    """Context whose ``CompileError`` is a whole sentence, and leaves it without the frames and causes inside."""
+    try:
+        yield
+    except CompileError as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        if not error.message.endswith("."):
+            error.message = error.message.rstrip() + "."
+        raise error.with_traceback(None) from None

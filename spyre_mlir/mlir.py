@@ -130,11 +130,22 @@ def location_of(location: ir.Location) -> str:
 
 def source_operation(location: ir.Location) -> str:
     """Return the PyTorch operation in the metadata of a location tree (``aten.gather.default``), or an empty string."""
+    return source_note(location, "aten")
+
+
+def source_note(location: ir.Location, name: str) -> str:
+    """Return what the metadata of a location tree say of a PyTorch model by a name, or an empty string."""
     if isinstance(location, ir.FusedLoc):
         metadata = location.metadata and location.metadata.maybe_downcast()
-        if isinstance(metadata, ir.DictAttr) and "aten" in metadata:
-            return str(ir.StringAttr(metadata["aten"]).value)
-        return next((name for part in location.locations if (name := source_operation(part))), "")
+        if isinstance(metadata, ir.DictAttr) and name in metadata:
+            return str(ir.StringAttr(metadata[name]).value)
+        return next((text for part in location.locations if (text := source_note(part, name))), "")
     if isinstance(location, ir.CallSiteLoc):
-        return source_operation(location.callee) or source_operation(location.caller)
-    return source_operation(location.child_loc) if isinstance(location, ir.NameLoc) else ""
+        return source_note(location.callee, name) or source_note(location.caller, name)
+    return source_note(location.child_loc, name) if isinstance(location, ir.NameLoc) else ""
+
+
+def called_name(operation: str) -> str:
+    """Return the name by which a model calls an operation: ``gather`` of ``aten.gather.default``."""
+    parts = operation.split(".")
+    return parts[1].lstrip("_") if len(parts) == 3 else operation

@@ -14,7 +14,7 @@ import types
 import typing
 from typing import Any
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, listed
 
 _QUOTED = r'"[^"]*"|\'[^\']*\''
 _OPTION = re.compile(rf"\s*([A-Za-z_][\w-]*)(?:=({_QUOTED}|\{{[^{{}}]*\}}|[^\s\"'{{}}]*))?(?=\s|$)")
@@ -46,8 +46,8 @@ class Options:
     @classmethod
     def unknown_option(cls, key: str) -> str:
         """Return the message for an option that there is not."""
-        known = ", ".join(_shown(field.name) for field in _fields(cls)) or "none"
-        return f"The {cls.title()} has no option '{key}'; its options: {known}."
+        names = [_shown(field.name) for field in _fields(cls)]
+        return f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
 
     def given(self) -> str:
         """Return the options that differ from their defaults, as text that ``parse`` reads back."""

@@ -80,8 +80,14 @@ def argument_layouts(
     return tuple(stick.layout_from(attr, type_, target) for attr in layouts)
 
 
+#: Characters of a pin in a message.
+_LONGEST_PIN = 20
+
+
 def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:
     """The error for a pin that cannot hold, at the source line of the op."""
+    # The plan file has all of it, and the reason is what has to be read.
+    pin = pin if len(pin) <= _LONGEST_PIN else f"{pin[:_LONGEST_PIN]}.."
     return error_at(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which cannot hold: {reason}")
 
 

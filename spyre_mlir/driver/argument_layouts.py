@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.dialects import stick
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
@@ -158,7 +158,7 @@ def _find(key: Key, arguments: list[_HostArgument]) -> _HostArgument:
     for argument in arguments:
         if argument.name == key:
             return argument
-    names = ", ".join(argument.name for argument in arguments) or "none"
+    names = listed(argument.name for argument in arguments)
     raise CompileError(f"There is no argument '{key}' to lay out; the arguments are {names}.")
 
 

@@ -23,7 +23,7 @@ from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError
+from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
@@ -64,6 +64,7 @@ def compile(
     layouts: Mapping[str | int, Any] | None = None,
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
+    autocast: Any = None,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
     cache: bool | None = None,
     **pipeline_options: Any,
@@ -79,38 +80,70 @@ def compile(
     and of results, as "result0":
     each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
     that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
-    With ``fallback`` the host runs what the device cannot; without it that is an error. ``dynamic`` gives the
+    With ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
+    torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu", ..)``;
+    "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the
     granularity and the largest size of named dims of the inputs: a program for each size that calls want. ``cache``
     says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
     docs/cache.md). Other options are those of the spyre pipeline. Warnings of passes are Python's, and so is
     ``HostWorkWarning`` where the host has over 1 % of the floating-point operations. Raises ``CompileError``.
     """
-    if dynamic is not None:
+    given = {
+        "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
+        "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, **pipeline_options,
+    }  # fmt: skip
+    with without_causes():
+        if dynamic is None:
+            program = _program(module_or_mlir, inputs, **given)
+            # The pieces of a model warn when they are compiled.
+            if isinstance(program, Program):
+                _warn(program)
+            return program
         if isinstance(module_or_mlir, ir.Module | str | Path):
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
-        options = {
-            "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
-            "plan": plan, "fallback": fallback, "cache": cache, **pipeline_options,
-        }  # fmt: skip
-        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options))
+        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **given), autocast)
+
+
+def _program(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    *,
+    device: str | Path | None,
+    sencores: int | None,
+    precision: str,
+    numerics: str | None,
+    layouts: Mapping[str | int, Any] | None,
+    plan: Mapping[str, Any] | str | Path | None,
+    fallback: bool,
+    autocast: Any,
+    cache: bool | None,
+    **pipeline_options: Any,
+) -> Program | PiecewiseProgram:
+    """Compile a model or a module, by the options of ``compile``."""
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = SpyrePipeline.parse(" ".join(texts))
     if isinstance(plan, str | Path):
         pipeline, plan = replace(pipeline, use_plan=str(plan)), None
     chosen = choices(layouts or {}, pipeline.stick_outermost)
-    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback)
+    if autocast == "dl16" and numerics is None:
+        numerics = "dl16"
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast)
     programs = ProgramCache.open(pipeline, cache)
     if isinstance(module_or_mlir, ir.Module | str | Path):
+        if autocast is not None:
+            raise CompileError(
+                "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
+                "autocast-products cast the products of a module in MLIR."
+            )
         program = _compiled_mlir(module_or_mlir, inputs, request, programs)
     else:
         try:
             program = _compiled_model(module_or_mlir, inputs, request, programs)
         except UncapturedError as reason:
             return _in_pieces(module_or_mlir, inputs, request, programs, reason)
-    _warn(program)
     return program
 
 
@@ -125,9 +158,14 @@ def _in_pieces(
     # A program of torch.export has one graph, whose values decide nothing that Python does.
     if not request.fallback or not callable(model) or hasattr(model, "graph_signature"):
         raise reason
-    if request.chosen or request.pipeline.use_plan or request.plan is not None:
+    if (
+        request.chosen
+        or request.pipeline.use_plan
+        or request.plan is not None
+        or request.autocast is not None
+    ):
         raise CompileError(
-            f"The options 'layouts' and 'plan' are for a model that is one program. {reason.message}",
+            f"The options 'layouts', 'plan' and 'autocast' are for a model that is one program. {reason.message}",
             reason.location,
         ) from reason
 
@@ -150,12 +188,14 @@ class _Choices:
     numerics: str | None
     plan: Mapping[str, Any] | None
     fallback: bool
+    autocast: Any
 
     @property
     def key(self) -> str:
         """The text of the choices that are no options of the pipeline and decide about the program."""
         plan = None if self.plan is None else _json(self.plan)
-        return repr([self.precision, sorted(self.chosen.items(), key=repr), plan, self.fallback])
+        chosen = sorted(self.chosen.items(), key=repr)
+        return repr([self.precision, chosen, plan, self.fallback, str(self.autocast)])
 
     def restored(self, stored: StoredProgram) -> Program:
         """Make a program of an entry of the cache; its IR and its plan are made when they are asked for."""
@@ -208,7 +248,7 @@ def _compiled_model(
     begun = time.perf_counter()
     reads, target = ContentReads(), request.pipeline.target_from(default_target())
     with compiling_for(target), reads.collecting():  # layouts that the model asks for are made here
-        captured = capture_torch(model, inputs)
+        captured = capture_torch(model, inputs, request.autocast)
         entry = ModelCache.open(programs, captured, inputs, request.key)
         if entry is not None and (program := entry.serve(request.restored)) is not None:
             return program
@@ -241,7 +281,9 @@ def torch_backend(
     """
     from spyre_mlir.frontend.dynamo import compiled
 
-    return compiled(graph, example_inputs, partial(compile, **(options or {})))
+    given = dict(options or {})
+    autocast = given.pop("autocast", None)
+    return compiled(graph, example_inputs, partial(compile, **given), autocast)
 
 
 def _is_file(source: str | Path) -> bool:

@@ -89,6 +89,7 @@ class DynamicProgram(Generic[ProgramT]):
         example_inputs: Sequence[Any] | Mapping[str, Any],
         dynamic: Mapping[str, tuple[int, int]],
         compile: Callable[[Any, Any], ProgramT],
+        autocast: Any = None,
     ) -> None:
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 
@@ -99,6 +100,7 @@ class DynamicProgram(Generic[ProgramT]):
         self.last: ProgramT | None = None
         self._model = model
         self._compile = compile
+        self._autocast = autocast
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
         self._unpadded_imports: dict[Sizes, Imported] = {}
         # Compiled at once, so that a model that cannot be compiled is an error here and not at the first
@@ -174,7 +176,7 @@ class DynamicProgram(Generic[ProgramT]):
 
     def _prove_padding_safe(self, sizes: Mapping[str, int], padded: Mapping[str, int]) -> None:
         """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be."""
-        from spyre_mlir.frontend import import_torch
+        from spyre_mlir.frontend import capture_torch, import_torch
         from spyre_mlir.frontend.padding_safety import UnsafePadding, check_padding_safety
 
         key = self._key(sizes)
@@ -184,7 +186,8 @@ class DynamicProgram(Generic[ProgramT]):
         context, imported = new_context(), []
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:
-                imported.append(import_torch(self._model, example, context=context))
+                captured = capture_torch(self._model, example, self._autocast)
+                imported.append(import_torch(captured, example, context=context))
         try:
             check_padding_safety(*imported)
         except UnsafePadding as error:

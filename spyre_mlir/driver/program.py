@@ -19,7 +19,7 @@ from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.steps import BundleStep, run_steps
-from spyre_mlir.errors import CompileError, RangeWarning
+from spyre_mlir.errors import CompileError, RangeWarning, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
@@ -114,10 +114,9 @@ class Program(ProgramFigures):
             if self._source is None:
                 raise
             return run_on_host(self.source_text(), self.arguments, arrays, error)
-        if losses := described(
-            loss for step in self.bundles if step.last_run for loss in step.last_run.losses
-        ):
-            warnings.warn(losses, RangeWarning, stacklevel=2)
+        losses = (loss for step in self.bundles if step.last_run for loss in step.last_run.losses)
+        for sentence in described(losses):
+            warnings.warn(sentence, RangeWarning, stacklevel=2)
         return [values[name] for name in self._built.returned]
 
     def _by_position(self, *inputs: Any, **named: Any) -> Bound:
@@ -142,7 +141,7 @@ class Program(ProgramFigures):
                     return laid_out(
                         to_device(array, dtype=argument.host_dtype).numpy(), argument.host_dtype, layout
                     )
-        names = ", ".join(value.name for value in self.inputs)
+        names = listed(value.name for value in self.inputs)
         raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
 
     def _on_the_host(self, name: str, value: DeviceTensor) -> np.ndarray:

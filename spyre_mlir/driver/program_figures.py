@@ -18,7 +18,7 @@ from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts
@@ -52,7 +52,7 @@ class ProgramFigures:
     @property
     def _only(self) -> BundleStep:
         if not self.is_one_bundle:
-            names = ", ".join(step.name for step in self.steps) or "none"
+            names = listed(step.name for step in self.steps)
             raise CompileError(f"This program is not one bundle; its steps, program.steps, are: {names}.")
         return self.bundles[0]
 

@@ -15,8 +15,9 @@ from spyre_mlir.report.summary import Row, summarize, table
 #: The part of the floating-point operations that the host does without a warning, 0 to 1.
 MOST_HOST_WORK = 0.01
 _MOST_REASONS = 3
-#: By a format that the device has no matmuls in, how reasons name it.
-_WIDE = {"float32": "f32 x f32", "float64": "f64 has no form"}
+#: Reason of a product that autocast brings to the device.
+_WIDE = "f32 x f32"
+_ADVICE = " For matmuls of float32 give compile autocast=torch.float16 (spyre-compile --autocast fp16)."
 
 
 def summarize_steps(
@@ -47,14 +48,17 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
         return ""
     reasons = Counter((remark.op_name, remark.reason) for remark in Remarks(remarks).of_kind(HOST))
     products_first = sorted(reasons, key=lambda key: (not _is_product(key[0]), -reasons[key]))
-    named = [f"{reasons[op, reason]:,} x {op} ({reason})" for op, reason in products_first[:_MOST_REASONS]]
-    more = f", and {len(named)} of {len(reasons)} reasons are these" if len(named) < len(reasons) else ""
-    sentence = f"{share:.2%} of the floating-point operations run on the host{more}: {'; '.join(named)}."
-    wide = [name for name, text in _WIDE.items() if any(text in reason for _, reason in reasons)]
-    advice = (
-        f" What is {wide[0]} runs on the device after .half() of the model and its inputs." if wide else ""
-    )
-    return sentence + advice
+    named = [f"{reasons[key]:,} x {_host_reason(*key)}" for key in products_first[:_MOST_REASONS]]
+    left = len(reasons) - len(named)
+    more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
+    sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}."
+    return sentence + (_ADVICE if any(_WIDE in reason for _, reason in reasons) else "")
+
+
+def _host_reason(op_name: str, reason: str) -> str:
+    """Reason in a list of some, with the operation where its name says more."""
+    reason = reason.partition(";")[0]
+    return f"{op_name} ({reason})" if _is_product(op_name) else reason
 
 
 def _is_product(op_name: str) -> bool:

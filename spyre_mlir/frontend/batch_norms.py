@@ -28,6 +28,7 @@ _CHAIN: dict[Any, Callable] = {
     aten.add.Tensor: operator.add, aten.sub.Tensor: operator.sub,
     aten.mul.Tensor: operator.mul, aten.div.Tensor: operator.truediv,
 }  # fmt: skip
+_CAST = torch.ops.prims.convert_element_type.default
 
 
 def fold_batch_norms(graph: Graph, arguments: dict[Node, Argument]) -> None:
@@ -57,28 +58,39 @@ class _Folding:
             return
         if isinstance(bias, Node) and not self._is_known(bias):
             return
-        last = self.convolution
-        scale = shift = None
+        last, dtype = self.convolution, self.convolution.meta["val"].dtype
         with unset_fake_temporarily(), torch.no_grad():
+            scale = torch.ones(self.channels)
+            shift = self._number(bias) if isinstance(bias, Node) else torch.zeros(self.channels)
+            folded = scale, shift
             for node, operand in self._chain():
-                if scale is None:
-                    scale = torch.ones(self.channels)
-                    shift = self._number(bias) if isinstance(bias, Node) else torch.zeros(self.channels)
-                step = _CHAIN[node.target]
-                shift = step(shift, operand)
-                scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
-                last = node
-            if scale is None or shift is None:
-                return
-            self._replace(last, weight, scale, shift)
+                if operand is not None:
+                    step = _CHAIN[node.target]
+                    shift = step(shift, operand)
+                    scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
+                # Between wider operations there is nothing to put in their place.
+                if node.meta["val"].dtype == dtype:
+                    last, folded = node, (scale, shift)
+            if last is not self.convolution:
+                self._replace(last, weight, *folded)
 
-    def _chain(self) -> Iterator[tuple[Node, Tensor]]:
-        """Operations after the convolution, each the only reader of the one before, with their factor per channel."""
+    def _chain(self) -> Iterator[tuple[Node, Tensor | None]]:
+        """Operations after the convolution, each the only reader of the one before, with their factor per channel.
+
+        They may be wider than the convolution, as parameters are under autocast; a cast has no factor.
+        """
         node = self.convolution
         while len(node.users) == 1:
             (user,) = node.users
-            # An alpha is a keyword; another type would be rounded between the operations.
-            if user.target not in _CHAIN or user.kwargs or user.meta["val"].dtype != node.meta["val"].dtype:
+            # A narrower type would be rounded between the operations.
+            if user.meta["val"].dtype not in (self.convolution.meta["val"].dtype, torch.float32):
+                return
+            if user.target is _CAST:
+                yield user, None
+                node = user
+                continue
+            # An alpha is a keyword.
+            if user.target not in _CHAIN or user.kwargs:
                 return
             operand, factor = user.args
             # Sums and products may have the convolution on either side, differences and quotients only on the left.
@@ -106,7 +118,7 @@ class _Folding:
             # A leaf is given by each call, and a model on the device "meta" has no numbers.
             if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
                 return False
-            note_read(argument.name)
+            note_read(argument.cast_from or argument.name)
             self.values[node] = data
             return True
         if not isinstance(node.target, torch._ops.OpOverload) or not all(

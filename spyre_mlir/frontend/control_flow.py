@@ -49,7 +49,7 @@ def _condition(
     operands: Sequence[Node],
 ) -> list[Node]:
     """``where(condition, a, b)`` for each result a of one branch and b of the other, both of which are computed."""
-    branches = [_inline(graph_module, body, operands) for body in (then, otherwise)]
+    branches = [inlined_body(graph_module, body, operands) for body in (then, otherwise)]
     # A condition that torch knows while it traces leaves one branch.
     if not isinstance(condition, Node):
         return branches[0 if condition else 1]
@@ -68,7 +68,7 @@ def _scan(
     rows: list[list[Node]] = []
     for row_index in range(scanned[0].meta["val"].shape[0]):
         step = [_add(node, aten.select.int, tensor, 0, row_index) for tensor in scanned]
-        results = _inline(graph_module, body, [*carried, *step, *others])
+        results = inlined_body(graph_module, body, [*carried, *step, *others])
         carried, row = results[: len(carried)], results[len(carried) :]
         rows.append([_add(node, aten.unsqueeze.default, tensor, 0) for tensor in row])
     return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
@@ -80,7 +80,7 @@ _FORMS: dict[Any, Callable[..., list[Node]]] = {
 }
 
 
-def _inline(graph_module: GraphModule, body: Node, operands: Iterable[Node]) -> list[Node]:
+def inlined_body(graph_module: GraphModule, body: Node, operands: Iterable[Node]) -> list[Node]:
     """Copy the operations of a body to the insertion point, and return its results."""
     inner = getattr(graph_module, str(body.target))
     # Innermost first: the copies are then of plain operations.

@@ -241,11 +241,12 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
     """
     shape = [-1, *(1,) * (x.ndim - 2)]
     # In f32: an eps such as 1e-8 is 0 in fp16.
-    scale = torch.rsqrt(var.float() + eps).to(x.dtype)
+    scale = torch.rsqrt(var.float() + eps).to(torch.promote_types(x.dtype, var.dtype))
     result = (x - mean.reshape(shape)) * scale.reshape(shape)
     result = result if weight is None else result * weight.reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
-    return result, x.new_empty((0,)), x.new_empty((0,))
+    # Parameters may be wider than the tensor, as under autocast.
+    return result.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))
 
 
 def group_norm(
@@ -260,7 +261,7 @@ def group_norm(
     result = (centred * scale).to(x.dtype).reshape(x.shape)
     result = result if weight is None else result * weight.reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
-    return result, _mean(grouped, [2]).squeeze(2), scale.to(x.dtype).squeeze(2)
+    return result.to(x.dtype), _mean(grouped, [2]).squeeze(2), scale.to(x.dtype).squeeze(2)
 
 
 def scaled_matmul(

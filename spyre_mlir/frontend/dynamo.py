@@ -15,6 +15,7 @@ import importlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -27,14 +28,23 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.operations import Application, on_device
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 
-def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:
-    """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs."""
+def compiled(
+    graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable], autocast: Any = None
+) -> Callable:
+    """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs.
+
+    ``autocast`` is the option of that name, which ``compile`` takes if it is not None.
+    """
+    as_it_is = partial(_compiled_as_it_is, compile)
+    if autocast is not None:
+        compile = partial(compile, autocast=autocast)
     if is_on_the_device(graph):
         return DeviceGraph(graph, compile)
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
@@ -42,12 +52,21 @@ def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callabl
 
     def compiler(part: GraphModule, _: Sequence[Any]) -> Callable:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
-        return make_boxed_func(CompiledGraph(part, compile))
+        return make_boxed_func(CompiledGraph(part, as_it_is))
 
     # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
-    with sdpa_kernel(SDPBackend.MATH):
+    # AOTAutograd writes the casts of autocast, and gradients of them, into both graphs.
+    with sdpa_kernel(SDPBackend.MATH), autocasting(autocast_dtype(autocast)):
         backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=_gradients())
         return backend(graph, example_inputs)
+
+
+def _compiled_as_it_is(
+    compile: Callable[..., Callable], function: Callable, inputs: Sequence[Any]
+) -> Callable:
+    """Program of a graph that has the casts of autocast already."""
+    with autocasting(None):
+        return compile(function, inputs)
 
 
 def _gradients() -> dict[Any, Callable]:
@@ -65,7 +84,7 @@ class CompiledGraph:
         self.programs: dict[tuple, Callable] = {}
 
     def __call__(self, *inputs: Any) -> Any:
-        key = (*map(_cache_key, inputs), *dim_sizes().items())
+        key = (autocast_dtype(None), *map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
             # AOTAutograd watches the operations of a first call, not ours.
             with _disable_current_modes():

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError, UncapturedError
+from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.complex_operations import is_complex
@@ -36,7 +35,7 @@ from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
-from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
+from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
@@ -47,7 +46,9 @@ from spyre_mlir.frontend.normal_forms import (
     is_empty,
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
+from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
+from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
 from spyre_mlir.frontend.scalars import give_scalars_a_dim
 from spyre_mlir.frontend.signature import (
     CONSTANT,
@@ -117,9 +118,10 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _program(model: Any, inputs: Inputs) -> ExportedProgram:
-    """Captured program of a model; an exported program is its own."""
+def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> ExportedProgram:
+    """Captured program of a model under an autocast to ``dtype``; an exported program is its own."""
     if isinstance(model, ExportedProgram):
+        write_casts(model, None)
         return model
     if not callable(model):
         raise CompileError(
@@ -129,7 +131,10 @@ def _program(model: Any, inputs: Inputs) -> ExportedProgram:
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     # Nobody calls a graph, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
-        return torch.export.export(module, args, kwargs)
+        with autocasting(dtype):
+            program = torch.export.export(module, args, kwargs)
+        write_casts(program, dtype)
+        return program
 
 
 def _separate(call: Any) -> Any:
@@ -162,36 +167,47 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
+def _tracing(model: Any) -> Iterator[None]:
     """Context of what traces the code of a model or its graph; what torch rejects is a ``CompileError``."""
     try:
-        with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
+        with (
+            torch.no_grad(),
+            preserve_node_meta(),
+            recording_all_frames(),
+            dense_experts(),
+            quiet(),
+            autocasting(None),
+        ):
             yield
     except CompileError as error:
         # A check may know the operation but no line; the trace then has the last line of the model.
-        raise type(error)(error.message, error.location or source_of_error(error)) from error.__cause__
-    except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
-        where = source_of_error(error)
-        raise UncapturedError("A branch or a shape depends on the values of a tensor.", where) from error
+        error.location = error.location or source_of_error(error)
+        raise
     # torch.export raises whatever the model and its own passes raise.
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UncapturedError(
-            f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)
-        ) from error
+        raise refusal_of_error(error, model) from error
 
 
-def capture(model: Any, inputs: Inputs) -> ExportedProgram:
-    """Trace a model as the graph of the operations that it calls; an exported program is its own."""
-    with _tracing():
-        return _program(model, inputs)
+def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = None) -> ExportedProgram:
+    """Trace a model as the graph of the operations that it calls; an exported program is its own.
+
+    ``autocast`` is that of ``compile``; without it that of the caller.
+    """
+    if isinstance(model, ExportedProgram) and autocast is not None:
+        raise CompileError(
+            "An exported program has the types that it was exported with; give the model itself for 'autocast'."
+        )
+    dtype = autocast_dtype(autocast)
+    check_inputs(inputs)
+    with _tracing(model):
+        return _program(model, inputs, dtype)
 
 
 def export(
     model: Any, inputs: Inputs, precision: str = "device", wider: WiderForms | None = None
 ) -> ExportedProgram:
     """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
-    with _tracing():
+    with _tracing(model):
         program = _program(model, inputs)
         _check_nodes(program)
         _forget_notes_on_inputs(program)
@@ -225,21 +241,24 @@ def _forget_notes_on_inputs(program: ExportedProgram) -> None:
 
 
 def _check_nodes(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for a dynamic shape, or for control flow that cannot be inlined."""
+    """Raise ``CompileError`` for a dynamic shape, types that do not go together, or control flow not inlined."""
     for node in program.graph.nodes:
+        check_product_types(node)
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
-            raise UncapturedError(
-                f"Control flow by torch's '{node.target}' is not supported.", source_of(node)
-            )
+            message = f"Control flow by torch's '{node.target}' is not supported."
+            raise refusal_at(node, message, UncapturedError)
 
 
 def _check_random(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for random numbers that a call cannot draw beforehand."""
     for node in program.graph.nodes:
         if is_random(node) and draw_of(node) is None:
-            raise CompileError(f"The random numbers of {node.target} are not supported.", source_of(node))
+            raise refusal_at(
+                node,
+                "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
+            )
 
 
 def _tensors_of(node: Node) -> list[torch.Tensor]:
@@ -247,15 +266,17 @@ def _tensors_of(node: Node) -> list[torch.Tensor]:
 
 
 def _description(node: Node) -> str:
-    return f"input '{node.name}'" if node.op == "placeholder" else f"the result of {node.target}"
+    return f"input '{node.name}'" if node.op == "placeholder" else "the result"
 
 
 def _check_static(node: Node, tensor: torch.Tensor) -> None:
     for dim, size in enumerate(tensor.shape):
         if isinstance(size, torch.SymInt):
-            raise UncapturedError(
-                f"Dimension {dim} of {_description(node)} is dynamic ({size}); shapes must be known when compiling.",
-                source_of(node),
+            raise refusal_at(
+                node,
+                f"The size of dim {dim} of {_description(node)} depends on values; shapes must be known when "
+                "compiling: compute with a mask, as torch.where does.",
+                UncapturedError,
             )
 
 
@@ -265,8 +286,10 @@ def _check_dtypes(graph_module: GraphModule) -> None:
         for tensor in _tensors_of(node):
             if tensor.dtype not in _DTYPES:
                 name = str(tensor.dtype).removeprefix("torch.")
-                message = f"The element type {name} of {_description(node)} is not supported."
-                raise CompileError(message, source_of(node))
+                message = (
+                    f"The element type {name} of {_description(node)} is not supported; cast to another one."
+                )
+                raise refusal_at(node, message)
 
 
 def _state_argument(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
@@ -309,7 +332,9 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
             kind = INPUT if spec.target in changed else _STATE_KINDS[spec.kind]
             arguments[node] = _state_argument(program, spec, kind)
         else:
-            raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
+            raise refusal_at(
+                node, f"The input '{spec.arg.name}' is no tensor and no number; give it as a tensor."
+            )
         if node in arguments and node.meta[INDEX_BOUNDS] is not None:
             arguments[node] = arguments[node]._replace(index_bounds=node.meta[INDEX_BOUNDS])
             check_known_indices(node, arguments[node])
@@ -398,6 +423,7 @@ def export_graph(
     # Before folding: the parts of a complex constant fold like other tensors.
     table = decomposition_table(precision)
     split_complex_numbers(program.graph, arguments, table)
+    cast_parameters(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     drop_empty_operands(program.graph, folder.values)

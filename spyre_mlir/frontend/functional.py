@@ -18,11 +18,10 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.content_reads import note_read_of_inputs
 from spyre_mlir.frontend.graph_edits import schema_name
-from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.outputs import UPDATES
+from spyre_mlir.frontend.refusals import refusal_at
 from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
 
 #: Views, and operations that may give one, through which writing is right; test_functional.py has them all.
@@ -54,10 +53,10 @@ def check_functional_form(program: ExportedProgram) -> None:
     with unset_fake_temporarily(), torch.random.fork_rng([]):
         values = _run(functional, operands)
     if not all(map(_equal, expected, values)) or len(expected) != len(values):
-        raise CompileError(
-            f"The model writes in place to what {unproven.target} gives, and PyTorch's functional form of that has "
-            "other numbers than the model; write without it, for example to a slice.",
-            source_of(unproven),
+        raise refusal_at(
+            unproven,
+            "The model writes in place to what this gives, and PyTorch's functional form of that has other numbers; "
+            "write without it, for example to a slice.",
         )
 
 

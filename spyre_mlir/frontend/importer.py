@@ -120,9 +120,14 @@ def import_torch(
 
 
 def capture_torch(
-    model: torch.nn.Module | Callable | ExportedProgram, inputs: Inputs = ()
+    model: torch.nn.Module | Callable | ExportedProgram,
+    inputs: Inputs = (),
+    autocast: torch.dtype | str | None = None,
 ) -> ExportedProgram:
-    """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model."""
+    """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model.
+
+    ``autocast`` is that of ``compile``.
+    """
     register_caches()
     if isinstance(model, torch.nn.Module) and any(
         isinstance(tensor, SpyreTensor) for tensor in (*model.parameters(), *model.buffers())
@@ -131,7 +136,7 @@ def capture_torch(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     with _without_garbage_collection():
-        return capture(model, pytree.tree_map(off_the_device, inputs))
+        return capture(model, pytree.tree_map(off_the_device, inputs), autocast)
 
 
 def _lowered(

@@ -48,7 +48,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 @functools.cache
-def _is_user_file(filename: str) -> bool:
+def is_user_file(filename: str) -> bool:
     """Return whether a file is the user's, as is a model in an installed package."""
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
     return not standard and not filename.startswith(_INTERNAL_PREFIXES)
@@ -80,7 +80,7 @@ class _ModelFrames:
         frames = []
         # Frames above the compiler's own belong to its caller.
         while frame is not None and not _is_compiler_file(filename := frame.f_code.co_filename):
-            if _is_user_file(filename):
+            if is_user_file(filename):
                 frames.append(traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         return cls(frames[::-1])
@@ -111,7 +111,7 @@ def user_frames(node: Node) -> list[tuple[str, int]]:
     """(file, line) pairs of the user's code that called the operation, outermost first."""
     frames = [(name, int(line)) for name, line in _FRAME.findall(node.stack_trace or "")]
     # A model from torch itself has no other frames.
-    return [frame for frame in frames if _is_user_file(frame[0])] or frames
+    return [frame for frame in frames if is_user_file(frame[0])] or frames
 
 
 def source_of(node: Node) -> str:
@@ -122,7 +122,7 @@ def source_of(node: Node) -> str:
 
 def source_of_error(error: BaseException) -> str:
     """``file:line`` of the innermost frame of the user's code that an exception went through."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_file(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
@@ -132,7 +132,7 @@ def module_of(node: Node) -> str:
     return _DYNAMO_ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
 
 
-def _operation_of(node: Node) -> str:
+def operation_of(node: Node) -> str:
     """Operation that the model called, before decomposition: ``aten.layer_norm.default``."""
     name = str(node.meta.get("original_aten") or "")
     # Decompositions form a chain of origins; the first one is what the model called.
@@ -181,7 +181,7 @@ def _metadata(node: Node) -> dict[str, Any]:
     metadata: dict[str, Any] = {"node": node.name}
     if node.op == "placeholder":
         return metadata
-    if operation := _operation_of(node):
+    if operation := operation_of(node):
         metadata["aten"] = operation
     if module := module_of(node):
         metadata["module"] = module

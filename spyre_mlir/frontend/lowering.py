@@ -10,7 +10,7 @@ import re
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.frontend.cleaning import clean, operations
 from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
-from spyre_mlir.mlir import PassManager, ir, location_of
+from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 
 _TO_LINALG = (
     "func.func(torch-match-quantized-custom-ops,torch-reduce-op-variants{extra-library=},canonicalize,"
@@ -25,6 +25,9 @@ _FINISH = (
 )
 _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 
+#: What the bindings print behind a sentence: the operation in MLIR.
+_IR = re.compile(r": (?=%|\(!|\")|\n")
+
 
 def lower_to_linalg(module: ir.Module) -> ir.Module:
     """Lower a module in place; an operation without a lowering is an ``UnloweredError`` at the line of the model."""
@@ -38,9 +41,11 @@ def lower_to_linalg(module: ir.Module) -> ir.Module:
     if unlowered:
         name, first = unlowered[0]
         nodes = frozenset(node for _, operation in unlowered for node in nodes_of(operation.location))
-        raise UnloweredError(
+        unlowered = UnloweredError(
             f"The PyTorch operation {name} has no form in linalg.", location_of(first.location), nodes
         )
+        unlowered.module = source_note(first.location, "module")
+        raise unlowered
     _run(module, _FINISH)
     clean(module)
     # Cleaning leaves constants that were folded into others without a use.
@@ -81,8 +86,10 @@ def _named_operation(error: ir.MLIRError) -> UnloweredError:
     if named := _ATEN_OP.search(diagnostic.message):
         message = f"The PyTorch operation {named[1]} has no form in linalg."
     else:
-        message = f"The model cannot be lowered to linalg: {diagnostic.message}"
-    return UnloweredError(message, diagnostic.location, _nodes_of_error(error))
+        message = f"The model cannot be lowered to linalg: {_IR.split(diagnostic.message)[0]}."
+    unlowered = UnloweredError(message, diagnostic.location, _nodes_of_error(error))
+    unlowered.operation, unlowered.module = diagnostic.operation, diagnostic.module
+    return unlowered
 
 
 def _nodes_of_error(error: ir.MLIRError) -> frozenset[str]:

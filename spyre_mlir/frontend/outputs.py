@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.complex_operations import ComplexParts
-from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.refusals import refusal_at
 from spyre_mlir.frontend.signature import Argument, Complex, Fixed, Leaf, Number, Update, View
 from spyre_mlir.frontend.views import view_origin
 
@@ -67,10 +67,8 @@ class _Outputs:
         if value in self._known:
             return Fixed(self._known[value])
         if value.target is not aten._local_scalar_dense.default:
-            message = (
-                f"The result of {value.target} is a number that depends on tensors; return it as a tensor."
-            )
-            raise CompileError(message, source_of(value))
+            message = "The result is a number that depends on tensors; return it as a tensor."
+            raise refusal_at(value, message)
         return Number(self._leaf(cast(Node, value.args[0])))
 
     def _leaf(self, value: Any) -> Any:

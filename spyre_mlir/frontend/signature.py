@@ -32,7 +32,8 @@ class Argument(NamedTuple):
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
     numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``. A constant that the
     import computed has the ``source_bytes`` of the data of the model that it is made of. A ``part``, "real" or "imag",
-    is all that the program takes of a complex tensor.
+    is all that the program takes of a complex tensor. A parameter in another type has the name of the one that it is
+    ``cast_from``.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Argument(NamedTuple):
     index_bounds: IndexBounds | None = None
     source_bytes: int | None = None
     part: str = ""
+    cast_from: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,11 +269,22 @@ def _share_memory(one: Any, other: Any) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
+class _Star:
+    """A leaf of a structure that is shown."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
+
+
 def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     """Sentence about inputs of another structure."""
     if expected.num_leaves != actual.num_leaves:
         return f"The program takes {expected.num_leaves} inputs, not {actual.num_leaves}."
-    structures = (" ".join(str(tree).split()) for tree in (expected, actual))
+    # As their repr, with a star for each leaf: that of a tree is longer than a message may be.
+    structures = (repr(pytree.tree_unflatten([_STAR] * tree.num_leaves, tree)) for tree in (expected, actual))
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
 
 

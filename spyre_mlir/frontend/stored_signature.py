@@ -106,6 +106,7 @@ class _SignatureWriter:
             "dims": list(argument.dims),
             "index_bounds": None if bounds is None else asdict(bounds),
             "source_bytes": argument.source_bytes,
+            "cast_from": argument.cast_from,
         }
 
     def _data(self, argument: Argument) -> dict[str, Any] | None:
@@ -114,6 +115,8 @@ class _SignatureWriter:
             return None
         if argument.leaf is not None:
             return {"leaf": argument.leaf}
+        if argument.cast_from is not None:
+            return {"cast": argument.cast_from, "dtype": _dtype_name(argument.tensor.dtype)}
         if id(argument.tensor) in self._state:
             return {"state": self._state[id(argument.tensor)]}
         if _memory(argument.tensor) in self._sources:
@@ -211,6 +214,7 @@ class _SignatureReader:
             None,
             None if bounds is None else IndexBounds(**bounds),
             entry["source_bytes"],
+            entry["cast_from"],
         )
 
     def _data(self, data: Mapping[str, Any] | None) -> Tensor | None:
@@ -218,6 +222,8 @@ class _SignatureReader:
             return None
         if "leaf" in data:
             return self._leaves[data["leaf"]].detach()
+        if "cast" in data:
+            return self._state[data["cast"]].detach().to(_dtype(data["dtype"]))
         if "view" in data:
             return self._view(data["view"])
         return self._state[data["state"]] if "state" in data else self._array(data["array"])

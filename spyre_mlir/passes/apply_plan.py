@@ -16,7 +16,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.structured import Known, element_of, shape_of, structured
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.layout_text import same_order
@@ -275,7 +275,7 @@ class _Applied:
     def _check_inserted(self, entries: Iterable[PlannedOperation]) -> None:
         missing = [entry.name for entry in entries if entry.name not in self.ops]
         if missing:
-            names = ", ".join(f"'{name}'" for name in missing)
+            names = listed(f"'{name}'" for name in missing)
             text = (
                 f"The compiler does not insert {names} with these pins: leave out what the plan says of it."
             )
@@ -294,7 +294,7 @@ class _Applied:
         # A plan names each view of a weight as "w@1", which is no argument before hoist-weight-views.
         source = entry.source or entry.name.rpartition("@")[0]
         if source not in self.labels:
-            known = ", ".join(self.labels) or "none"
+            known = listed(self.labels)
             self.checks.fail(
                 f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
             )

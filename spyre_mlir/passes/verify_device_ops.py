@@ -126,6 +126,12 @@ def _check_device_op(op: ir.Operation) -> Structured:
     return generic
 
 
+def _element(data_format: str) -> str:
+    """Name of a format of the device by the element type that programs have for it: ``f16 (SEN169_FP16)``."""
+    element = next(name for name, known in DATA_FORMATS.items() if known == data_format)
+    return f"{element} ({data_format})"
+
+
 def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:
     described = DEVICE_OPS[opcode]
     if described.index is not None and DATA_FORMATS[inputs[described.index]] != INT32:
@@ -136,10 +142,7 @@ def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str
     data_format = DATA_FORMATS[data[0]]
     if data_format not in described.formats:
         raise error_at(
-            op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {data_format} ({data[0]})"
+            op, f"'{opcode}' runs on {' or '.join(map(_element, described.formats))}, not on {data[0]}"
         )
     if DATA_FORMATS[result] != described.result_format(data_format):
-        raise error_at(
-            op,
-            f"'{opcode}' gives {described.result_format(data_format)}, not {DATA_FORMATS[result]} ({result})",
-        )
+        raise error_at(op, f"'{opcode}' gives {_element(described.result_format(data_format))}, not {result}")

@@ -47,15 +47,15 @@ class RangeLoss:
     advice: str = ""
 
 
-def described(losses: Iterable[RangeLoss]) -> str:
-    """The losses of several runs, a sentence for each thing that happened; empty if nothing did."""
+def described(losses: Iterable[RangeLoss]) -> list[str]:
+    """The losses of several runs, a sentence for each thing that happened."""
     total: dict[str, RangeLoss] = {}
     for loss in losses:
         first = total.setdefault(loss.what, replace(loss, elements=0))
         first.elements += loss.elements
-    return " ".join(
+    return [
         f"{loss.what}: {loss.elements}, the first in {loss.first}{loss.advice}." for loss in total.values()
-    )
+    ]
 
 
 class RangeCheck:
@@ -235,7 +235,8 @@ class RangeCheck:
 
 def _place(plan: Plan) -> str:
     design = plan.design
-    return f"{design.filename} ({', '.join(text for text in (design.opcode, design.source) if text)})"
+    source = design.source.rpartition("/")[2]
+    return f"{design.filename} ({', '.join(text for text in (design.opcode, source) if text)})"
 
 
 def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:

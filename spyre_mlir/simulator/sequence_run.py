@@ -12,6 +12,7 @@ from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import Buffer, Bundle, Manifest
 from spyre_mlir.bundle.sequence import LX
+from spyre_mlir.errors import listed
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
 from spyre_mlir.simulator.simulation_error import SimulationError
@@ -93,7 +94,7 @@ def _expected_bases(machines: Sequence[Machine]) -> set[str]:
 def require_first(manifest: Manifest) -> None:
     """``SimulationError`` for a bundle that expects something of one before it."""
     if manifest.expects:
-        names = ", ".join(resident.buffer for resident in manifest.expects)
+        names = listed(resident.buffer for resident in manifest.expects)
         text = f"the bundle goes on with what the one before it leaves ({names}); run the program that it is a part of."
         raise SimulationError("resident", text)
 

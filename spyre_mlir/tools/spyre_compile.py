@@ -16,6 +16,9 @@ with those of the CPU: the program as it was given on numpy arrays, sums in floa
 type. Both the largest error and the largest that is allowed are printed. The arguments of kind "parameter"
 are then saved in the bundle; with --lay-out-weights as the bytes that the device has. The exit status is 1 when
 a result is off; the bundle stays, to be looked at.
+
+--autocast casts the operands of matmuls and convolutions of f32, and rounds their results (the pass
+autocast-products); --check compares with the CPU on the same casts.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
-    source = _Source(options.input)
+    source = _Source(options.input, options.autocast)
+    if options.autocast == "dl16" and options.numerics is None:
+        options.numerics = "dl16"
     program = _served_or_compiled(source, options)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
@@ -66,8 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Source:
     """The program as it was given: its text, and modules of it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, autocast: str | None) -> None:
         self.path = path
+        self.autocast = autocast
         self.text = _common.read_text(path)
 
     @functools.cached_property
@@ -77,14 +83,19 @@ class _Source:
 
     @functools.cached_property
     def original(self) -> ir.OpView:
-        """The module as it was given."""
+        """The module as it was given, with the casts that are asked for."""
         return self._parsed().operation.clone()
 
     def _parsed(self) -> ir.Module:
         # Behind the parser of flags: a wrong flag and --help do not load the bindings.
         from spyre_mlir import dialects
 
-        return _common.parse_module(self.path, dialects.context(), self.text if self.path == "-" else None)
+        module = _common.parse_module(self.path, dialects.context(), self.text if self.path == "-" else None)
+        if self.autocast is not None:
+            from spyre_mlir.passes.autocast_products import AutocastProducts
+
+            AutocastProducts(self.autocast).run(module.operation)
+        return module
 
     def is_unchanged(self) -> bool:
         """Return whether the file still has the text that was read; stdin is read once."""
@@ -113,7 +124,12 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
     if programs is None:
         return _compile(source, pipeline, layouts, options)
     key = programs.key(
-        "mlir", source.text, source.path, repr(sorted(layouts.items(), key=repr)), repr(fallback)
+        "mlir",
+        source.text,
+        source.path,
+        repr(sorted(layouts.items(), key=repr)),
+        repr(fallback),
+        str(source.autocast),
     )
     program = programs.serve(
         key, lambda stored: stored.program(options.numerics, lambda module: build(module, pipeline, fallback))
@@ -221,6 +237,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--sencores", type=int, metavar="N", help="cores to use (default: SENCORES, or all)")
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
+    parser.add_argument("--autocast", choices=("float16", "fp16", "dl16", "bfloat16", "bf16"),
+                        help="cast the operands of f32 matmuls and convolutions")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
                         help="the layout of an argument or a result, such as: x stick-dims=0")  # fmt: skip
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",

@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     inputs = _read(options.inputs, arguments, is_numeric=is_numeric) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
     result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
-    if result.losses:
-        warnings.warn(described(result.losses), RangeWarning, stacklevel=1)
+    for sentence in described(result.losses):
+        warnings.warn(sentence, RangeWarning, stacklevel=1)
     if options.outputs:
         _write(options.outputs, result.outputs)
     if options.stats:

@@ -89,7 +89,7 @@ module {
 // CHECK: linalg.matmul
 func.func @main(%x: tensor<33x200xi8>, %w: tensor<200x70xi8>) -> tensor<33x70xi32> {
   %z = arith.constant dense<0> : tensor<33x70xi32>
-  // expected-remark@below {{host: 'batchmatmulint8' gives SEN169_FP16, not IEEE_INT32 (i32)}}
+  // expected-remark@below {{host: 'batchmatmulint8' gives f16 (SEN169_FP16), not i32}}
   %m = linalg.matmul ins(%x, %w : tensor<33x200xi8>, tensor<200x70xi8>) outs(%z : tensor<33x70xi32>) -> tensor<33x70xi32>
   return %m : tensor<33x70xi32>
 }

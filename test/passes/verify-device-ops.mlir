@@ -123,7 +123,7 @@ func.func @constants(%x: tensor<64xf16>) -> tensor<64xf16> {
 #all = affine_map<(d0) -> ()>
 func.func @format(%x: tensor<64xf32>) -> tensor<64xf32> {
   %e = tensor.empty() : tensor<64xf32>
-  // expected-error@below {{'tanh' runs on SEN169_FP16, not on IEEE_FP32 (f32)}}
+  // expected-error@below {{'tanh' runs on f16 (SEN169_FP16), not on f32}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) attrs = {sdsc.op = #sdsc.op<"tanh", {}>} {
   ^bb0(%a0: f32, %o: f32):
     linalg.yield %o : f32
@@ -136,7 +136,7 @@ func.func @format(%x: tensor<64xf32>) -> tensor<64xf32> {
 #all = affine_map<(d0) -> ()>
 func.func @result(%x: tensor<64xf16>) -> tensor<64xf32> {
   %e = tensor.empty() : tensor<64xf32>
-  // expected-error@below {{'exp' gives SEN169_FP16, not IEEE_FP32 (f32)}}
+  // expected-error@below {{'exp' gives f16 (SEN169_FP16), not f32}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf32>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f32):
     linalg.yield %o : f32

@@ -171,11 +171,11 @@ def _segments(x):
 
 ERRORS = {
     "no form": (lambda x: _segments(x), "segment_reduce has no form in linalg"),
-    "nonzero": (torch.nonzero, "the result of aten.nonzero.default is dynamic"),
-    "masked select": (lambda x: x[x > 0], "the result of aten.index.Tensor is dynamic"),
+    "nonzero": (torch.nonzero, "nonzero: The size of dim 0 of the result depends on values"),
+    "masked select": (lambda x: x[x > 0], "index: The size of dim 0 of the result depends on values"),
     "branch": (lambda x: x if x.sum() > 0 else -x, "depends on the values of a tensor"),
-    "random": (lambda x: torch.multinomial(x.abs(), 2), "random numbers of aten.multinomial"),
-    "shapes": (lambda x: x @ x, "torch.export cannot capture the model"),
+    "random": (lambda x: torch.multinomial(x.abs(), 2), "multinomial: Its random numbers cannot be drawn"),
+    "shapes": (lambda x: x @ x, "PyTorch cannot run this"),
 }
 
 
@@ -202,7 +202,7 @@ def test_error_names_the_line():
 
 def test_dynamic_shape():
     program = torch.export.export(nn.Linear(5, 5), (torch.randn(4, 5),), dynamic_shapes=({0: Dim("rows")},))
-    with pytest.raises(CompileError, match="Dimension 0 of input 'input' is dynamic"):
+    with pytest.raises(CompileError, match="The size of dim 0 of input 'input' depends on values"):
         import_torch(program, context=ir.Context())
 
 

@@ -1,0 +1,120 @@
+"""Messages to users: one short sentence each, with the line and the module of the model, and no IR of the compiler."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import bad_programs
+import pytest
+from bad_programs import BAD
+
+from spyre_mlir.errors import LONGEST, CompileError, RangeWarning, brief, listed
+
+#: What a model in MLIR or PyTorch's own words have no place for in a sentence.
+RAW = re.compile(r"%\w+ =|%arg|<\{|!torch|torch\.export cannot|FakeTensor|OpOverload|\n")
+
+#: Refused before any code of the model runs, or because of the call.
+WITHOUT_A_LINE = {
+    "missing input", "too many inputs", "unknown option", "wrong option", "too many cores", "precision", "autocast",
+    "layouts", "layout dims", "no model", "no inputs", "no file", "uint16", "input uint32", "float8", "quantized",
+    "sparse", "other shape", "other type", "other count", "other number", "no tensor", "index outside",
+    "many parameters",
+}  # fmt: skip
+
+#: Those that compile and run, with a warning.
+WARNED = {"host work", "host work of many", "range", "scores", "tolist"}
+
+
+def messages_of(name: str) -> list[str]:
+    """What a program tells its user on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            BAD[name]()
+            texts = []
+        except CompileError as error:
+            texts = [str(error)]
+    return [*texts, *(str(each.message) for each in caught)]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_message_is_a_short_sentence(name):
+    texts = messages_of(name)
+    assert texts, "Nothing is said."
+    for text in texts:
+        assert len(text) <= 300 and text.endswith("."), text
+        assert not RAW.search(text), text
+
+
+@pytest.mark.parametrize("name", sorted(BAD.keys() - WITHOUT_A_LINE - WARNED))
+def test_an_error_says_where(name):
+    (text,) = messages_of(name)
+    is_mlir = name.endswith("MLIR")
+    assert re.match(r"-:\d+:\d+: error: " if is_mlir else r".*bad_programs\.py:\d+(:0)?: error: ", text), text
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    (
+        ("dtypes", "matmul in 'layers.1': Its operands are float16 and float32"),
+        ("linear dtypes", "linear in 'layers.1.function'"),
+        ("no fallback", "sin in 'layers.1': "),
+        ("nonzero", "nonzero in 'layers.1': The size of dim 0"),
+        ("raises lines", "in 'layers.1': The model raises RuntimeError: first line."),
+        ("allclose", "allclose in 'layers.1': What it gives is only known when the program runs"),
+        ("missing input", "cannot be called with these example inputs: missing a required argument: 'y'."),
+        ("many parameters", "2.bias and 35 more"),
+        ("unknown option", "its options: sencores, "),
+        ("host work", "autocast=torch.float16"),
+        ("host work of many", "and 6 more reasons."),
+    ),
+)
+def test_an_error_names_the_operation_and_the_module(name, words):
+    assert any(words in text for text in messages_of(name)), messages_of(name)
+
+
+def test_stderr_has_no_causes(tmp_path):
+    """Of an error that a script does not catch, Python shows the script's own line and the sentence."""
+    script = tmp_path / "script.py"
+    script.write_text("from bad_programs import BAD\nBAD['raises']()\n")
+    folder = Path(bad_programs.__file__).parent
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=_environment(folder),
+        check=False,
+    )
+    assert run.returncode == 1 and "direct cause" not in run.stderr
+    assert max(map(len, run.stderr.splitlines())) <= 300
+    assert "SPYRE_TRACEBACK=1 shows the rest" in run.stderr.splitlines()[-1]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    import os
+
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{folder.parents[1]}:{folder}",
+        "SPYRE_CACHE": "0",
+        "SPYRE_TRACEBACK": "",
+    }
+
+
+def test_the_traceback_lifts_the_bound(monkeypatch):
+    long = "word " * 100 + "\nsecond line"
+    assert len(str(CompileError(long))) <= LONGEST
+    assert len(str(RangeWarning(long))) <= LONGEST
+    monkeypatch.setenv("SPYRE_TRACEBACK", "1")
+    assert str(CompileError(long)) == f"error: {long}"
+
+
+def test_long_lists_and_texts_are_cut():
+    assert listed("abcdefg") == "a, b, c, d, e, f, g" and listed("abcdefgh") == "a, b, c, d, e, f and 2 more"
+    assert listed(()) == "none" and brief("short.") == "short."
+    assert brief("x" * 400).endswith("x ... (SPYRE_TRACEBACK=1 shows the rest).")
