@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from spyre_mlir.errors import UncapturedError
+
 aten = torch.ops.aten
 
 #: Largest number up to which every integer is one of the device's 16-bit format, which has 10 bits with the hidden one.
@@ -147,10 +149,11 @@ def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bo
     inner = x.ndim - dim - mask.ndim
     mask = mask.reshape([*mask.shape, *(1,) * inner])
     if values.ndim > inner and values.shape[-inner - 1] != 1:
-        # As many rows as the mask has places, in their order.
-        if accumulate or dim or values.shape[1:] != x.shape[x.ndim - inner :]:
-            return NotImplemented
-        return torch.masked_scatter(x, mask.expand(x.shape), values)
+        # PyTorch refuses another number of rows, which a graph of static shapes would not see.
+        raise UncapturedError(
+            "A mask has as many places as values are written to it, which only the run knows: write what "
+            "torch.where chooses."
+        )
     if values.ndim > inner:
         outer = values.ndim - inner - 1
         masked = (1,) * (x.ndim - dim - inner)

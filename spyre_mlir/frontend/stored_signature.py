@@ -214,7 +214,7 @@ class _SignatureReader:
             None,
             None if bounds is None else IndexBounds(**bounds),
             entry["source_bytes"],
-            entry["cast_from"],
+            cast_from=entry["cast_from"],
         )
 
     def _data(self, data: Mapping[str, Any] | None) -> Tensor | None:

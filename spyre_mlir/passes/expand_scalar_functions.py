@@ -35,7 +35,7 @@ class ExpandScalarFunctions(Pass):
 
     def _expand(self, generic: Structured) -> None:
         with ir.InsertionPoint(generic.op), generic.op.location:
-            result, _ = _Expansion(generic).value(EXPANSIONS[generic.opcode])
+            result, _ = _ExpandedFunction(generic).value(EXPANSIONS[generic.opcode])
         maker = maker_of(result)
         reason = f"the device has no '{generic.opcode}'"
         self.remark(generic.op, "expansion", reason)
@@ -45,7 +45,7 @@ class ExpandScalarFunctions(Pass):
         generic.op.erase()
 
 
-class _Expansion:
+class _ExpandedFunction:
     """Operations of an expression in the place of a function, at the current insertion point; equal parts once."""
 
     def __init__(self, generic: Structured) -> None:

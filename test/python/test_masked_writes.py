@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from like_eager import check_like_eager
 from torch import Tensor
 
+import spyre_mlir
+
 
 def _written(place, value):
     def model(x: Tensor, mask: Tensor) -> Tensor:
@@ -37,6 +39,17 @@ WRITES = {
 def test_writes_by_a_mask(form: str, dtype: torch.dtype) -> None:
     mask = torch.tensor([[1, 0, 0, 1], [0, 1, 1, 0], [1, 0, 0, 0]]).bool()
     check_like_eager(WRITES[form], torch.arange(12).reshape(3, 4).to(dtype), mask)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_as_many_values_as_places(count: int) -> None:
+    """Each call with a mask of another number of places is refused, as PyTorch refuses it."""
+    model = WRITES["as many numbers as places"]
+    x, mask = torch.arange(12).half(), torch.arange(12) < 5
+    program = spyre_mlir.compile(model, (x, mask))
+    assert torch.equal(program(x, mask.flip(0)), model(x, mask.flip(0)))
+    with pytest.raises(Exception, match="shape mismatch"):
+        program(x, torch.arange(12) < count)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.int64])
