@@ -53,8 +53,9 @@ def is_complex(node: Any) -> bool:
 
 
 def is_transform(node: Node) -> bool:
-    """Return whether a node is a Fourier transform, which may take and give real numbers."""
-    return schema_name(node).startswith(("fft_", "_fft_"))
+    """Return whether a node is a Fourier transform, which may take and give real numbers; a shift moves them only."""
+    name = schema_name(node)
+    return name.startswith(("fft_", "_fft_")) and not name.endswith(("shift", "freq"))
 
 
 def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable]) -> Any:

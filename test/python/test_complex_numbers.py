@@ -150,3 +150,9 @@ def test_what_has_no_rule_is_refused_where_it_is() -> None:
         spyre_mlir.compile(lambda z: torch.linalg.eigvals(z), (_pair(torch.complex64)[0][:, :3],))
     with pytest.raises(CompileError, match="'z' must be a complex tensor"):
         spyre_mlir.compile(lambda z: z * 2, (_pair(torch.complex64)[0],))(torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16])
+def test_a_shift_of_real_numbers_only_moves_them(dtype: torch.dtype) -> None:
+    x = torch.arange(12).reshape(3, 4).to(dtype)
+    assert torch.equal(spyre_mlir.compile(torch.fft.fftshift, (x,))(x), torch.fft.fftshift(x))
