@@ -77,7 +77,7 @@ def opinfo(
     """Samples of PyTorch's operator database on the simulator: how many are right, by type, and where they run.
 
     The first ``samples`` of each operation and type, in ``jobs`` processes, by the rule of the tests. Ratios are of
-    the samples that PyTorch itself can run. ``table`` is a page with a row per operation and type, ``lines`` a file of
+    the samples that PyTorch itself can run. ``table`` is a page with a row per operation, ``lines`` a file of
     JSON with a line per sample, written as they come and sorted at the end.
     """
     rows = _measured(_names(ops), _dtypes(dtype), samples, jobs, lines)
@@ -199,27 +199,54 @@ def _skip_reason(row: Row) -> str:
     return row.why.partition(":")[0]
 
 
+#: What the page says before its tables.
+_HEAD = """# PyTorch's operator database
+
+The samples of `torch.testing._internal.common_methods_invocations.op_db`, compiled with the defaults and run on the
+simulator, by the rule of the tests: four times PyTorch's own error against float64, and integers exactly. Samples that
+PyTorch itself cannot run, and those of random numbers, do not count. `python -m benchmarks opinfo --samples 1 --table
+docs/operators.md` writes this page.
+"""
+
+
 def page(rows: Sequence[Row]) -> str:
-    """A table of Markdown with a row per operation and type: right of those that count, where, and why not."""
-    groups: dict[tuple[str, int], list[Row]] = {}
-    for row in rows:
-        if row.outcome != SKIPPED:
-            groups.setdefault((row.operation, DTYPES.index(row.dtype)), []).append(row)
-    lines = ["| operation | type | right | where | why not |", "|---|---|---|---|---|"]
-    lines += [_line(groups[key]) for key in sorted(groups)]
+    """A page of Markdown: what became of the samples by type, and of each operation by type, where, and why not."""
+    counted = [row for row in rows if row.outcome != SKIPPED]
+    dtypes = [dtype for dtype in DTYPES if any(row.dtype == dtype for row in counted)]
+    by_type = [[row for row in counted if row.dtype == dtype] for dtype in dtypes]
+    lines = [_HEAD, "| type | samples | right | " + " | ".join(PLACES) + " |", _rule(3 + len(PLACES))]
+    lines += [_type_line(group) for group in by_type]
+    lines += ["", "| operation | " + " | ".join(dtypes) + " | where | why not |", _rule(3 + len(dtypes))]
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(counted, key=lambda row: (row.operation, DTYPES.index(row.dtype))):
+        groups.setdefault(row.operation, []).append(row)
+    lines += [_line(group, dtypes) for group in groups.values()]
     return "\n".join(lines) + "\n"
 
 
-def _line(rows: Sequence[Row]) -> str:
+def _rule(columns: int) -> str:
+    return "|" + "---|" * columns
+
+
+def _type_line(rows: Sequence[Row]) -> str:
+    """The row of a type."""
+    right = [row for row in rows if row.outcome == RIGHT]
+    places = Counter(row.where for row in right)
+    shares = f"{len(rows):,} | {len(right) / len(rows):.1%}"
+    return f"| {rows[0].dtype} | {shares} | " + " | ".join(str(places[place]) for place in PLACES) + " |"
+
+
+def _line(rows: Sequence[Row], dtypes: Sequence[str]) -> str:
     """The row of an operation: why a sample is not right, or else why not on the device alone."""
     places = [place for place in PLACES if any(row.where == place and row.outcome == RIGHT for row in rows)]
-    failed = [row for row in rows if row.outcome != RIGHT]
-    reasons = [f"{row.outcome}: {first_line(row.why)}" for row in failed] or [
-        first_line(row.why) for row in rows
-    ]
+    failed = [f"{row.outcome}: {first_line(row.why)}" for row in rows if row.outcome != RIGHT]
+    reasons = failed or [first_line(row.why) for row in rows]
     reason = next(filter(None, reasons), "").replace("|", "/")
-    count = f"{len(rows) - len(failed)}/{len(rows)}"
-    return f"| `{rows[0].operation}` | {rows[0].dtype} | {count} | {', '.join(places)} | {reason} |"
+    cells = []
+    for dtype in dtypes:
+        outcomes = [row.outcome == RIGHT for row in rows if row.dtype == dtype]
+        cells.append(f"{sum(outcomes)}/{len(outcomes)}" if outcomes else "")
+    return f"| `{rows[0].operation}` | {' | '.join(cells)} | {', '.join(places)} | {reason} |"
 
 
 def first_line(text: str) -> str:
