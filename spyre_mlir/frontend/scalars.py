@@ -25,11 +25,11 @@ _ALONG_ALL = {"median", "nanmedian"}
 def give_scalars_a_dim(graph: Graph) -> None:
     """Compute operations along a dim of tensors without dims on one of size 1, in place."""
     for node in list(graph.nodes):
-        if node.op == "call_function" and _works_along_a_dim(node):
+        if node.op == "call_function" and _has_dim_argument(node):
             _give_a_dim(node)
 
 
-def _works_along_a_dim(node: Node) -> bool:
+def _has_dim_argument(node: Node) -> bool:
     """Return whether all tensors that an operation takes and gives have no dim, and it works along one."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.is_view or target._schema.is_mutable:
