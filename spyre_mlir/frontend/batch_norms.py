@@ -21,6 +21,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from spyre_mlir.frontend.content_reads import note_read
+from spyre_mlir.frontend.graph_edits import dtype_of
 from spyre_mlir.frontend.signature import Argument
 
 aten = torch.ops.aten
@@ -82,8 +83,8 @@ class _Folding:
         node = self.convolution
         while len(node.users) == 1:
             (user,) = node.users
-            # A narrower type would be rounded between the operations.
-            if user.meta["val"].dtype not in (self.convolution.meta["val"].dtype, torch.float32):
+            # A narrower type would be rounded between the operations; what returns values has none.
+            if dtype_of(user) not in (self.convolution.meta["val"].dtype, torch.float32):
                 return
             if user.target is _CAST:
                 yield user, None
