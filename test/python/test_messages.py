@@ -70,7 +70,7 @@ def test_an_error_says_where(name):
         ("many parameters", "2.bias and 35 more"),
         ("unknown option", "its options: sencores, "),
         ("host work", "autocast=torch.float16"),
-        ("host work of many", "and 6 more reasons."),
+        ("host work of many", "and 4 more reasons."),
     ),
 )
 def test_an_error_names_the_operation_and_the_module(name, words):
