@@ -81,7 +81,7 @@ def argument_layouts(
 
 
 #: Characters of a pin in a message.
-_LONGEST_PIN = 20
+_LONGEST_PIN = 30
 
 
 def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:

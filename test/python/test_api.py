@@ -261,7 +261,6 @@ MODELS = {
         "PyTorch cannot run this: a and b must have same reduction dim",
     ),
     "f64": (lambda x: x + 1, (torch.ones(3).double(),), "f64 has no form on the device"),
-    "complex": (lambda x: x + 1, (torch.ones(3, dtype=torch.complex64),), "complex64"),
     "a dynamic result": (torch.nonzero, (half(3),), "depends on values"),
     "a branch on data": (lambda x: x + 1 if x.sum() > 0 else x, (half(3),), "depends on the values"),
     "an operation without a form": (lambda x: torch.sort(x)[0], (half(3, 5),), "tm_tensor.sort"),
