@@ -244,9 +244,10 @@ def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
     is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
     if is_like and not same_moves(value.transfer, argument.transfer):
         raise CompileError(
-            f"The input '{argument.name}' is laid out as {_described(value.layout.device_size, value.transfer)}, "
-            f"but the program takes it as {_described(argument.device_size, argument.transfer)}; "
-            f"Program.to_device lays it out so, and compiling with tensors of the device takes them as they lie."
+            f"The input '{argument.name}' has another layout than the program takes: Program.to_device lays it out so, "
+            f"compiling with tensors of the device takes them as they lie. The program takes it as "
+            f"{_described(argument.device_size, argument.transfer)}, not as "
+            f"{_described(value.layout.device_size, value.transfer)}."
         )
 
 

@@ -155,9 +155,9 @@ def test_a_call_with_another_layout_names_both():
     with pytest.raises(CompileError) as raised:
         program(to_device(X), X)
     assert raised.value.message == (
-        "The input 'arg0' is laid out as device size [2, 64, 64] with host strides [64, 128, 1], "
-        "but the program takes it as device size [1, 128, 64] with host strides [8192, 1, 128]; "
-        "Program.to_device lays it out so, and compiling with tensors of the device takes them as they lie."
+        "The input 'arg0' has another layout than the program takes: Program.to_device lays it out so, compiling "
+        "with tensors of the device takes them as they lie. The program takes it as device size [1, 128, 64] with "
+        "host strides [8192, 1, 128], not as device size [2, 64, 64] with host strides [64, 128, 1]."
     )
 
 

@@ -208,6 +208,7 @@ def test_tables_of_a_target_give_it_back() -> None:
 OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),
+    "driver/piecewise.py": (1, "programs before a warning"),
     "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
     "frontend/selection.py": (1, "the exponent of the largest DL16"),
     "host/math_functions.py": (1, "halvings of an exponent"),

@@ -268,9 +268,11 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_annotation_is_refused(
-    wrong: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    wrong: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By spyre-validate, and by spyre-run with one error."""
+    # The folder of a test is most of what a message has room for.
+    monkeypatch.setenv("SPYRE_TRACEBACK", "1")
     edit, expected = WRONG[wrong]
     shutil.copytree(folder / "program", tmp_path / "program")
     edit(tmp_path / "program")
