@@ -87,7 +87,11 @@ def run_pipeline(
         whole.run = partial(_run_between, managers)
         # What follows may run in another process, which has another default.
         settle(operation)
-        _run_folded(managers, operation, remarks, whole)
+        try:
+            _run_folded(managers, operation, remarks, whole)
+        finally:
+            # A manager holds its pass where Python does not see it, so that a circle with it is never freed.
+            managers.clear()
 
 
 def _run_folded(
