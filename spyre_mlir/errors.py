@@ -7,9 +7,9 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
-#: Characters of a message with its location, so that what Python prints with them stays below 300, and those that it
-#: may have behind a long location; the variable lifts the bound.
-LONGEST, _LEAST = 260, 200
+#: Characters of a message, and those of one behind a location, whose length is not counted: a message is the same
+#: wherever the file lies. What Python prints stays below 300 in most folders. The variable lifts the bounds.
+LONGEST, _LONGEST_BEHIND = 260, 210
 TRACEBACK = "SPYRE_TRACEBACK"
 _REST = f" ... ({TRACEBACK}=1 shows the rest)."
 _MOST_LISTED = 6
@@ -29,9 +29,9 @@ def brief(text: str, most: int = LONGEST) -> str:
 
 
 def located(location: str, severity: str, text: str) -> str:
-    """Put a message behind its place, ``file:line:col: error: ..``, as short as both allow."""
+    """Put a message behind its place, ``file:line:col: error: ..``, as short as that of any place."""
     head = f"{location}: {severity}: " if location else f"{severity}: "
-    return head + brief(text, max(LONGEST - len(head), _LEAST))
+    return head + brief(text, _LONGEST_BEHIND if location else LONGEST - len(head))
 
 
 def listed(names: Iterable[str], like: str = "") -> str:

@@ -14,10 +14,12 @@ of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import zlib
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 # Before any test imports numpy: workers of pytest share the cores, and threads of BLAS that wait for each other make
@@ -69,6 +71,27 @@ def _values(item: pytest.Item) -> set[tuple[str, int]]:
     """Parameters of a case with their values, which are of any type, but the same objects in all cases of a test."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     return {(name, id(value)) for name, value in parameters.items()}
+
+
+@pytest.fixture
+def cache_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> pytest.LogCaptureFixture:
+    """The log of compilations that use a cache of their own."""
+    from spyre_mlir.driver import cache_settings
+    from spyre_mlir.passes.base import PASSES
+    from spyre_mlir.scratchpad.solvers import SOLVERS
+
+    monkeypatch.setenv("SPYRE_CACHE", "1")
+    monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "cache"))
+    # A test may run right after an edit.
+    monkeypatch.setattr(cache_settings, "LOADED_NS", 1 << 63)
+    # Other tests of this process may have passes and solvers of their own, with which nothing is cached.
+    for classes in (PASSES, SOLVERS):
+        for name in [name for name, of in classes.items() if not of.__module__.startswith("spyre_mlir.")]:
+            monkeypatch.delitem(classes, name)
+    caplog.set_level(logging.INFO, "spyre_mlir.cache")
+    return caplog
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

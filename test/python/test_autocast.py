@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
-from spyre_mlir.driver import cache_settings
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError, HostWorkWarning
 from spyre_mlir.frontend import capture_torch
@@ -190,17 +188,14 @@ def test_keys_of_the_cache_differ():
     assert len(keys) == 3
 
 
-def test_a_program_of_the_cache_casts_the_weights_at_hand(tmp_path, monkeypatch, caplog):
+def test_a_program_of_the_cache_casts_the_weights_at_hand(cache_log):
     """A second checkpoint takes the program of the first one."""
-    monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(cache_settings, "LOADED_NS", 1 << 63)  # a test may run right after an edit
-    caplog.set_level(logging.INFO, "spyre_mlir.cache")
     given = inputs((4, 64))
     for is_served in (False, True):
         model = nn.Linear(64, 64)
-        caplog.clear()
+        cache_log.clear()
         program = spyre_mlir.compile(model, given, autocast="float16", cache=True)
-        assert any("no pass runs" in record.getMessage() for record in caplog.records) == is_served
+        assert any("no pass runs" in record.getMessage() for record in cache_log.records) == is_served
         torch.testing.assert_close(
             program(*given), of_pytorch(model, given, torch.float16), rtol=4e-3, atol=4e-3
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
-import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from torch import nn
 import spyre_mlir
 from spyre_mlir.driver import cache_settings
 from spyre_mlir.passes.base import PASSES, Pass
-from spyre_mlir.scratchpad.solvers import SOLVERS
 from spyre_mlir.target.target import packaged_text
 
 PACKAGE = Path(spyre_mlir.__file__).parent
@@ -36,33 +34,16 @@ func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
 """
 
 
-@pytest.fixture
-def log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> pytest.LogCaptureFixture:
-    """The log of compilations that use a cache of their own."""
-    monkeypatch.setenv("SPYRE_CACHE", "1")
-    monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "cache"))
-    # A test may run right after an edit.
-    monkeypatch.setattr(cache_settings, "LOADED_NS", 1 << 63)
-    # Other tests of this process may have passes and solvers of their own, with which nothing is cached.
-    for classes in (PASSES, SOLVERS):
-        for name in [name for name, of in classes.items() if not of.__module__.startswith("spyre_mlir.")]:
-            monkeypatch.delitem(classes, name)
-    caplog.set_level(logging.INFO, "spyre_mlir.cache")
-    return caplog
-
-
 def entries(tmp_path: Path) -> list[Path]:
     return sorted(tmp_path.glob("cache/*/*.npz"))
 
 
 @contextlib.contextmanager
-def served(log: pytest.LogCaptureFixture, expected: bool = True) -> Iterator[None]:
+def served(cache_log: pytest.LogCaptureFixture, expected: bool = True) -> Iterator[None]:
     """Check whether what is compiled inside is served, once."""
-    log.clear()
+    cache_log.clear()
     yield
-    lines = [record.getMessage() for record in log.records]
+    lines = [record.getMessage() for record in cache_log.records]
     assert any("no pass runs" in line for line in lines) == expected, lines
 
 
@@ -118,14 +99,14 @@ SAMPLES: dict[str, Callable[[], tuple[Any, Any, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_served_program_is_the_compiled_one(
-    name: str, log: pytest.LogCaptureFixture, tmp_path: Path
+    name: str, cache_log: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """All that is public is equal, to the byte: files, page, figures, remarks, warnings, times, the IR, the plan."""
     programs, shown = [], []
     for is_served in (False, True):
         torch.manual_seed(1)
         model, inputs, options = SAMPLES[name]()
-        with served(log, is_served), warnings.catch_warnings(record=True) as caught:
+        with served(cache_log, is_served), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             programs.append(spyre_mlir.compile(model, inputs, sencores=4, **options))
         shown.append([str(warning.message) for warning in caught])
@@ -146,14 +127,16 @@ def test_a_served_program_is_the_compiled_one(
         assert compiled.plan() == loaded.plan()
 
 
-def test_results_outputs_and_changes_in_place_are_those_of_the_model(log: pytest.LogCaptureFixture) -> None:
+def test_results_outputs_and_changes_in_place_are_those_of_the_model(
+    cache_log: pytest.LogCaptureFixture,
+) -> None:
     torch.manual_seed(1)
     model = Outputs()
     compiled = spyre_mlir.compile(model, {"x": X, "scale": 0.5})
     first = compiled(x=X, scale=0.5)
     assert model.count[0] == 1
     model.count.zero_()
-    with served(log):
+    with served(cache_log):
         loaded = spyre_mlir.compile(model, {"x": X, "scale": 0.5})
     second = loaded(x=X, scale=0.5)
     assert model.count[0] == 1 and first.keys() == second.keys()
@@ -166,11 +149,11 @@ def test_results_outputs_and_changes_in_place_are_those_of_the_model(log: pytest
         loaded(x=X, scale=0.25)
 
 
-def test_weights_are_those_of_the_model_at_hand(log: pytest.LogCaptureFixture) -> None:
+def test_weights_are_those_of_the_model_at_hand(cache_log: pytest.LogCaptureFixture) -> None:
     """Weights that the import does not read are bound, not stored: another checkpoint is served."""
     one, two = (nn.Linear(64, 64, bias=False).half() for _ in range(2))
     spyre_mlir.compile(one, (X,))
-    with served(log):
+    with served(cache_log):
         program = spyre_mlir.compile(two, (X,))
     assert (program(X) - two(X)).abs().max() < 0.01
     with torch.no_grad():
@@ -178,15 +161,15 @@ def test_weights_are_those_of_the_model_at_hand(log: pytest.LogCaptureFixture) -
     assert (program(X) - two(X)).abs().max() < 0.01
 
 
-def test_weights_that_are_folded_are_part_of_the_key(log: pytest.LogCaptureFixture) -> None:
+def test_weights_that_are_folded_are_part_of_the_key(cache_log: pytest.LogCaptureFixture) -> None:
     model, x = convolution(), torch.randn(1, 4, 8, 8).half()
     spyre_mlir.compile(model, (x,))
-    with served(log):
+    with served(cache_log):
         spyre_mlir.compile(model, (x,))
     for change in (model[0].weight, model[1].weight, model[1].running_var):
         with torch.no_grad():
             change.mul_(1.5)
-        with served(log, False):
+        with served(cache_log, False):
             program = spyre_mlir.compile(model, (x,))
         assert (program(x) - model(x)).abs().max() < 0.02
 
@@ -230,14 +213,14 @@ def _code(model: Scaled, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("change", [_attribute, _global, _buffer, _closure, _code])
 def test_another_model_is_another_program(
-    change: Callable, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    change: Callable, cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Scaled().half()
     spyre_mlir.compile(model, (X,))
-    with served(log):
+    with served(cache_log):
         spyre_mlir.compile(model, (X,))
     change(model, monkeypatch)
-    with served(log, False):
+    with served(cache_log, False):
         program = spyre_mlir.compile(model, (X,))
     assert torch.allclose(program(X), model(X), rtol=0.01, atol=0.05)
 
@@ -250,13 +233,13 @@ def test_another_model_is_another_program(
     ],
 )  # fmt: skip
 def test_variables_of_the_environment_are_part_of_the_key(
-    variable: str, value: str, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    variable: str, value: str, cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spyre_mlir.compile(EXP)
-    with served(log):
+    with served(cache_log):
         spyre_mlir.compile(EXP)
     monkeypatch.setenv(variable, value)
-    with served(log, False):
+    with served(cache_log, False):
         spyre_mlir.compile(EXP)
 
 
@@ -267,26 +250,26 @@ def test_variables_of_the_environment_are_part_of_the_key(
         {"layouts": {0: {"stick_dims": [0]}}}, {"layouts": {"result0": {"stick_dims": [0]}}}, {"fallback": False},
     ],
 )  # fmt: skip
-def test_options_are_part_of_the_key(options: dict[str, Any], log: pytest.LogCaptureFixture) -> None:
+def test_options_are_part_of_the_key(options: dict[str, Any], cache_log: pytest.LogCaptureFixture) -> None:
     for model, inputs in ((EXP, ()), (torch.exp, (X,))):
         spyre_mlir.compile(model, inputs)
-        with served(log, False):
+        with served(cache_log, False):
             spyre_mlir.compile(model, inputs, **options)
-        with served(log):
+        with served(cache_log):
             spyre_mlir.compile(model, inputs, **options)
 
 
-def test_example_inputs_and_their_layouts_are_part_of_the_key(log: pytest.LogCaptureFixture) -> None:
+def test_example_inputs_and_their_layouts_are_part_of_the_key(cache_log: pytest.LogCaptureFixture) -> None:
     spyre_mlir.compile(torch.exp, (X,))
     inputs = (X[:32], X.float(), spyre_mlir.to_device(X, stick_dims=[0]), spyre_mlir.to_device(X))
     for x in inputs:
-        with served(log, False):
+        with served(cache_log, False):
             spyre_mlir.compile(torch.exp, (x,))
-    with served(log):
+    with served(cache_log):
         spyre_mlir.compile(torch.exp, (torch.randn(64, 64).half(),))
 
 
-def test_hints_and_named_dims_are_part_of_the_key(log: pytest.LogCaptureFixture) -> None:
+def test_hints_and_named_dims_are_part_of_the_key(cache_log: pytest.LogCaptureFixture) -> None:
     """Hints have other numbers in each capture of a process, and are the same hints."""
     tiles = {"M": 2}
 
@@ -301,16 +284,16 @@ def test_hints_and_named_dims_are_part_of_the_key(log: pytest.LogCaptureFixture)
             tiles |= change
             x = X.clone()
             spyre_mlir.name_tensor_dims(x, ["M", "K"])
-            with served(log, is_served):
+            with served(cache_log, is_served):
                 spyre_mlir.compile(hinted, (x,))
         spyre_mlir.name_tensor_dims(x, ["K", "M"])
-        with served(log, False):
+        with served(cache_log, False):
             spyre_mlir.compile(hinted, (x,))
     finally:
         spyre_mlir.clear_tensor_dims()
 
 
-def test_contents_of_files_are_part_of_the_key(log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_contents_of_files_are_part_of_the_key(cache_log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """A program, a device file and a plan file by what is in them, not by their names."""
     source, device, plan = tmp_path / "exp.mlir", tmp_path / "device.toml", tmp_path / "plan.json"
     source.write_text(EXP)
@@ -325,15 +308,15 @@ def test_contents_of_files_are_part_of_the_key(log: pytest.LogCaptureFixture, tm
         options = {"device": {"device": device}, "plan": {"plan": plan}}.get(path.stem, {})
         assert edited != path.read_text()
         for is_served in (False, True):
-            with served(log, is_served):
+            with served(cache_log, is_served):
                 spyre_mlir.compile(source if path is source else EXP, **options)
         path.write_text(edited)
-        with served(log, False):
+        with served(cache_log, False):
             spyre_mlir.compile(source if path is source else EXP, **options)
 
 
 def test_the_code_of_the_package_is_part_of_the_key(
-    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An edit of a file is another key, of the same size too; a process from before it has no cache."""
     folder = tmp_path / "package"
@@ -347,27 +330,27 @@ def test_the_code_of_the_package_is_part_of_the_key(
     newest = (folder / "passes" / "one.py").stat().st_ctime_ns
     monkeypatch.setattr(cache_settings, "LOADED_NS", newest)
     spyre_mlir.compile(EXP)
-    assert "may be older than" in log.text and not entries(tmp_path)
+    assert "may be older than" in cache_log.text and not entries(tmp_path)
 
 
 def test_a_pass_of_the_user_has_no_cache(
-    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(PASSES, "of-the-user", type("OfTheUser", (Pass,), {"__module__": "user"}))
     spyre_mlir.compile(EXP)
-    assert "the pass 'of-the-user', which is not of the compiler" in log.text and not entries(tmp_path)
+    assert "the pass 'of-the-user', which is not of the compiler" in cache_log.text and not entries(tmp_path)
 
 
-def test_what_has_no_key_is_compiled_and_told(log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_what_has_no_key_is_compiled_and_told(cache_log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     def random(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(64)
 
     spyre_mlir.compile(random, (X.float(),))
-    assert "draws random numbers" in log.text and not entries(tmp_path)
+    assert "draws random numbers" in cache_log.text and not entries(tmp_path)
 
 
 def test_off_by_option_and_by_the_environment(
-    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     spyre_mlir.compile(EXP, cache=False)
     monkeypatch.setenv("SPYRE_CACHE", "0")
@@ -382,7 +365,7 @@ def test_off_by_option_and_by_the_environment(
 
 @pytest.mark.parametrize("damage", ["truncated", "json", "another", "number", "folder"])
 def test_a_damaged_entry_is_compiled_again(
-    damage: str, log: pytest.LogCaptureFixture, tmp_path: Path
+    damage: str, cache_log: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     spyre_mlir.compile(EXP)
     (path,) = entries(tmp_path)
@@ -397,29 +380,31 @@ def test_a_damaged_entry_is_compiled_again(
     if damage == "folder":
         path.unlink()
         path.mkdir()
-    with served(log, False):
+    with served(cache_log, False):
         program = spyre_mlir.compile(EXP)
-    assert "of the cache is not used" in log.text
+    assert "of the cache is not used" in cache_log.text
     assert np.isfinite(program(np.ones((64, 128), np.float16))).all()
     if damage != "folder":
-        with served(log):
+        with served(cache_log):
             spyre_mlir.compile(EXP)
 
 
 def test_a_folder_that_cannot_be_written(
-    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "file"))
     spyre_mlir.compile(EXP)
-    assert "is not written to the cache" in log.text
+    assert "is not written to the cache" in cache_log.text
 
 
-def test_the_ir_of_a_program_whose_files_have_changed(log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_the_ir_of_a_program_whose_files_have_changed(
+    cache_log: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(spyre_mlir.compile(EXP, cache=False).plan()))
     spyre_mlir.compile(EXP, plan=plan)
-    with served(log):
+    with served(cache_log):
         program = spyre_mlir.compile(EXP, plan=plan)
     plan.write_text(plan.read_text().replace('{"lx": 0}', '"hbm"'))
     with pytest.raises(spyre_mlir.CompileError, match="has changed since"):
