@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import Remark
+from spyre_mlir.report.findings import Finding
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result
@@ -38,6 +40,7 @@ class ProgramFigures:
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
     _bound: ProgramBound | None = None
     _rebuild: Callable[[], ir.Module] | None = None
+    _search: Callable[[Any], tuple[Finding, ...]] | None = None
 
     @property
     def bundles(self) -> list[BundleStep]:
@@ -75,6 +78,10 @@ class ProgramFigures:
         """Set what makes the IR of a program from the cache on disk, which has none, when it is asked for."""
         self._rebuild = rebuild
 
+    def set_search(self, search: Callable[[Any], tuple[Finding, ...]]) -> None:
+        """Set what makes the findings of this program, when they are asked for."""
+        self._search = search
+
     @property
     def lx_frac_avail(self) -> float | None:
         """The part of LX that the program may not use; None for that of the device."""
@@ -104,7 +111,7 @@ class ProgramFigures:
         """
         bound = self.bound()
         seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
-        return program_metrics(self.steps, self._timelines, bound, seconds)
+        return program_metrics(self.steps, self.timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
         """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
@@ -138,32 +145,45 @@ class ProgramFigures:
     def remarks(self) -> list[Remark]:
         """Decisions of all passes, and what takes the time of a program that is far from its bound.
 
-        That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete.
+        That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete. Findings
+        are remarks of their own, ``finding_remarks``: they need trials.
         """
         bound = self.bound()
-        remark = bound and bound_remark(self._timelines, bound)
+        remark = bound and bound_remark(self.timelines, bound)
         return [*self.pass_remarks, *((remark,) if remark else ())]
 
-    def summary(self) -> str:
-        """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
+    def summary(self, *, findings: bool = True) -> str:
+        """One page: findings, operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
 
         It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
-        steps has a page about them before those of its bundles.
+        steps has a page about them before those of its bundles. Without ``findings`` there are no trials, which take
+        about the time of as many compilations (see ``findings``).
         """
+        shown = self.findings if findings else ()
         if not self.is_one_bundle:
-            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds)
-        return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
+            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds, shown)
+        statistics = self.last_run and self.last_run.statistics
+        return summarize(self.facts(), self.compile_seconds, statistics, shown)
 
     def timeline(self) -> Timeline:
         """Return the time of each engine by a simulation of the device; to rank plans, not to predict times.
 
         Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
         """
-        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self._timelines) == 1
-        return self._timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
+        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self.timelines) == 1
+        return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
 
     @functools.cached_property
-    def _timelines(self) -> list[Timeline]:
+    def findings(self) -> tuple[Finding, ...]:
+        """What makes the program slow, with changes that make it faster by the timeline, the largest saving first.
+
+        Each change was tried: the program was compiled again with it, at most ten times, when this is first asked for.
+        A program that was read from a folder, or that is a part of a model in pieces, has none.
+        """
+        return self._search(self) if self._search is not None and self.bundles else ()
+
+    @functools.cached_property
+    def timelines(self) -> list[Timeline]:
         """The timeline of each sequence of bundles."""
         return [
             timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)

@@ -10,6 +10,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from spyre_mlir.report.finding_rows import finding_rows
+from spyre_mlir.report.findings import Finding
 from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.ring_text import ring_text
@@ -25,9 +27,15 @@ MOST_NAMED = 6
 SLOWEST = 5
 
 
-def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistics | None = None) -> str:
+def summarize(
+    facts: ProgramFacts,
+    compile_seconds: float,
+    statistics: Statistics | None = None,
+    findings: Sequence[Finding] = (),
+) -> str:
     """The summary as lines of text; ``statistics`` are those of the last run, which the plan is compared with."""
     rows = [
+        *finding_rows(findings),
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
         *_loops(facts.map),
         (
