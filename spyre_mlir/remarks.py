@@ -24,6 +24,9 @@ WARNING = "warning"
 #: The kind of a remark about an operation that the host runs.
 HOST = "host"
 
+#: The kind of a remark about a change that a trial has shown to save time.
+FINDING = "finding"
+
 
 class RemarkEmitter(Protocol):
     """A pass as the author of remarks."""

@@ -21,7 +21,7 @@ from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
-from spyre_mlir.remarks import Remark
+from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import Finding
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.summary import summarize
@@ -181,6 +181,17 @@ class ProgramFigures:
         A program that was read from a folder, or that is a part of a model in pieces, has none.
         """
         return self._search(self) if self._search is not None and self.bundles else ()
+
+    @property
+    def finding_remarks(self) -> list[Remark]:
+        """The findings as remarks of kind ``finding``, with the microseconds before and after."""
+        return [
+            Remark(
+                "findings", finding.location, "", FINDING, f"{finding.problem} {finding.change}",
+                finding.before_us, finding.after_us, finding.module,
+            )
+            for finding in self.findings
+        ]  # fmt: skip
 
     @functools.cached_property
     def timelines(self) -> list[Timeline]:

@@ -7,7 +7,7 @@ import math
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
 from spyre_mlir.driver.trials import Trials
-from spyre_mlir.findings import Batch, Change, HostWork, PlannedProgram, Resize, search
+from spyre_mlir.findings import Batch, HostWork, PlannedProgram, Remedy, Resize, search
 from spyre_mlir.findings.planned import ExampleInput
 from spyre_mlir.report.findings import Finding
 
@@ -15,9 +15,9 @@ from spyre_mlir.report.findings import Finding
 def program_findings(program: Program, trials: Trials) -> tuple[Finding, ...]:
     """Return what a trial has shown to make the program faster, that which saves most first."""
 
-    def trial(change: Change) -> PlannedProgram | None:
-        changed = trials.program(change)
-        if changed is None or not hasattr(changed, "bundles") or not _fits(program, changed, change):
+    def trial(remedy: Remedy) -> PlannedProgram | None:
+        changed = trials.program(remedy)
+        if changed is None or not hasattr(changed, "bundles") or not _fits(program, changed, remedy):
             return None
         return planned(changed, trials)
 
@@ -57,19 +57,19 @@ def _host_work(program: Program) -> HostWork:
     )
 
 
-def _fits(program: Program, changed: Program, change: Change) -> bool:
+def _fits(program: Program, changed: Program, remedy: Remedy) -> bool:
     """Return whether the results of a changed program have those of the program in them, shape by shape."""
     pairs = list(zip(program.results, changed.results, strict=False))
     if len(program.results) != len(changed.results):
         return False
-    if isinstance(change.edit, Batch):
-        count, times = change.edit.size, change.edit.times
+    if isinstance(remedy.edit, Batch):
+        count, times = remedy.edit.size, remedy.edit.times
         return all(
             was.host_shape[1:] == new.host_shape[1:] and new.host_shape[:1] == (count * times,)
             for was, new in pairs
         )
-    if isinstance(change.edit, Resize):
-        size, to = change.edit.size, change.edit.to
+    if isinstance(remedy.edit, Resize):
+        size, to = remedy.edit.size, remedy.edit.to
         return all(
             tuple(to if extent == size else extent for extent in was.host_shape) == new.host_shape
             for was, new in pairs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spyre_mlir.findings import Batch, Change, Freeze, Halve, ModelEdit, Relayout, Resize, Untranspose
+from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Remedy, Resize, Untranspose
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 
@@ -27,12 +27,12 @@ class Trials:
         values = self.inputs.values() if isinstance(self.inputs, Mapping) else self.inputs
         return {position for position, value in enumerate(values) if isinstance(value, DeviceTensor)}
 
-    def program(self, change: Change) -> Any:
+    def program(self, remedy: Remedy) -> Any:
         """Return the program with a change; None if the change does not fit, or cannot be compiled."""
-        options = {**self.options, **change.options, "cache": False}
+        options = {**self.options, **remedy.options, "cache": False}
         options = {name: value for name, value in options.items() if value is not None}
         try:
-            source, inputs = (self.source, self.inputs) if change.edit is None else self._edited(change.edit)
+            source, inputs = (self.source, self.inputs) if remedy.edit is None else self._edited(remedy.edit)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return self.compile(source, inputs, **options)
@@ -46,7 +46,7 @@ class Trials:
         match edit:
             case Resize(size, to):
                 return model_edits.resized(self.source, self.inputs, size, to)
-            case Relayout(position, stick_dim):
+            case MovedStick(position, stick_dim):
                 return model_edits.relaid(self.source, self.inputs, position, stick_dim)
             case Untranspose(lines):
                 return model_edits.untransposed(self.source, self.inputs, lines)

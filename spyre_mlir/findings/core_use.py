@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from spyre_mlir.findings.change import Batch, Change, Resize
 from spyre_mlir.findings.planned import PlannedProgram
+from spyre_mlir.findings.remedy import Batch, Remedy, Resize
 from spyre_mlir.report.program_facts import Operation
 
 IDLE, FEW, MORE = "idle cores", "few rows", "more samples"
@@ -23,7 +23,7 @@ _NAMED = 3
 _FULL_ROWS = 64
 
 
-def idle_cores(program: PlannedProgram) -> Iterator[Change]:
+def idle_cores(program: PlannedProgram) -> Iterator[Remedy]:
     """Yield unequal slices, and other numbers of rows, for a program whose operations leave cores idle."""
     idle = [operation for operation in program.operations if operation.cores < program.device_cores]
     lost = math.fsum(
@@ -33,12 +33,12 @@ def idle_cores(program: PlannedProgram) -> Iterator[Change]:
     cause = f"Slices of equal size do not make {program.device_cores}: {_divided(idle)}."
     if lost and not program.options.get("uneven_splits"):
         text = "spyre_mlir.compile(model, inputs, uneven_splits=True)"
-        yield Change(IDLE, problem, cause, text, 2 * lost, {"uneven_splits": True})
+        yield Remedy(IDLE, problem, cause, text, 2 * lost, {"uneven_splits": True})
     if program.is_model:
         yield from _more_rows(program, problem if idle else "", cause, lost)
 
 
-def _more_rows(program: PlannedProgram, problem: str, cause: str, lost: float) -> Iterator[Change]:
+def _more_rows(program: PlannedProgram, problem: str, cause: str, lost: float) -> Iterator[Remedy]:
     sizes = {size for value in program.inputs for size in value.shape if size > max(_MULTIPLES) // 2}
     for size in sorted(sizes):
         sized = math.fsum(
@@ -52,10 +52,10 @@ def _more_rows(program: PlannedProgram, problem: str, cause: str, lost: float) -
                 f"name_tensor_dims(..) and compile(.., dynamic={{'ROWS': ({to}, {to})}}) do, docs/dynamic.md"
             )
             told = problem or f"{size} rows do not divide into slices of whole steps of the matrix unit."
-            yield Change(IDLE, told, cause, text, min(2 * lost + 0.05 * sized, sized), edit=Resize(size, to))
+            yield Remedy(IDLE, told, cause, text, min(2 * lost + 0.05 * sized, sized), edit=Resize(size, to))
 
 
-def few_samples(program: PlannedProgram) -> Iterator[Change]:
+def few_samples(program: PlannedProgram) -> Iterator[Remedy]:
     """Yield more samples in a call for a program whose weights or cores wait for rows."""
     counts = {shape[0] for shape in program.result_shapes if shape}
     if not program.is_model or len(counts) != 1 or not 1 <= (count := counts.pop()) <= _MOST_SAMPLES:
@@ -78,7 +78,7 @@ def few_samples(program: PlannedProgram) -> Iterator[Change]:
     )
     text = f"call the model with {count * _TIMES:,} samples at once; times are of {count:,} of them"
     kind = FEW if _rows(longest) < _FULL_ROWS else MORE
-    yield Change(kind, problem, cause, text, most, edit=Batch(count, _TIMES), samples=_TIMES)
+    yield Remedy(kind, problem, cause, text, most, edit=Batch(count, _TIMES), samples=_TIMES)
 
 
 def _rows(operation: Operation) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from spyre_mlir.findings.change import Change, Freeze
 from spyre_mlir.findings.planned import ExampleInput, PlannedProgram
+from spyre_mlir.findings.remedy import Freeze, Remedy
 
 KIND = "mask from the host"
 
@@ -14,7 +14,7 @@ KIND = "mask from the host"
 _LEAST = 32
 
 
-def masks_from_the_host(program: PlannedProgram) -> Iterator[Change]:
+def masks_from_the_host(program: PlannedProgram) -> Iterator[Remedy]:
     """Yield each mask among the inputs as a buffer."""
     if not program.is_model:
         return
@@ -31,7 +31,7 @@ def masks_from_the_host(program: PlannedProgram) -> Iterator[Change]:
             operation.execution.total_ns for operation in program.operations if operation.category == "matmul"
         )
         most = math.fsum(operation.execution.total_ns for operation in reading) + attention / 2
-        yield Change(
+        yield Remedy(
             KIND,
             f"The mask '{value.name}' comes from the host at each call and is read as any tensor is.",
             "Its numbers are unknown when the plan is made, so what it hides is computed too.",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from spyre_mlir.bundle.model import KernelArgument
-from spyre_mlir.findings.change import Change, Relayout, Untranspose
 from spyre_mlir.findings.planned import PlannedProgram
+from spyre_mlir.findings.remedy import MovedStick, Remedy, Untranspose
 from spyre_mlir.report.program_facts import Operation
 
 KIND, TRANSPOSES = "layout of an argument", "transposes"
@@ -19,7 +19,7 @@ _LINES = 3
 _LEAST_BYTES = 32 << 10
 
 
-def argument_layouts(program: PlannedProgram) -> Iterator[Change]:
+def argument_layouts(program: PlannedProgram) -> Iterator[Remedy]:
     """Yield the other stick dims of each large argument that is converted, or reduced along its stick."""
     if not program.is_model:
         return
@@ -38,28 +38,28 @@ def argument_layouts(program: PlannedProgram) -> Iterator[Change]:
             about = f"{KIND} {argument.name}", _problem(argument, waiting), _cause(argument, waiting)
             if argument.name in on_device:
                 text = f"spyre_mlir.to_device({argument.name}, stick_dims=[{dim}])"
-                yield Change(*about, text, most, edit=Relayout(on_device[argument.name], dim))
+                yield Remedy(*about, text, most, edit=MovedStick(on_device[argument.name], dim))
                 continue
             layouts = {**given, argument.name: {"stick_dims": [dim]}}
             text = f"spyre_mlir.compile(model, inputs, layouts={layouts!r})"
-            yield Change(*about, text, most, {"layouts": layouts})
+            yield Remedy(*about, text, most, {"layouts": layouts})
 
 
-def transposes(program: PlannedProgram) -> Iterator[Change]:
+def transposes(program: PlannedProgram) -> Iterator[Remedy]:
     """Yield the model without the transposes whose results are converted."""
     converting = [
-        operation for operation in program.operations if _converts(operation) and operation.location
+        operation for operation in program.operations if _converts(operation) and operation.origin.file
     ]
     if not program.is_model or not converting:
         return
-    lines = {(file, int(line)) for file, line, _ in (op.location.rsplit(":", 2) for op in converting)}
+    lines = {(operation.origin.file, operation.origin.line) for operation in converting}
     most = math.fsum(
         operation.execution.total_ns for operation in program.operations if operation.category == "clone"
     )
     most += math.fsum(operation.execution.total_ns for operation in converting)
     longest = max(converting, key=lambda operation: operation.execution.total_ns)
     runs = sum(operation.runs for operation in converting)
-    yield Change(
+    yield Remedy(
         TRANSPOSES,
         f"Transposes turn sticks at each of {runs:,} runs, {most / 1000:,.1f} us with the copies around them.",
         f"{longest.opcode} gives a reader another dim in the stick than the writer has; through a transpose the dim "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spyre_mlir.findings.change import Change
 from spyre_mlir.findings.planned import PlannedProgram
+from spyre_mlir.findings.remedy import Remedy
 
 #: Options of ``compile`` that say what the program is, or where, and not how fast.
 _MEANING = frozenset({
@@ -14,12 +14,12 @@ _MEANING = frozenset({
 })  # fmt: skip
 
 
-def costly_options(program: PlannedProgram) -> Iterator[Change]:
+def costly_options(program: PlannedProgram) -> Iterator[Remedy]:
     """Yield the default of each option that the caller gave another value."""
     for name, value in program.options.items():
         if name in _MEANING or value is None:
             continue
-        yield Change(
+        yield Remedy(
             f"option {name}",
             f"The option {name}={value!r} makes the program slower than its default does.",
             "It was given to compile.",

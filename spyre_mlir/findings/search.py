@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
-from spyre_mlir.findings.change import Change
 from spyre_mlir.findings.core_use import FEW, MORE, few_samples, idle_cores
 from spyre_mlir.findings.frozen_inputs import masks_from_the_host
 from spyre_mlir.findings.host_work import host_work
 from spyre_mlir.findings.layout_changes import argument_layouts, transposes
 from spyre_mlir.findings.option_changes import costly_options
 from spyre_mlir.findings.planned import PlannedProgram
+from spyre_mlir.findings.remedy import Remedy
 from spyre_mlir.report.findings import Finding
 
 _SOURCES = (
@@ -37,51 +37,51 @@ _WEIGHTS = {FEW: 0.25, MORE: 0.02}
 _MAIN, _RANKED = 0.5, 3
 
 
-def changes(program: PlannedProgram) -> list[Change]:
+def remedies(program: PlannedProgram) -> list[Remedy]:
     """Return the changes worth a trial, those that may save most first."""
-    possible = [change for source in _SOURCES for change in source(program)]
-    worthy = [change for change in possible if change.most_ns >= _WORTH_A_TRIAL * program.ns]
-    return sorted(worthy, key=lambda change: -change.most_ns)[:MOST_TRIALS]
+    possible = [remedy for source in _SOURCES for remedy in source(program)]
+    worthy = [remedy for remedy in possible if remedy.most_ns >= _WORTH_A_TRIAL * program.ns]
+    return sorted(worthy, key=lambda remedy: -remedy.most_ns)[:MOST_TRIALS]
 
 
-def search(program: PlannedProgram, trial: Callable[[Change], PlannedProgram | None]) -> tuple[Finding, ...]:
+def search(program: PlannedProgram, trial: Callable[[Remedy], PlannedProgram | None]) -> tuple[Finding, ...]:
     """Return what saves at least ``LEAST_SAVING`` of the time, most first; ``trial`` compiles with a change.
 
     Of the changes of one kind the best is told. A change that cannot be made, or that a trial refutes, is none.
     """
     best: dict[str, tuple[float, Finding]] = {}
-    for change in changes(program):
-        changed = trial(change)
-        finding = changed and _finding(program, change, changed)
+    for remedy in remedies(program):
+        changed = trial(remedy)
+        finding = changed and _finding(program, remedy, changed)
         if not finding:
             continue
-        rank = _WEIGHTS.get(change.kind, 1.0) * finding.saved_us / max(program.ns / 1000, finding.before_us)
-        if change.kind not in best or rank > best[change.kind][0]:
-            best[change.kind] = rank, finding
+        rank = _WEIGHTS.get(remedy.kind, 1.0) * finding.saved_us / max(program.ns / 1000, finding.before_us)
+        if remedy.kind not in best or rank > best[remedy.kind][0]:
+            best[remedy.kind] = rank, finding
     return tuple(finding for _, finding in sorted(best.values(), key=lambda entry: -entry[0]))
 
 
-def _finding(program: PlannedProgram, change: Change, changed: PlannedProgram) -> Finding | None:
+def _finding(program: PlannedProgram, remedy: Remedy, changed: PlannedProgram) -> Finding | None:
     """The finding of a trial; None if it saves too little."""
-    before, after = program.device_ns, changed.device_ns / change.samples
-    problem = change.problem
+    before, after = program.device_ns, changed.device_ns / remedy.samples
+    problem = remedy.problem
     if program.host.ns or changed.host.ns:
         # On the device alone where that shows it, which needs no assumption about the host.
-        host_ns = program.host.ns - changed.host.ns / change.samples
+        host_ns = program.host.ns - changed.host.ns / remedy.samples
         if before - after >= LEAST_SAVING * before and host_ns >= 0:
             problem += f" The change also saves about {host_ns / 1000:,.1f} us of the host (an assumed rate)."
         else:
-            before, after = program.ns, changed.ns / change.samples
+            before, after = program.ns, changed.ns / remedy.samples
             problem += " Times count the host, at an assumed rate."
     if before - after < LEAST_SAVING * before:
         return None
-    module, location = _place(program, changed, change.samples)
+    module, location = _place(program, changed, remedy.samples)
     return Finding(
         problem=problem,
-        cause=change.cause,
-        module=change.module or module,
-        location=change.location or location,
-        change=change.text,
+        cause=remedy.cause,
+        module=remedy.module or module,
+        location=remedy.location or location,
+        change=remedy.text,
         before_us=before / 1000,
         after_us=after / 1000,
     )
@@ -117,5 +117,5 @@ def _parent(modules: list[str]) -> str:
 def _locations(program: PlannedProgram, modules: set[str]) -> Iterator[str]:
     inside = [operation for operation in program.operations if operation.module in modules]
     for operation in sorted(inside, key=lambda operation: -operation.execution.total_ns):
-        if operation.location:
-            yield operation.location
+        if operation.origin.source:
+            yield operation.origin.source

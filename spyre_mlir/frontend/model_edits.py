@@ -24,7 +24,7 @@ _TRANSPOSES = frozenset({
     torch.t, torch.transpose, torch.permute, torch.swapaxes, torch.swapdims, torch.movedim, torch.moveaxis,
     torch.adjoint, torch.Tensor.t, torch.Tensor.transpose, torch.Tensor.permute, torch.Tensor.swapaxes,
     torch.Tensor.swapdims, torch.Tensor.movedim, torch.Tensor.moveaxis, torch.Tensor.adjoint,
-    torch.Tensor.T.__get__, torch.Tensor.mT.__get__, torch.Tensor.H.__get__, torch.Tensor.mH.__get__,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH")),
 })  # fmt: skip
 
 

@@ -98,20 +98,6 @@ class Operation:
         return self.facts.step.module
 
     @property
-    def module(self) -> str:
-        debug = self.design.debug
-        return (
-            debug.ir_chain[0]
-            if debug and debug.ir_chain and not debug.ir_chain[0].startswith(("aten", "linalg", "sdsc"))
-            else ""
-        )
-
-    @property
-    def location(self) -> str:
-        debug = self.design.debug
-        return f"{debug.file}:{debug.line}:{debug.column}" if debug and debug.file else ""
-
-    @property
     def name(self) -> str:
         """Name of the operation in texts."""
         return f"step {self.position}: {self.opcode}"

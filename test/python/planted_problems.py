@@ -76,11 +76,12 @@ class MaskOfLengths(nn.Module):
     def __init__(self, attention: nn.Module, lengths: Tensor | None = None) -> None:
         super().__init__()
         self.attention = attention
-        self.register_buffer("lengths", lengths)
+        self.lengths = lengths
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         places = torch.arange(x.shape[1])
         lengths = self.lengths if lengths is None else lengths
+        assert lengths is not None
         mask = (places[None, :] <= places[:, None])[None] & (places[None, None] < lengths[:, None, None])
         return self.attention(x, mask[:, None])
 

@@ -36,7 +36,7 @@ class Halve:
 
 
 @dataclass(frozen=True)
-class Relayout:
+class MovedStick:
     """The tensor of the device at ``position`` of the inputs, with dim ``stick_dim`` in its sticks."""
 
     position: int
@@ -50,11 +50,11 @@ class Untranspose:
     lines: tuple[tuple[str, int], ...]
 
 
-ModelEdit: TypeAlias = Resize | Batch | Freeze | Halve | Relayout | Untranspose
+ModelEdit: TypeAlias = Resize | Batch | Freeze | Halve | MovedStick | Untranspose
 
 
 @dataclass(frozen=True)
-class Change:
+class Remedy:
     """A change with the problem that it is for.
 
     ``problem`` and ``cause`` are sentences, ``text`` is what the user writes. ``options`` are those of ``compile`` that
