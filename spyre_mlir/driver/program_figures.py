@@ -15,13 +15,16 @@ from spyre_mlir.driver.bound_remark import bound_remark
 from spyre_mlir.driver.build import Built
 from spyre_mlir.driver.program_bound import program_bound
 from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
+from spyre_mlir.driver.report_files import program_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import Remark
+from spyre_mlir.report.notebook import notebook_html
 from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result
 from spyre_mlir.timeline import Timeline, timeline
@@ -104,7 +107,7 @@ class ProgramFigures:
         """
         bound = self.bound()
         seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
-        return program_metrics(self.steps, self._timelines, bound, seconds)
+        return program_metrics(self.steps, self.timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
         """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
@@ -141,7 +144,7 @@ class ProgramFigures:
         That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete.
         """
         bound = self.bound()
-        remark = bound and bound_remark(self._timelines, bound)
+        remark = bound and bound_remark(self.timelines, bound)
         return [*self.pass_remarks, *((remark,) if remark else ())]
 
     def summary(self) -> str:
@@ -159,12 +162,40 @@ class ProgramFigures:
 
         Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
         """
-        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self._timelines) == 1
-        return self._timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
+        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self.timelines) == 1
+        return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
+
+    def __repr__(self) -> str:
+        return f"<spyre_mlir.Program: {self._described()}>"
+
+    def _described(self) -> str:
+        """Describe the program in one line: steps, operations, predicted time."""
+        bundles, hosts = len(self.bundles), len(self.steps) - len(self.bundles)
+        if not self.steps:
+            return "nothing runs on the device"
+        steps = f"{bundles} bundle{'s' if bundles != 1 else ''}"
+        if hosts:
+            steps += f", {hosts} function{'s' if hosts != 1 else ''} of the host"
+        operations = sum(len(line.executions) for line in self.timelines)
+        time_us = sum(line.total_ns for line in self.timelines) / 1000
+        return f"{steps}, {operations:,} operations, {time_us:,.1f} us predicted"
+
+    def _repr_html_(self) -> str:
+        """Return the summary and the timeline, for notebooks."""
+        return notebook_html(self._described(), self.summary(), self.as_report("").svg())
+
+    def as_report(self, name: str) -> ProgramReport:
+        """Return the data of ``report``; ``name`` is in its titles."""
+        facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
+        if self.is_one_bundle:
+            facts = [self.facts()]
+        return program_report(
+            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks
+        )
 
     @functools.cached_property
-    def _timelines(self) -> list[Timeline]:
-        """The timeline of each sequence of bundles."""
+    def timelines(self) -> list[Timeline]:
+        """The timeline of each sequence of bundles, in order."""
         return [
             timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)
             for unit in sequences(self.steps)

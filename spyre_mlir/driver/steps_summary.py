@@ -24,7 +24,7 @@ def summarize_steps(
     steps: Sequence[Step], moved: Sequence[Transfers], remarks: Sequence[Remark], compile_seconds: float
 ) -> str:
     """A table of the steps and of what each transfers, the reasons of the host's, and the summary of each bundle."""
-    rows = [*_rows(steps, moved), *_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
+    rows = [*_rows(steps, moved), *host_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
     parts = [table(rows)]
     for step in steps:
         if isinstance(step, BundleStep):
@@ -96,8 +96,8 @@ def _bytes(arguments: Sequence[KernelArgument]) -> str:
     return f"{sum(argument.bytes for argument in arguments):,}"
 
 
-def _reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
-    """Why operations run on the host, most frequent first."""
+def host_reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
+    """Rows on why operations run on the host, most frequent first."""
     host_remarks = Remarks(remarks).of_kind(HOST)
     counts = Counter(remark.reason for remark in host_remarks)
     places: dict[str, str] = {}

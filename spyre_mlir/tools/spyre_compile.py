@@ -49,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
+    if options.report:
+        from spyre_mlir.report.report_forms import form_of
+
+        form_of(options.report)  # a wrong name should not cost the wait
     source = _Source(options.input, options.autocast)
     if options.autocast == "dl16" and options.numerics is None:
         options.numerics = "dl16"
@@ -263,7 +267,7 @@ def _parser() -> _common.ArgumentParser:
         "--metrics", metavar="FILE.json", help="write the figures of the plan, as Program.metrics"
     )
     parser.add_argument(
-        "--report", metavar="FILE.html", help="write the page of spyre-report, with compile times"
+        "--report", metavar="FILE", help="write the report, with compile times: a page (.html), .json or .svg"
     )
     parser.add_argument(
         "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"
