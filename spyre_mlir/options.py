@@ -2,7 +2,7 @@
 
 A field ``backend_fraction: float = 0.2`` is the option ``backend-fraction=0.2``. Types: ``bool``, ``int``,
 ``float``, ``str``, ``Literal[..]``, ``tuple[X, ...]`` (``a,b``) and ``X | None`` (``none``). A ``bool`` may
-stand alone; a value with blanks or braces is quoted.
+stand alone; a value with blanks or braces is quoted, a tuple of such is in braces (``{a{x=1 y=2},b}``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import Any
 from spyre_mlir.errors import CompileError, listed
 
 _QUOTED = r'"[^"]*"|\'[^\']*\''
-_OPTION = re.compile(rf"\s*([A-Za-z_][\w-]*)(?:=({_QUOTED}|\{{[^{{}}]*\}}|[^\s\"'{{}}]*))?(?=\s|$)")
+#: Text in braces, with two levels of braces inside.
+_BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_OPTION = re.compile(rf"\s*([A-Za-z_][\w-]*)(?:=({_QUOTED}|{_BRACED}|[^\s\"'{{}}]*))?(?=\s|$)")
+#: An element of a tuple: commas inside of quotes, braces and parentheses are its.
+_ELEMENT = re.compile(rf"(?:{_QUOTED}|{_BRACED}|\([^()]*\)|[^,])+")
+
+#: Keys of the metadata of a field.
+_DOCUMENTATION, _DEFAULT = "documentation", "default"
 
 
 class Options:
@@ -64,11 +71,17 @@ class Options:
         return " ".join(f"{_shown(f.name)}={show_value(_default(f))}" for f in _fields(cls))
 
 
-def from_environment(variable: str, default: Any, type_: Any = None) -> Any:
+def option(default: Any, documentation: str) -> Any:
+    """Create a dataclass field with a documentation, which ``documentation_of`` returns."""
+    return dataclasses.field(default=default, metadata={_DOCUMENTATION: documentation})
+
+
+def from_environment(variable: str, default: Any, type_: Any = None, documentation: str = "") -> Any:
     """Create a dataclass field whose default is read from an environment variable, at each construction.
 
     ``type_`` is the type of the field where that is not just the type of its default, as in ``Literal[..]``.
     """
+    text = f"{documentation}; {variable} of the environment is its default" if documentation else ""
 
     def read() -> Any:
         text = os.environ.get(variable)
@@ -76,7 +89,17 @@ def from_environment(variable: str, default: Any, type_: Any = None) -> Any:
             return default
         return _convert(type_ or type(default), text, f"environment variable {variable}")
 
-    return dataclasses.field(default_factory=read)
+    return dataclasses.field(default_factory=read, metadata={_DOCUMENTATION: text, _DEFAULT: default})
+
+
+def documentation_of(field: dataclasses.Field[Any]) -> str:
+    """Return the documentation of an option; empty without one."""
+    return field.metadata.get(_DOCUMENTATION, "")
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of an option where the environment does not say another."""
+    return field.metadata.get(_DEFAULT, field.default)
 
 
 def show_value(value: Any) -> str:
@@ -84,8 +107,8 @@ def show_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        text = ",".join(map(show_value, value))
-        return text if text and not re.search(r"[\s\"']", text) else "{" + text + "}"
+        text = ",".join(part if isinstance(part, str) else show_value(part) for part in value)
+        return text if text and not re.search(r"[\s{}\"']", text) else "{" + text + "}"
     text = str(value)
     return text if text and not re.search(r"[\s{}\"']", text) else f'"{text}"'
 
@@ -131,9 +154,8 @@ def _convert(type_: Any, text: str | None, subject: str) -> Any:
         inner = next(a for a in arguments if a is not type(None))
         return None if text == "none" else _convert(inner, text, subject)
     if origin is tuple:
-        return tuple(
-            _convert(arguments[0], part.strip(), subject) for part in text.split(",") if part.strip()
-        )
+        parts = (match[0].strip() for match in _ELEMENT.finditer(text))
+        return tuple(_convert(arguments[0], part, subject) for part in parts if part)
     if origin is typing.Literal:
         if text in arguments:
             return text

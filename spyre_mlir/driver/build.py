@@ -22,7 +22,7 @@ from spyre_mlir.host import HostFunction
 from spyre_mlir.host.float_operations import float_operations
 from spyre_mlir.lowering.export import cuts_of, export
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
+from spyre_mlir.pipelines import SpyrePipeline, Timing, check, run_pipeline
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.timing import scope
@@ -82,6 +82,9 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     the host cannot help or must not.
     """
     begun = time.perf_counter()
+    if pipeline.insert or pipeline.passes:
+        # A misspelt pass is no reason to ask which operations the host could run.
+        check(pipeline.pipeline(), module.context)
     entries = functions(module.operation)
     # Before the pipeline, which changes the module in place: callers see the arguments, and the host the
     # operations, of the program as it came.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from spyre_mlir.errors import Uncached
 from spyre_mlir.files import read_text
-from spyre_mlir.passes.base import PASSES
+from spyre_mlir.passes.base import is_ours
 from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.scratchpad.solvers import SOLVERS
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -55,10 +55,10 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     """Return the text of all settings; ``Uncached`` if there is none."""
     if pipeline.save_plan is not None:
         raise Uncached("writes a plan file")
-    for kind, classes in (("pass", PASSES), ("solver", SOLVERS)):
-        for name, cls in classes.items():
-            if not cls.__module__.startswith("spyre_mlir."):
-                raise Uncached(f"may run the {kind} '{name}', which is not of the compiler")
+    for name, cls in SOLVERS.items():
+        if not cls.__module__.startswith("spyre_mlir."):
+            raise Uncached(f"may run the solver '{name}', which is not of the compiler")
+    _refuse_passes_of_users(pipeline)
     target = default_target()
     lines = [
         VERSION, package_digest(), *_versions(),
@@ -67,6 +67,16 @@ def settings_text(pipeline: SpyrePipeline) -> str:
         repr(pipeline), repr(pipeline.target_from(target)), repr(target), _plan_text(pipeline), repr(DEVICE_OPS),
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _refuse_passes_of_users(pipeline: SpyrePipeline) -> None:
+    """``Uncached`` for a pipeline with a pass that is not of the compiler, whose code no key has."""
+    # A served program is not to wait for the passes of the pipeline, which are imported when it is made.
+    if not (pipeline.insert or pipeline.passes):
+        return
+    for step in pipeline.pipeline().steps:
+        if step.ours is not None and not is_ours(type(step.ours)):
+            raise Uncached(f"runs the pass '{step.name}', which is not of the compiler")
 
 
 def package_digest() -> str:

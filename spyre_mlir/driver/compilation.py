@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, Unpack, overload
 
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.driver.build import Built, build
+from spyre_mlir.driver.compile_options import CompileKeywords, PipelineKeywords, with_pipeline_options
 from spyre_mlir.driver.dynamic import DynamicProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
@@ -30,6 +31,7 @@ from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
 from spyre_mlir.remarks import WARNING
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -41,7 +43,7 @@ def compile(
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     dynamic: None = None,
-    **options: Any,
+    **options: Unpack[CompileKeywords],
 ) -> Program: ...
 
 
@@ -51,25 +53,27 @@ def compile(
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     dynamic: Mapping[str, tuple[int, int]],
-    **options: Any,
+    **options: Unpack[CompileKeywords],
 ) -> DynamicProgram[Program]: ...
 
 
+@with_pipeline_options
 def compile(
     module_or_mlir: Any,
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     device: str | Path | None = None,
     sencores: int | None = None,
-    precision: str = "device",
-    numerics: str | None = None,
+    precision: Literal["device", "strict"] = "device",
+    numerics: Literal["ieee", "dl16"] | None = None,
     layouts: Mapping[str | int, Any] | None = None,
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
     autocast: Any = None,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
     cache: bool | None = None,
-    **pipeline_options: Any,
+    passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
+    **pipeline_options: Unpack[PipelineKeywords],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
 
@@ -87,12 +91,15 @@ def compile(
     "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the
     granularity and the largest size of named dims of the inputs: a program for each size that calls want. ``cache``
     says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
-    docs/cache.md). Other options are those of the spyre pipeline. Warnings of passes are Python's, and so is
-    ``HostWorkWarning`` where the host has over 1 % of the floating-point operations. Raises ``CompileError``.
+    docs/cache.md). ``passes`` are of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``,
+    instances or texts of a pipeline (docs/writing-a-pass.md). Other options are those of the pipeline, below. Warnings
+    of passes are Python's, and so is ``HostWorkWarning`` where the host has over 1 % of the floating-point operations.
+    Raises ``CompileError``.
     """
     given = {
         "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
-        "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, **pipeline_options,
+        "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, "passes": passes,
+        **pipeline_options,
     }  # fmt: skip
     with without_causes():
         if dynamic is None:
@@ -130,12 +137,13 @@ def _program(
     fallback: bool,
     autocast: Any,
     cache: bool | None,
+    passes: Mapping[str, LevelChoice] | Sequence[str] | None,
     **pipeline_options: Any,
 ) -> Program | PiecewiseProgram:
     """Compile a model or a module, by the options of ``compile``."""
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
-    pipeline = SpyrePipeline.parse(" ".join(texts))
+    pipeline = replace(SpyrePipeline.parse(" ".join(texts)), passes=entries(passes or ()))
     if isinstance(plan, str | Path):
         pipeline, plan = replace(pipeline, use_plan=str(plan)), None
     chosen = choices(layouts or {}, pipeline.stick_outermost)

@@ -17,7 +17,9 @@ from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.errors import CompileError
+from spyre_mlir.report.program_report import ProgramReport
 
 if TYPE_CHECKING:
     from spyre_mlir.frontend.importer import Imported
@@ -71,6 +73,7 @@ class StaticProgram(Protocol):
     def call(self, operands: Any, finish: Any) -> Any: ...
     def summary(self) -> str: ...
     def save(self, folder: str | Path) -> None: ...
+    def as_report(self, name: str) -> ProgramReport: ...
 
 
 ProgramT = TypeVar("ProgramT", bound=StaticProgram)
@@ -146,6 +149,21 @@ class DynamicProgram(Generic[ProgramT]):
         """Return the summaries of all compiled programs, under their sizes."""
         pages = zip(self.sizes, self.programs.values(), strict=True)
         return "\n\n".join(f"{_shown(sizes)}\n{program.summary()}" for sizes, program in pages)
+
+    def __repr__(self) -> str:
+        dims = ", ".join(f"{dim.name} of {dim.granularity} to {dim.max_value}" for dim in self.dims.values())
+        compiled = ", ".join(f"({_shown(sizes)})" for sizes in self.sizes)
+        return f"<spyre_mlir.DynamicProgram: {dims}; compiled for {compiled or 'no size yet'}>"
+
+    def report(self, path: str | Path) -> Path:
+        """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this path."""
+        notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
+        titles = [_shown(sizes) for sizes in self.sizes]
+        reports = [
+            (title, program.as_report(title))
+            for title, program in zip(titles, self.programs.values(), strict=True)
+        ]
+        return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path) -> None:
         """Write a folder per compiled program, and ``sizes.json``, which maps sizes to folders."""

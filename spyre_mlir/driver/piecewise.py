@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spyre_mlir.driver.program import Program, Traffic
+from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.driver.steps_summary import host_share, host_work_warning
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
@@ -176,8 +177,24 @@ class PiecewiseProgram:
             pages.append(f"{title}\n{'-' * len(title)}\n{program.summary() if program.steps else 'no steps'}")
         return "\n\n".join(pages)
 
-    def _described(self, run: PieceRun, numbers: Mapping[int, int]) -> str:
-        return f"program {numbers.get(id(run.program), '-')}, until {run.cause}"
+    def __repr__(self) -> str:
+        pieces = f"{len(self.last)} pieces in the last call" if self.last else "not called yet"
+        return f"<spyre_mlir.PiecewiseProgram: {self.compilations} programs, {pieces}>"
+
+    def report(self, path: str | Path) -> Path:
+        """Write one page of HTML with those of all programs, and what ran in the last call, to exactly this path."""
+        programs = list(self.programs.values())
+        numbers = {id(program): index for index, program in enumerate(programs)}
+        notes = [f"The model runs in pieces. {self.reason.message}"]
+        notes += [
+            f"Last call, piece {index}: program {numbers.get(id(run.program), '-')}, until {run.cause}"
+            for index, run in enumerate(self.last[:_MOST_LINES])
+        ]
+        if len(self.last) > _MOST_LINES:
+            notes.append(f".. and {len(self.last) - _MOST_LINES} pieces more")
+        titles = [f"program {index}" for index in range(len(programs))]
+        reports = [(title, program.as_report(title)) for title, program in zip(titles, programs, strict=True)]
+        return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path, **_: Any) -> None:
         """Raise ``CompileError``: what runs between the pieces is the model itself, which no folder holds."""

@@ -18,6 +18,7 @@ from spyre_mlir.driver.build import Built, Value
 from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.program_folder import read_program, write_program
+from spyre_mlir.driver.report_files import write_report
 from spyre_mlir.driver.steps import BundleStep, run_steps
 from spyre_mlir.errors import CompileError, RangeWarning, listed
 from spyre_mlir.layout import StickLayout
@@ -198,24 +199,13 @@ class Program(ProgramFigures):
             raise CompileError("Only a program that compile made, of one bundle, has a plan.")
         return json.loads(self._plan_text())
 
-    def report(self, path: str | Path) -> list[Path]:
-        """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass.
+    def report(self, path: str | Path) -> Path:
+        """Write a report to exactly this path, and return it; its ending says what it is.
 
-        A program of several steps has one for each bundle: ``model.device_0.html`` for ``model.html``. Returns the
-        paths of what was written.
+        ``.html`` is a page, that of ``spyre-report`` with the time of each pass; of a program of several steps one with
+        all of them. ``.json`` has the figures and the data of the page, ``.svg`` is the timeline.
         """
-        from spyre_mlir.report.page import page
-
-        path = Path(path)
-        written = []
-        for step in self.bundles:
-            to = path if self.is_one_bundle else path.with_suffix(f".{step.name}{path.suffix}")
-            try:
-                to.write_text(page(step.facts(), step.bundle, to.stem), encoding="utf-8")
-            except OSError as error:
-                raise CompileError(f"The file '{to}' cannot be written: {error.strerror}.") from None
-            written.append(to)
-        return written
+        return write_report(self.as_report(Path(path).stem), path)
 
 
 def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:

@@ -16,6 +16,7 @@ from spyre_mlir.driver.bound_remark import bound_remark
 from spyre_mlir.driver.build import Built
 from spyre_mlir.driver.program_bound import program_bound
 from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
+from spyre_mlir.driver.report_files import program_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
@@ -23,7 +24,9 @@ from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.notebook import notebook_html
 from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result
 from spyre_mlir.timeline import Timeline, timeline
@@ -193,9 +196,37 @@ class ProgramFigures:
             for finding in self.findings
         ]  # fmt: skip
 
+    def __repr__(self) -> str:
+        return f"<spyre_mlir.Program: {self._described()}>"
+
+    def _described(self) -> str:
+        """Describe the program in one line: steps, operations, predicted time."""
+        bundles, hosts = len(self.bundles), len(self.steps) - len(self.bundles)
+        if not self.steps:
+            return "nothing runs on the device"
+        steps = f"{bundles} bundle{'s' if bundles != 1 else ''}"
+        if hosts:
+            steps += f", {hosts} function{'s' if hosts != 1 else ''} of the host"
+        operations = sum(len(line.executions) for line in self.timelines)
+        time_us = sum(line.total_ns for line in self.timelines) / 1000
+        return f"{steps}, {operations:,} operations, {time_us:,.1f} us predicted"
+
+    def _repr_html_(self) -> str:
+        """Return the summary and the timeline, for notebooks."""
+        return notebook_html(self._described(), self.summary(findings=False), self.as_report("").svg())
+
+    def as_report(self, name: str) -> ProgramReport:
+        """Return the data of ``report``; ``name`` is in its titles."""
+        facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
+        if self.is_one_bundle:
+            facts = [self.facts()]
+        return program_report(
+            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks
+        )
+
     @functools.cached_property
     def timelines(self) -> list[Timeline]:
-        """The timeline of each sequence of bundles."""
+        """The timeline of each sequence of bundles, in order."""
         return [
             timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)
             for unit in sequences(self.steps)

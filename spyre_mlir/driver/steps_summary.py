@@ -33,7 +33,7 @@ def summarize_steps(
     rows = [
         *finding_rows(findings),
         *_rows(steps, moved),
-        *_reasons(remarks),
+        *host_reasons(remarks),
         ("compile time", f"{compile_seconds:.2f} s"),
     ]
     parts = [table(rows)]
@@ -107,8 +107,8 @@ def _bytes(arguments: Sequence[KernelArgument]) -> str:
     return f"{sum(argument.bytes for argument in arguments):,}"
 
 
-def _reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
-    """Why operations run on the host, most frequent first."""
+def host_reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
+    """Rows on why operations run on the host, most frequent first."""
     host_remarks = Remarks(remarks).of_kind(HOST)
     counts = Counter(remark.reason for remark in host_remarks)
     places: dict[str, str] = {}

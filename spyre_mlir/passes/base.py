@@ -10,24 +10,32 @@
         def run(self, module: ir.Operation) -> None:
             ...
 
-The class statement registers the pass. A pass runs on the whole module. It raises ``CompileError`` for
+The class statement registers the pass; ``TypeError`` for a name that the compiler or upstream has, and for a class
+without the method that runs it. A pass runs on the whole module. It raises ``CompileError`` for
 what the user must change, and calls ``self.remark`` for every decision it takes, ``self.warn`` for what the
 user may want to change. A pass that decides by what a choice costs is an ``EvaluatingPass``.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from spyre_mlir import remarks
-from spyre_mlir.mlir import ir, location_of, source_note
+from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 from spyre_mlir.options import Options
 
 if TYPE_CHECKING:
     from spyre_mlir.analysis.program_cost import ProgramCost
 
 PASSES: dict[str, type[Pass]] = {}
+
+#: The package of the compiler's passes, and what may be the name of one.
+_PACKAGE = "spyre_mlir.passes"
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -39,13 +47,19 @@ class Pass(Options):
     #: Whether evaluations run it where it is a part of the rest of a pipeline.
     is_evaluated: ClassVar[bool] = True
 
+    #: The method that runs it, and its parameters.
+    _entry: ClassVar[tuple[str, str]] = ("run", "self, module")
+
     def __init_subclass__(cls) -> None:
         if not cls.__dict__.get("name"):
             return
+        if not is_ours(cls):
+            _require_own_name(cls)
         # A module that is loaded twice defines its passes twice; only other classes are a conflict.
-        known = PASSES.setdefault(cls.name, cls)
+        known = PASSES.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")
+        _require_method(cls, *cls._entry)
         PASSES[cls.name] = cls
 
     @classmethod
@@ -153,6 +167,7 @@ class EvaluatingPass(Pass):
     """A pass that decides by what its choices cost; the runner gives it an evaluator."""
 
     is_evaluated: ClassVar[bool] = False
+    _entry: ClassVar[tuple[str, str]] = ("decide", "self, module, evaluator")
 
     def run(self, module: ir.Operation) -> None:
         """Rewrite ``module`` in place as the pass does where nothing can be evaluated."""
@@ -165,3 +180,45 @@ class EvaluatingPass(Pass):
 
 def _origin(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_ours(cls: type[Pass]) -> bool:
+    """Return whether a pass is one of the compiler's, and not a user's."""
+    return cls.__module__.startswith(f"{_PACKAGE}.")
+
+
+def _require_method(cls: type[Pass], name: str, parameters: str) -> None:
+    """``TypeError`` for a class that lacks the method of a pass, or has it with other parameters."""
+    method = getattr(cls, name)
+    if method in (getattr(base, name, None) for base in (Pass, EvaluatingPass)):
+        raise TypeError(f"The pass '{cls.name}' has no method '{name}({parameters})', which runs it.")
+    try:
+        inspect.signature(method).bind(*[None] * len(parameters.split(",")))
+    except TypeError:
+        raise TypeError(
+            f"The method '{name}' of the pass '{cls.name}' takes {inspect.signature(method)}; it must take "
+            f"({parameters})."
+        ) from None
+
+
+def _require_own_name(cls: type[Pass]) -> None:
+    """``TypeError`` for a name that no pipeline could hold, or that another pass has there."""
+    if not _NAME.fullmatch(cls.name):
+        raise TypeError(f"'{cls.name}' cannot be the name of a pass, which has letters, digits and dashes.")
+    if Path(__file__).with_name(f"{cls.name.replace('-', '_')}.py").is_file():
+        raise TypeError(
+            f"The compiler has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
+        )
+    if _is_upstream(cls.name):
+        raise TypeError(
+            f"MLIR has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
+        )
+
+
+def _is_upstream(name: str) -> bool:
+    with ir.Context():
+        try:
+            PassManager("builtin.module").add(name)
+        except ValueError as error:
+            return "does not refer to a registered pass" not in str(error)
+    return True

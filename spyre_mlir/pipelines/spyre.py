@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.passes.attach_target import AttachTarget
+from spyre_mlir.pipelines.passes_by_level import by_level, no_level
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 
@@ -25,13 +26,7 @@ class LevelPasses:
         self.options = options
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the levels in order, each with the passes that produce it."""
-        stages = self._stages()
-        for text in self.options.insert:
-            _insert(stages, text)
-        return stages
-
-    def _stages(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the levels in order, each with the passes of the compiler that produce it."""
         return [
             ("device-ops", self._device_ops()),
             (
@@ -113,7 +108,9 @@ class LevelPasses:
 
     def _folding(self) -> tuple[str, ...]:
         """Return the pass that leaves out equal layers, unless operations are counted, pinned, or seen by a user."""
-        is_whole = self.options.insert or self.options.bundle_operations or self.options.use_plan is not None
+        options = self.options
+        is_seen = options.insert or options.passes
+        is_whole = is_seen or options.bundle_operations or options.use_plan is not None
         return () if is_whole else ("fold-repeated-layers",)
 
     def _unfolding(self) -> tuple[str, ...]:
@@ -122,9 +119,10 @@ class LevelPasses:
     def entry(self, begin: int) -> tuple[str, ...]:
         """Return the checks of a module that enters at level number ``begin``."""
         # A bundle has no operations of ours left to check.
-        if begin == len(self.stages()):
+        stages = self.stages()
+        if begin == len(stages):
             return ("verify-bundle",)
-        relayouts = [name for name, _ in self.stages()].index("divided") < begin
+        relayouts = [name for name, _ in stages].index("divided") < begin
         checks = (
             (_text("verify-device-ops", meaning=True, relayouts=relayouts),),
             (),
@@ -245,8 +243,17 @@ class SpyrePipeline(PipelineOptions):
     """The pipeline from linalg to a bundle, or a part of it, with the options of ``PipelineOptions``."""
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the levels in order, each with the passes that produce it."""
-        return LevelPasses(self).stages()
+        """Return the levels in order, each with the passes that produce it, those of the user among them."""
+        of_levels = LevelPasses(self)
+        stages = of_levels.stages()
+        for text in self.insert:
+            _insert(stages, text)
+        levels = [level for level, _ in stages]
+        for level, texts in by_level(self.passes, levels).items():
+            index = levels.index(level)
+            # What the user's passes leave is checked as what enters at the level is.
+            stages[index] = level, (*stages[index][1], *texts, *of_levels.entry(index + 1))
+        return stages
 
     def partition(self) -> Pipeline:
         """Return the passes that cut a program into functions for the device and for the host.
@@ -266,6 +273,12 @@ class SpyrePipeline(PipelineOptions):
         stages = self.stages()
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
+        for level in by_level(self.passes, levels):
+            if self._number(level, levels) <= begin:
+                raise CompileError(
+                    f"The passes given for the level '{level}' would not run: the program enters at the level "
+                    f"'{self.from_level}'; give them for a later level."
+                )
         entry = self._parsed(LevelPasses(self).entry(begin), "entry")
         end = self._number(to_level, levels) if to_level is not None else len(levels)
         chosen, beyond = (
@@ -312,12 +325,13 @@ class SpyrePipeline(PipelineOptions):
         return Pipeline(tuple(steps))
 
     def _parsed(self, texts: Sequence[str], stage: str) -> Pipeline:
-        return Pipeline.parse(",".join(texts), "spyre-pipeline").of_stage(stage)
+        # Without a source: no user could look up a place in this text.
+        return Pipeline.parse(",".join(texts), "").of_stage(stage)
 
     def _number(self, level: str, levels: list[str]) -> int:
         """Return the number of levels up to and including one."""
         if level not in levels:
-            raise CompileError(f"There is no level '{level}'; the levels are {', '.join(levels)}.")
+            raise no_level(level, levels)
         return levels.index(level) + 1
 
 

@@ -44,12 +44,15 @@ Main = Callable[..., int]
 #: default collects in vain while a tool starts.
 _COLLECTION_THRESHOLD = 50_000
 
+#: The exit status of what SIGINT ends: 128 and the number of the signal.
+_INTERRUPTED = 130
+
 # At exit nothing is searched for cycles any more, which takes as long as a small pipeline.
 atexit.register(gc.freeze)
 
 
 def tool(main: Main) -> Main:
-    """Decorate a ``main``: its exceptions become diagnostics on stderr and the exit status 1.
+    """Decorate a ``main``: its exceptions become diagnostics on stderr and the exit status 1, Ctrl-C the status 130.
 
     ``SPYRE_TRACEBACK=1`` in the environment lets errors of the compiler itself through with their traceback.
     """
@@ -70,7 +73,11 @@ def tool(main: Main) -> Main:
         except Exception as error:
             if os.environ.get("SPYRE_TRACEBACK"):
                 raise
-            report(internal_error(error))
+            report(_of_loaded_file(error) or internal_error(error))
+        except KeyboardInterrupt:
+            logs.clear_progress()
+            print("interrupted", file=sys.stderr)
+            return _INTERRUPTED
         finally:
             _note_silence()
         return 1
@@ -164,6 +171,13 @@ def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[s
         return value
 
     return parse
+
+
+def _of_loaded_file(error: Exception) -> CompileError | None:
+    """Return the diagnostic of an error in a file of ``--load``, whose traceback is printed; None for another error."""
+    # Without a file there is nothing to import for it.
+    loading = sys.modules.get("spyre_mlir.tools._loading")
+    return None if loading is None else loading.error_of_file(error)
 
 
 def internal_error(error: Exception) -> CompileError:

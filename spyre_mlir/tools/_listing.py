@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from spyre_mlir import dialects as our_dialects
 from spyre_mlir import passes as our_passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 
+if TYPE_CHECKING:
+    from spyre_mlir.pipelines import PipelineStep
+
 
 def passes(name: str = "") -> str:
-    """List our passes: name, first sentence, options with defaults. For one ``name``, its whole docstring."""
+    """List our passes: name, first sentence, options with defaults. For one ``name``, its whole docstring.
+
+    ``spyre-pipeline`` lists the passes of the pipeline in the order in which they run, with the level that they make.
+    """
+    if name == "spyre-pipeline":
+        return _pipeline()
     known = our_passes.load_all()
     if name and name not in known:
         raise CompileError(f"There is no pass named '{name}' among ours; --list-passes lists them.")
@@ -23,9 +33,36 @@ def passes(name: str = "") -> str:
     lines = []
     for flag, pass_ in known.items():
         options = pass_.describe()
-        lines.append(f"--{flag:{width}}  {(inspect.getdoc(pass_) or '').splitlines()[0]}")
+        lines.append(f"--{flag:{width}}  {_first_line(pass_)}")
         lines += [f"  {'':{width}}    {options}"] if options else []
     return "\n".join(lines) + "\n"
+
+
+def _pipeline() -> str:
+    """List the passes of the pipeline, with their options where these are not the defaults of the pass."""
+    from spyre_mlir.pipelines import SpyrePipeline
+
+    known = our_passes.load_all()
+    steps = [(level, step) for level, texts in SpyrePipeline().stages() for step in _steps(texts)]
+    widths = [
+        max(map(len, column)) for column in zip(*((level, str(step)) for level, step in steps), strict=True)
+    ]
+    return "".join(
+        f"{level:{widths[0]}}  {step!s:{widths[1]}}  {_first_line(known.get(step.name))}\n"
+        for level, step in steps
+    )
+
+
+def _steps(texts: Sequence[str]) -> Sequence[PipelineStep]:
+    from spyre_mlir.pipelines import Pipeline
+
+    return Pipeline.parse(",".join(texts)).steps
+
+
+def _first_line(pass_: type[our_passes.Pass] | None) -> str:
+    if pass_ is None:
+        return "(of MLIR)"
+    return next(iter((inspect.getdoc(pass_) or "").splitlines()), "")
 
 
 def dialects() -> str:

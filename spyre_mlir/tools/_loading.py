@@ -1,4 +1,7 @@
-"""``--load FILE.py``: files of users that define passes, solvers or device operations."""
+"""``--load FILE.py``: files of users that define passes, solvers or device operations.
+
+An error in such a file, when it is loaded or later when it runs, shows its traceback, which ends in the file.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ import traceback
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
+
+#: Files that were loaded, by their resolved path: as the user wrote them.
+_LOADED: dict[str, str] = {}
 
 
 def load(path: str) -> None:
@@ -22,20 +28,35 @@ def load(path: str) -> None:
         raise CompileError(f"The file '{path}' of --load is not a Python file; its name must end in '.py'.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
+    _LOADED[str(Path(path).resolve())] = path
     try:
         spec.loader.exec_module(module)
     except CompileError:
         raise
+    except SyntaxError as error:
+        reason = f"{type(error).__name__}: {error.msg}"
+        raise CompileError(
+            f"The file of --load fails: {reason}.", f"{path}:{error.lineno}:{error.offset or 1}"
+        ) from None
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise CompileError(f"The file of --load fails: {reason}.", _location(error, path)) from None
+        raise (error_of_file(error) or CompileError(f"The file '{path}' of --load fails: {error}.")) from None
 
 
-def _location(error: Exception, path: str) -> str:
-    """Return the ``file:line:column`` of the user's file at which its import failed."""
-    if isinstance(error, SyntaxError):
-        return f"{path}:{error.lineno}:{error.offset or 1}"
-    file = Path(path).resolve()
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == file]
-    # The innermost frame of the user's file: those below it are in the code that it called.
-    return f"{path}:{frames[-1].lineno}:{(frames[-1].colno or 0) + 1}" if frames else path
+def error_of_file(error: Exception) -> CompileError | None:
+    """Print the traceback of an error of a loaded file and return its diagnostic; None for an error of no such file.
+
+    The traceback begins and ends in the user's files: what is around them is the compiler.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [str(Path(frame.filename).resolve()) for frame in frames]
+    indices = [index for index, file in enumerate(files) if file in _LOADED]
+    if not indices:
+        return None
+    last = indices[-1]
+    lines = traceback.format_list(frames[indices[0] : last + 1])
+    print("Traceback (most recent call last):", *map(str.rstrip, lines), sep="\n", file=sys.stderr)
+    # The pass runner adds the name of the pass as a note.
+    notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+    path, frame = _LOADED[files[last]], frames[last]
+    message = f"The file of --load fails{notes}: {type(error).__name__}: {str(error).rstrip('.')}."
+    return CompileError(message, f"{path}:{frame.lineno}:{(frame.colno or 0) + 1}")

@@ -6,6 +6,7 @@
     spyre-compile linear.mlir -o linear.bundle --layout 0 stick-dims=0 --layout arg1 dim-order=1,0
     spyre-compile softmax.mlir -o softmax.bundle --save-plan plan.json
     spyre-compile softmax.mlir -o pinned.bundle --use-plan plan.json
+    spyre-compile softmax.mlir -o changed.bundle --load my_pass.py --passes "laid-out=my-pass{limit=3}"
 
 --layout chooses the layout of an argument, by its name (spyre.name, or arg<k>) or by the position of an input:
 stick-dims=0 puts dim 0 in the stick and keeps the default order of the others (stick-dims= is stick-sparse);
@@ -48,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
+    if options.report:
+        from spyre_mlir.report.report_forms import form_of
+
+        form_of(options.report)  # a wrong name should not cost the wait
     source = _Source(options.input, options.autocast)
     if options.autocast == "dl16" and options.numerics is None:
         options.numerics = "dl16"
@@ -180,7 +185,8 @@ def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
     flags["save_plan"] = "" if options.save_plan else None
     # A flag that is not set leaves the choice to the defaults of the pipeline.
     texts = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
-    return SpyrePipeline.parse(" ".join([*texts, options.pipeline]))
+    pipeline = SpyrePipeline.parse(" ".join([*texts, options.pipeline]))
+    return replace(pipeline, passes=(*pipeline.passes, *options.passes))
 
 
 def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | int, LayoutRequest]:
@@ -243,6 +249,8 @@ def _parser() -> _common.ArgumentParser:
                         help="the layout of an argument or a result, such as: x stick-dims=0")  # fmt: skip
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",
                         help='options of the pipeline, such as "lx-planning=false layout-solver=bestfit"')  # fmt: skip
+    parser.add_argument("--passes", action="append", default=[], metavar="LEVEL=PASSES",
+                        help="passes of your own behind those of a level, such as: laid-out=my-pass{x=1}")  # fmt: skip
     parser.add_argument("--stick-outermost", action="store_true", default=None,
                         help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--order-by-size", action="store_true", default=None,
@@ -259,7 +267,7 @@ def _parser() -> _common.ArgumentParser:
         "--metrics", metavar="FILE.json", help="write the figures of the plan, as Program.metrics"
     )
     parser.add_argument(
-        "--report", metavar="FILE.html", help="write the page of spyre-report, with compile times"
+        "--report", metavar="FILE", help="write the report, with compile times: a page (.html), .json or .svg"
     )
     parser.add_argument(
         "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"

@@ -273,7 +273,7 @@ def _parser() -> argparse.ArgumentParser:
                          help="shorten constants of more elements")  # fmt: skip
     showing.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
     showing.add_argument("--list-passes", nargs="?", const="", metavar="NAME",
-                         help="list our passes with their options, or the manual of one")  # fmt: skip
+                         help="list our passes with their options, the manual of one, or spyre-pipeline")  # fmt: skip
     return parser
 
 

@@ -7,7 +7,9 @@
     spyre-report --lx DIR -o lx.html
 
 DIR alone is a page of HTML about the program in a bundle folder: summary, graph, divisions, scratchpads, timeline,
-roofline, and tables of the operations and of the decisions of the compiler, where the folder has its remarks.
+roofline, and tables of the operations and of the decisions of the compiler, where the folder has its remarks. Of the
+folder of a program of several steps it is one page about all of them. With -o FILE.json it is the figures and the data
+of the page, with -o FILE.svg the timeline.
 
 --layout draws how a tensor lies on the device: the logical grid with the id of each stick, and beside it device
 memory in order, as SVG. The layout is the default one, or that of --stick-dims, --dim-order and
@@ -56,17 +58,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _draw_report(options: argparse.Namespace) -> str:
+    from spyre_mlir.bundle.folder import is_program
+    from spyre_mlir.report.report_forms import form_of
+
+    _refuse_layout_options(options, "a report")
+    form = ".html" if options.output == "-" else form_of(options.output)
+    name = Path(options.folder).resolve().name
+    is_page_of_bundle = form == ".html" and not is_program(Path(options.folder))
+    draw = _draw_page if is_page_of_bundle else _draw_program
+    try:
+        return draw(options, form, name)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+
+
+def _draw_page(options: argparse.Namespace, _: str, name: str) -> str:
+    """Return the page of one bundle, without the bindings that a program of several steps needs."""
     from spyre_mlir.bundle.folder import read_bundle, read_remarks
     from spyre_mlir.report.page import page
     from spyre_mlir.report.program_facts import program_facts
 
-    _refuse_layout_options(options, "a report")
     bundle, remarks = read_bundle(options.folder), read_remarks(options.folder)
-    try:
-        facts = program_facts(bundle, remarks, lx_backend_fraction=options.lx_backend_fraction)
-    except ValueError as error:
-        raise CompileError(str(error)) from None
-    return page(facts, bundle, Path(options.folder).resolve().name)
+    return page(program_facts(bundle, remarks, lx_backend_fraction=options.lx_backend_fraction), bundle, name)
+
+
+def _draw_program(options: argparse.Namespace, form: str, name: str) -> str:
+    from spyre_mlir.bundle.folder import read_remarks
+    from spyre_mlir.driver.program import Program
+    from spyre_mlir.report.report_forms import FORMS
+
+    program, folder = Program.load(options.folder), Path(options.folder)
+    for step in program.bundles:
+        step.lx_frac_avail = options.lx_backend_fraction
+        step.remarks = read_remarks(folder if program.is_one_bundle else folder / step.name)
+    return FORMS[form](program.as_report(name))
 
 
 def _refuse_layout_options(options: argparse.Namespace, subject: str) -> None:
@@ -205,7 +230,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
                         help="part of LX that the backend keeps (default: the device's)")  # fmt: skip
     parser.add_argument("-o", dest="output", metavar="FILE", default="-",
-                        help="the SVG file, of a map also .html (default: stdout)")  # fmt: skip
+                        help="the file: .html, .svg, or of a report .json (default: stdout)")  # fmt: skip
     return parser
 
 

@@ -296,7 +296,7 @@ def test_every_bundle_of_a_folder_is_validated(folder: Path, capsys) -> None:
 
 
 def test_tools_for_one_bundle_say_which_there_are(folder: Path, capsys, tmp_path: Path) -> None:
-    assert spyre_report([str(folder), "-o", str(tmp_path / "page.html")]) == 1
+    assert spyre_report(["--lx", str(folder), "-o", str(tmp_path / "page.html")]) == 1
     assert f"several bundles; name one, as in '{folder / 'device_0'}'" in capsys.readouterr().err
 
 

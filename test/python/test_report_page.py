@@ -347,8 +347,8 @@ def test_a_program_of_5000_operations_is_small_and_quick():
 
 
 def test_a_program_writes_its_page(tmp_path):
-    softmax().report(tmp_path / "softmax")
-    assert (tmp_path / "softmax").read_text(encoding="utf-8") == made("softmax")[1]
+    assert softmax().report(tmp_path / "softmax.html") == tmp_path / "softmax.html"
+    assert (tmp_path / "softmax.html").read_text(encoding="utf-8") == made("softmax")[1]
     with pytest.raises(CompileError, match="cannot be written"):
         softmax().report(tmp_path / "nowhere" / "page.html")
 

@@ -1,0 +1,70 @@
+"""Passes of the user at the end of a level: as ``compile`` takes them, and as the option ``passes`` of the pipeline.
+
+{"laid-out": [MyPass(limit=3), "canonicalize"]}   ->   ("laid-out=my-pass{limit=3}", "laid-out=canonicalize")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.passes.base import PASSES, Pass
+from spyre_mlir.pipelines.text import Pipeline
+
+#: Passes of one level: instances, or texts of a pipeline.
+LevelChoice: TypeAlias = str | Pass | Sequence[str | Pass]
+
+
+def entries(choices: Mapping[str, LevelChoice] | Sequence[str]) -> tuple[str, ...]:
+    """Return the option ``passes`` for what a caller chooses for each level; texts of that option stay."""
+    if not isinstance(choices, Mapping):
+        if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices):
+            raise CompileError(
+                "The option 'passes' takes passes by level, such as {'laid-out': [MyPass()]}, or texts such as "
+                "'laid-out=my-pass'."
+            )
+        return tuple(choices)
+    pairs = ((level, text) for level, choice in choices.items() for text in _texts(choice))
+    return tuple(f"{level}={text}" for level, text in pairs)
+
+
+def _texts(choice: LevelChoice) -> list[str]:
+    passes = choice if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
+    return [text for pass_ in passes for text in _texts_of(pass_)]
+
+
+def _texts_of(pass_: str | Pass) -> list[str]:
+    if isinstance(pass_, str):
+        return [str(step) for step in Pipeline.parse(pass_, "").steps]
+    if not isinstance(pass_, Pass):
+        shown = f"the class {pass_.__name__}" if isinstance(pass_, type) else repr(pass_)
+        raise CompileError(f"A pass is an instance of a class of passes, or a text, not {shown}.")
+    if PASSES.get(pass_.name) is not type(pass_):
+        raise CompileError(
+            f"The pass '{pass_.name}' is one of a class that was defined again; make a new instance."
+        )
+    if Pipeline.parse(str(pass_), "").steps[0].ours != pass_:
+        raise CompileError(f"The pass '{pass_.name}' has options that no text holds: {pass_!r}.")
+    return [str(pass_)]
+
+
+def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the texts of passes by level, from the option ``passes``; ``CompileError`` for an unknown level."""
+    texts: dict[str, tuple[str, ...]] = {}
+    for entry in option:
+        level, equals, text = entry.partition("=")
+        if not equals or not text.strip():
+            raise CompileError(
+                f"passes is '{entry}'; it takes LEVEL=PASS, with a level of {', '.join(levels)}."
+            )
+        if level not in levels:
+            raise no_level(level, levels)
+        steps = Pipeline.parse(text, "").steps
+        texts[level] = (*texts.get(level, ()), *map(str, steps))
+    return texts
+
+
+def no_level(level: str, levels: Sequence[str]) -> CompileError:
+    """Return the error for a level that there is not."""
+    return CompileError(f"There is no level '{level}'; the levels are {', '.join(levels)}.")
