@@ -125,6 +125,19 @@ for (const slider of all(document, "input.core"))
   slider.addEventListener("input", () => chooseCore(Number(slider.value)));
 chooseCore(0);
 
+// Copy the text beside a button; where the clipboard is closed to the page, it is selected.
+for (const copy of all(document, ".copy"))
+  copy.addEventListener("click", async () => {
+    const text = copy.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      page.tell("copied");
+    } catch {
+      getSelection().selectAllChildren(text);
+      page.tell("selected: copy it with the keys of the system");
+    }
+  });
+
 // -- keys --------------------------------------------------------------------------------------------------
 
 // The filter of the section that is on the screen, else that of the operations.
