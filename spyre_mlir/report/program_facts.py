@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.model import Bundle, Design
+from spyre_mlir.bundle.model import Bundle, Design, Origin
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
 from spyre_mlir.report.findings import ProgramFinding
@@ -100,9 +100,18 @@ class Operation:
 
     @property
     def source(self) -> str:
-        """``file:line`` without folders, of the first operation of those that share a design."""
-        shared = f" (first of {self.facts.step.sharing})" if self.facts.step.sharing > 1 else ""
-        return self.facts.source and self.facts.source + shared
+        """``file:line`` without folders."""
+        return self.facts.source
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from: file, line, column, ATen op, path of the module."""
+        return self.facts.step.origin
+
+    @property
+    def module(self) -> str:
+        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        return self.facts.step.module
 
     @property
     def name(self) -> str:
