@@ -60,14 +60,16 @@ def table(
     """
     widths = "".join(f'<col style="width:{column.percent:g}%"/>' for column in columns)
     heads = "".join(_head(column) for column in columns)
+    # The style of a column, for a class in each of ten thousand cells makes a page large.
+    numeric = " ".join(f"n{place}" for place, column in enumerate(columns, 1) if column.is_number)
     # Rows of a table without anchors have no identifier.
     named = zip(chain(anchors, repeat("")), rows)  # noqa: B905
     return "\n".join(
         [
             f'<div class="scroll" tabindex="0" role="region" aria-label="{_label(identifier)}">',
-            f'<table id="{identifier}" style="min-width:{width}px">',
+            f'<table id="{identifier}" class="{numeric}" style="min-width:{width}px">',
             f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
-            *(f"<tr{_identifier(name)}>{''.join(map(_cell, columns, row))}</tr>" for name, row in named),
+            *(f"<tr{_identifier(name)}>{''.join(map(_cell, row))}</tr>" for name, row in named),
             "</tbody></table></div>",
         ]
     )
@@ -92,9 +94,9 @@ def _head(column: Column) -> str:
     return f'<th scope="col"{_kind(column)} aria-sort="{column.order}">{button}</th>'
 
 
-def _cell(column: Column, value: Cell) -> str:
+def _cell(value: Cell) -> str:
     inside = _links(value.positions) if isinstance(value, Steps) else escape(cell_text(value))
-    return f"<td{_kind(column)}>{inside}</td>"
+    return f"<td>{inside}</td>"
 
 
 def _links(positions: Sequence[int]) -> str:

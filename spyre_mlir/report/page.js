@@ -21,8 +21,7 @@ const page = {
 
   source(operation) {
     if (operation.file < 0) return "";
-    const shared = operation.sharing > 1 ? ` (first of ${operation.sharing} steps of this design)` : "";
-    return `${data.sources[operation.file][0]}:${operation.line}${shared}`;
+    return `${data.sources[operation.file][0]}:${operation.line}`;
   },
 
   // A text in the line at the bottom; empty hides it.

@@ -1,7 +1,7 @@
 """The page about a compiled program, in one file of HTML.
 
-It is for windows from 380 pixels on, and light or dark as the system is. Nothing is loaded from elsewhere. The page is XML too, so that tools can read it; without its script the numbers, the
-graph, the roofline and the tables are there.
+It is for windows from 380 pixels on, and light or dark as the system is. Nothing is loaded from elsewhere. The page is
+XML too, so that tools can read it; without its script the numbers, the graph, the roofline and the tables are there.
 """
 
 from __future__ import annotations
