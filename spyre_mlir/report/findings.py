@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProgramFinding:
     """A problem of a program, its cause, where it is, and a change with the time that it saves.
 
     ``problem`` and ``cause`` are a sentence each. ``module`` is the path in the model, such as ``layers.3.attn``, and
