@@ -93,7 +93,7 @@ RULES: dict[str, Rule] = {name: rule for level in LEVELS for name, rule in level
 
 
 @dataclass(frozen=True)
-class Violation:
+class Finding:
     """One violation: the name of the rule, a whole sentence, and the file or place."""
 
     rule: str
@@ -120,7 +120,7 @@ def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> C
     return context
 
 
-def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Violation]:
+def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
     """All violations of the first level that has any; none for a good bundle.
 
     ``lx_backend_fraction`` is the part of LX that the bundle may not use, by default that of the bundle's target.
@@ -128,9 +128,7 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[V
     context = Context(bundle, lx_backend_fraction)
     for level in LEVELS:
         findings = [
-            Violation(name, message, where)
-            for name, rule in level.items()
-            for message, where in rule(context)
+            Finding(name, message, where) for name, rule in level.items() for message, where in rule(context)
         ]
         if findings:
             return findings
@@ -139,12 +137,12 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[V
 
 def validate_sequence(
     names: Sequence[str], bundles: Sequence[Bundle], lx_backend_fraction: float | None = None
-) -> list[Violation]:
+) -> list[Finding]:
     """All violations of the bundles between two host functions, which each by itself has none.
 
     They go together if each expects what the one before leaves, and if they keep the rules as one bundle.
     """
-    findings = [Violation(SEQUENCE, *diagnostic) for diagnostic in rules_sequence.sequence(names, bundles)]
+    findings = [Finding(SEQUENCE, *diagnostic) for diagnostic in rules_sequence.sequence(names, bundles)]
     # The joined bundle would repeat each misfit in other words.
     if findings or len(bundles) == 1:
         return findings

@@ -23,7 +23,7 @@ from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import FINDING, Remark
-from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.notebook import notebook_html
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import ProgramReport
@@ -43,7 +43,7 @@ class ProgramFigures:
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
     _bound: ProgramBound | None = None
     _rebuild: Callable[[], ir.Module] | None = None
-    _search: Callable[[Any], tuple[Finding, ...]] | None = None
+    _search: Callable[[Any], tuple[ProgramFinding, ...]] | None = None
 
     @property
     def bundles(self) -> list[BundleStep]:
@@ -81,7 +81,7 @@ class ProgramFigures:
         """Set what makes the IR of a program from the cache on disk, which has none, when it is asked for."""
         self._rebuild = rebuild
 
-    def set_search(self, search: Callable[[Any], tuple[Finding, ...]]) -> None:
+    def set_search(self, search: Callable[[Any], tuple[ProgramFinding, ...]]) -> None:
         """Set what makes the findings of this program, when they are asked for."""
         self._search = search
 
@@ -177,7 +177,7 @@ class ProgramFigures:
         return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
 
     @functools.cached_property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[ProgramFinding, ...]:
         """What makes the program slow, with changes that make it faster by the timeline, the largest saving first.
 
         Each change was tried: the program was compiled again with it, at most ten times, when this is first asked for.
@@ -215,13 +215,14 @@ class ProgramFigures:
         """Return the summary and the timeline, for notebooks."""
         return notebook_html(self._described(), self.summary(findings=False), self.as_report("").svg())
 
-    def as_report(self, name: str) -> ProgramReport:
-        """Return the data of ``report``; ``name`` is in its titles."""
+    def as_report(self, name: str, *, findings: bool = False) -> ProgramReport:
+        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
+        shown = self.findings if findings else ()
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
         if self.is_one_bundle:
-            facts = [self.facts()]
+            facts = [replace(self.facts(), findings=shown)]
         return program_report(
-            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks
+            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks, shown
         )
 
     @functools.cached_property

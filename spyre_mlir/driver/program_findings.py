@@ -9,10 +9,10 @@ from spyre_mlir.driver.steps import HostStep
 from spyre_mlir.driver.trials import Trials
 from spyre_mlir.findings import Batch, HostWork, PlannedProgram, Remedy, Resize, search
 from spyre_mlir.findings.planned import ExampleInput
-from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.findings import ProgramFinding
 
 
-def program_findings(program: Program, trials: Trials) -> tuple[Finding, ...]:
+def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, ...]:
     """Return what a trial has shown to make the program faster, that which saves most first."""
 
     def trial(remedy: Remedy) -> PlannedProgram | None:

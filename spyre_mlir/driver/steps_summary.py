@@ -11,7 +11,7 @@ from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.finding_rows import finding_rows
-from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.summary import Row, summarize, table
 
 #: The part of the floating-point operations that the host does without a warning, 0 to 1.
@@ -27,7 +27,7 @@ def summarize_steps(
     moved: Sequence[Transfers],
     remarks: Sequence[Remark],
     compile_seconds: float,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[ProgramFinding] = (),
 ) -> str:
     """A table of the steps and of what each transfers, the reasons of the host's, and the summary of each bundle."""
     rows = [

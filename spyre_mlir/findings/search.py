@@ -14,7 +14,7 @@ from spyre_mlir.findings.layout_changes import argument_layouts, transposes
 from spyre_mlir.findings.option_changes import costly_options
 from spyre_mlir.findings.planned import PlannedProgram
 from spyre_mlir.findings.remedy import Remedy
-from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.findings import ProgramFinding
 
 _SOURCES = (
     host_work,
@@ -44,12 +44,14 @@ def remedies(program: PlannedProgram) -> list[Remedy]:
     return sorted(worthy, key=lambda remedy: -remedy.most_ns)[:MOST_TRIALS]
 
 
-def search(program: PlannedProgram, trial: Callable[[Remedy], PlannedProgram | None]) -> tuple[Finding, ...]:
+def search(
+    program: PlannedProgram, trial: Callable[[Remedy], PlannedProgram | None]
+) -> tuple[ProgramFinding, ...]:
     """Return what saves at least ``LEAST_SAVING`` of the time, most first; ``trial`` compiles with a change.
 
     Of the changes of one kind the best is told. A change that cannot be made, or that a trial refutes, is none.
     """
-    best: dict[str, tuple[float, Finding]] = {}
+    best: dict[str, tuple[float, ProgramFinding]] = {}
     for remedy in remedies(program):
         changed = trial(remedy)
         finding = changed and _finding(program, remedy, changed)
@@ -61,7 +63,7 @@ def search(program: PlannedProgram, trial: Callable[[Remedy], PlannedProgram | N
     return tuple(finding for _, finding in sorted(best.values(), key=lambda entry: -entry[0]))
 
 
-def _finding(program: PlannedProgram, remedy: Remedy, changed: PlannedProgram) -> Finding | None:
+def _finding(program: PlannedProgram, remedy: Remedy, changed: PlannedProgram) -> ProgramFinding | None:
     """The finding of a trial; None if it saves too little."""
     before, after = program.device_ns, changed.device_ns / remedy.samples
     problem = remedy.problem
@@ -76,7 +78,7 @@ def _finding(program: PlannedProgram, remedy: Remedy, changed: PlannedProgram) -
     if before - after < LEAST_SAVING * before:
         return None
     module, location = _place(program, changed, remedy.samples)
-    return Finding(
+    return ProgramFinding(
         problem=problem,
         cause=remedy.cause,
         module=remedy.module or module,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
-from spyre_mlir.bundle.validate import Violation, validate
+from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir, location_of
@@ -31,7 +31,7 @@ class VerifyBundle(Pass):
             raise CompileError(f"{findings[0]}{more}", location_of(_place(module, findings[0]).location))
 
 
-def _place(module: ir.Operation, finding: Violation) -> ir.Operation:
+def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
     """Return the op that executes the design of a finding; the module where it is about no design alone."""
     for func in functions(module):
         for op in all_ops(func):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.findings import ProgramFinding
 
 #: Characters of a line.
 _WIDTH = 96
 
 
-def finding_rows(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+def finding_rows(findings: Sequence[ProgramFinding]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each line about the findings, that which saves most first."""
     for number, finding in enumerate(findings, 1):
         yield from _lines(f"finding {number}", finding.problem)

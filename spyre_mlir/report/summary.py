@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from spyre_mlir.report.finding_rows import finding_rows
-from spyre_mlir.report.findings import Finding
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.ring_text import ring_text
@@ -31,7 +31,7 @@ def summarize(
     facts: ProgramFacts,
     compile_seconds: float,
     statistics: Statistics | None = None,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[ProgramFinding] = (),
 ) -> str:
     """The summary as lines of text; ``statistics`` are those of the last run, which the plan is compared with."""
     rows = [

@@ -36,7 +36,7 @@ from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
-from spyre_mlir.bundle.validate import Violation, sound_context, validate, validate_sequence
+from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
@@ -121,7 +121,7 @@ def _require_valid(bundle: Bundle, folder: str, lx_backend_fraction: float | Non
     _require_none(validate(bundle, lx_backend_fraction), folder)
 
 
-def _require_none(findings: Sequence[Violation], folder: str) -> None:
+def _require_none(findings: Sequence[Finding], folder: str) -> None:
     """``CompileError`` with the first of some findings."""
     if findings:
         more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""

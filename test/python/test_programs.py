@@ -21,7 +21,7 @@ from public_schema import public_schema
 import spyre_mlir
 from spyre_mlir.bundle import read_arrays, read_bundle
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.bundle.validate import Violation, validate
+from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.cleaning import operations
@@ -76,7 +76,7 @@ def on_all_cores(name: str) -> spyre_mlir.Program:
 class Run:
     """What a program was found to be, and its results, as arrays."""
 
-    findings: list[Violation]
+    findings: list[Finding]
     cores: int
     shares_sums: bool
     results: list[np.ndarray]

@@ -1,7 +1,8 @@
-"""What is slow, why, and the change that a trial has shown to help, what saves most first."""
+"""What is slow, why, and the change that a trial has shown to help, most important first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from spyre_mlir.report.findings import ProgramFinding
@@ -10,8 +11,12 @@ from spyre_mlir.report.program_facts import ProgramFacts
 
 
 def panel(facts: ProgramFacts) -> str:
-    """A list in order of what is saved; the text of a change can be copied."""
-    findings = sorted(facts.findings, key=lambda finding: -finding.saved_us)
+    """The findings of a bundle's program in their order; the text of a change can be copied."""
+    return finding_list(facts.findings)
+
+
+def finding_list(findings: Sequence[ProgramFinding]) -> str:
+    """Return findings as a list of HTML, in the order given."""
     return f'<ol class="findings">\n{"".join(map(_item, findings))}</ol>'
 
 
