@@ -61,7 +61,18 @@ def few_samples(program: PlannedProgram) -> Iterator[Remedy]:
     if not program.is_model or len(counts) != 1 or not 1 <= (count := counts.pop()) <= _MOST_SAMPLES:
         return
     products = [operation for operation in program.operations if operation.category == "matmul"]
-    waiting = [operation for operation in products if operation.execution.bound_by == "memory"]
+    weighted = {
+        (operation.name, operation.execution.filename)
+        for argument, operations in program.arguments()
+        if argument.kind == "parameter"
+        for operation in operations
+    }
+    waiting = [
+        operation
+        for operation in products
+        if operation.execution.bound_by == "memory"
+        and (operation.name, operation.execution.filename) in weighted
+    ]
     lost = math.fsum(operation.execution.total_ns for operation in waiting)
     overhead = math.fsum(operation.execution.shares.overhead for operation in program.operations) / 1000
     most = (lost + overhead) * (1 - 1 / _TIMES)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from spyre_mlir.findings.planned import PlannedProgram
 from spyre_mlir.findings.remedy import Remedy
 
-#: Options of ``compile`` that say what the program is, or where, and not how fast.
+#: Options of ``compile`` that say what the program is, or what it may use of the device, and not how fast.
 _MEANING = frozenset({
-    "device", "numerics", "layouts", "plan", "fallback", "autocast", "cache", "insert", "passes", "use_plan",
+    "device", "sencores", "lx_frac_avail", "numerics", "layouts", "plan", "fallback", "autocast", "cache", "insert", "passes", "use_plan",
     "save_plan", "from_level", "verify_each", "reuse", "dynamic",
 })  # fmt: skip
 
