@@ -25,6 +25,7 @@ from spyre_mlir.driver.program_findings import program_findings
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
+from spyre_mlir.driver.torch_programs import TorchBackend
 from spyre_mlir.driver.trials import Trials
 from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
 from spyre_mlir.files import read_text
@@ -290,19 +291,8 @@ def _compiled_model(
     return program
 
 
-def torch_backend(
-    graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-) -> Callable:
-    """The backend of ``torch.compile``: each graph of the model is a program on the simulator.
-
-    ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})``; the options are those of
-    ``compile``. What cannot be compiled is a ``CompileError`` of the call.
-    """
-    from spyre_mlir.frontend.dynamo import compiled
-
-    given = dict(options or {})
-    autocast = given.pop("autocast", None)
-    return compiled(graph, example_inputs, partial(compile, **given), autocast)
+#: The backend of ``torch.compile``, whose class is its manual.
+torch_backend = TorchBackend(compile)
 
 
 def _is_file(source: str | Path) -> bool:

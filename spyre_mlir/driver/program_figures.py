@@ -24,6 +24,7 @@ from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import ProgramFinding
+from spyre_mlir.report.html import count
 from spyre_mlir.report.notebook import notebook_html
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import ProgramReport
@@ -204,12 +205,10 @@ class ProgramFigures:
         bundles, hosts = len(self.bundles), len(self.steps) - len(self.bundles)
         if not self.steps:
             return "nothing runs on the device"
-        steps = f"{bundles} bundle{'s' if bundles != 1 else ''}"
-        if hosts:
-            steps += f", {hosts} function{'s' if hosts != 1 else ''} of the host"
+        steps = count(bundles, "bundle") + (f", {count(hosts, 'function')} of the host" if hosts else "")
         operations = sum(len(line.executions) for line in self.timelines)
         time_us = sum(line.total_ns for line in self.timelines) / 1000
-        return f"{steps}, {operations:,} operations, {time_us:,.1f} us predicted"
+        return f"{steps}, {count(operations, 'operation')}, {time_us:,.1f} us predicted"
 
     def _repr_html_(self) -> str:
         """Return the summary and the timeline, for notebooks."""

@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
+from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.operations import Application, on_device
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
@@ -36,28 +37,37 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 
 def compiled(
-    graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable], autocast: Any = None
+    graph: GraphModule,
+    example_inputs: Sequence[Any],
+    compile: Callable[..., Callable],
+    autocast: Any = None,
+    keep: Keep | None = None,
 ) -> Callable:
     """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs.
 
-    ``autocast`` is the option of that name, which ``compile`` takes if it is not None.
+    ``autocast`` is the option of that name, which ``compile`` takes if it is not None. ``keep`` gets each program.
     """
     as_it_is = partial(_compiled_as_it_is, compile)
     if autocast is not None:
         compile = partial(compile, autocast=autocast)
+    compile = keeping(compile, GraphLabel.of(graph), keep)
     if is_on_the_device(graph):
         return DeviceGraph(graph, compile)
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
         return CompiledGraph(graph, compile)
 
-    def compiler(part: GraphModule, _: Sequence[Any]) -> Callable:
+    def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
-        return make_boxed_func(CompiledGraph(part, as_it_is))
+        return make_boxed_func(CompiledGraph(part, keeping(as_it_is, GraphLabel.of(graph, kind, part), keep)))
 
     # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
     # AOTAutograd writes the casts of autocast, and gradients of them, into both graphs.
     with sdpa_kernel(SDPBackend.MATH), autocasting(autocast_dtype(autocast)):
-        backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=_gradients())
+        backend = aot_autograd(
+            fw_compiler=partial(compiler, "forward"),
+            bw_compiler=partial(compiler, "backward"),
+            decompositions=_gradients(),
+        )
         return backend(graph, example_inputs)
 
 

@@ -1,0 +1,128 @@
+"""Names of graphs of torch.compile, and the places at which Dynamo broke a graph, for reports."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch._dynamo.utils import graph_break_reasons
+from torch._guards import CompileContext
+from torch.fx import GraphModule
+
+Kind = Literal["graph", "forward", "backward"]
+
+#: A frame in the stack that Dynamo keeps with a node, and the name of a function that goes on behind a graph break.
+_FRAME = re.compile(r'File "([^"]*)", line (\d+), in (\S+)')
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")
+
+#: Digits of a digest in a name.
+_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class GraphLabel:
+    """A graph of Dynamo, or the forward or backward graph of one, for inputs of given shapes.
+
+    ``compile_id`` is Dynamo's: the number of the frame and of its compilation. ``place`` is ``file:line`` of the first
+    operation, in ``function``. ``content`` is the text of the graph.
+    """
+
+    kind: Kind
+    compile_id: str
+    place: str
+    function: str
+    content: str
+    inputs: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, graph: GraphModule, kind: Kind = "graph", part: GraphModule | None = None) -> GraphLabel:
+        """Describe a graph of Dynamo, or the ``part`` that AOTAutograd made of it."""
+        place, function = _first_place(graph)
+        modules = (module for module in (part or graph).modules() if isinstance(module, GraphModule))
+        # Addresses of functions differ from run to run.
+        content = re.sub(r"0x[0-9a-f]+", "", "\n".join(str(module.graph) for module in modules))
+        return cls(kind, str(CompileContext.current_compile_id() or "0/0"), place, function, content)
+
+    def for_inputs(self, inputs: Sequence[Any]) -> GraphLabel:
+        """Return the label of a program for inputs."""
+        return replace(self, inputs=tuple(map(_input_text, inputs)))
+
+    def name(self, options: str) -> str:
+        """Return a name for files: the same one for the same graph, inputs and options in any process."""
+        text = "\n".join([self.content, *self.inputs, options])
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self.kind}_{re.sub(r'[^0-9]+', '_', self.compile_id)}_{digest[:_DIGITS]}"
+
+
+Keep = Callable[[GraphLabel, Any], None]
+
+
+def keeping(compile: Callable[..., Any], label: GraphLabel, keep: Keep | None) -> Callable[..., Any]:
+    """Return a function that compiles as ``compile`` and gives each program with its label to ``keep``."""
+    return compile if keep is None else partial(_compiled_and_kept, compile, label, keep)
+
+
+def _compiled_and_kept(
+    compile: Callable[..., Any], label: GraphLabel, keep: Keep, function: Callable, inputs: Sequence[Any]
+) -> Any:
+    program = compile(function, inputs)
+    keep(label.for_inputs(inputs), program)
+    return program
+
+
+def _input_text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"{getattr(value, 'dtype', '')} {list(shape)}"
+
+
+def _first_place(graph: GraphModule) -> tuple[str, str]:
+    """Return the place and the function of the first operation, of the innermost frame; empty if none has one.
+
+    Where all frames are PyTorch's, as in a ``Sequential``, it is the class of the outermost module.
+    """
+    operations = [node for node in graph.graph.nodes if node.op not in ("placeholder", "output")]
+    for node in operations:
+        if frames := _FRAME.findall(node.stack_trace or ""):
+            file, line, function = frames[-1]
+            return f"{file}:{line}", _readable_function(function)
+    for node in operations:
+        for _, cls in (node.meta.get("nn_module_stack") or {}).values():
+            return "", cls if isinstance(cls, str) else cls.__name__
+    return "", ""
+
+
+def _readable_function(name: str) -> str:
+    match = _RESUMED.fullmatch(name)
+    return match[1] if match else name
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """A place at which Dynamo ended a graph, and why: a sentence, and what else it says."""
+
+    place: str
+    function: str
+    line: str
+    reason: str
+    details: str
+
+
+def graph_breaks() -> list[GraphBreak]:
+    """Return the graph breaks of the process so far, since Dynamo was last reset; each place and reason once."""
+    breaks = []
+    for entry in graph_break_reasons:
+        reason, _, details = str(entry.reason).partition("\n")
+        if reason.startswith("generic_jump"):
+            reason, details = "A branch depends on the value of a tensor", reason
+        frame = entry.user_stack[-1] if entry.user_stack else None
+        place = f"{frame.filename}:{frame.lineno}" if frame else ""
+        function, line = (_readable_function(frame.name), frame.line or "") if frame else ("", "")
+        breaks.append(GraphBreak(place, function, line, reason, details.strip()))
+    return list(dict.fromkeys(breaks))
