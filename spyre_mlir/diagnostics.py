@@ -56,7 +56,7 @@ def diagnostics_of(error: CompileError) -> list[Diagnostic]:
 def of_remark(remark: Remark) -> Diagnostic:
     """Convert a decision of one of our passes to a remark, or a warning."""
     if remark.kind == WARNING:
-        return Diagnostic("warning", remark.op_location, remark.reason)
+        return Diagnostic("warning", remark.op_location, remark.with_module)
     return Diagnostic("remark", remark.op_location, str(remark))
 
 

@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
+_MODULE = "module"
 
 #: The kind of a remark that users should see without asking: tools print it as ``file:line:col: warning: reason``.
 WARNING = "warning"
 
 #: The kind of a remark about an operation that the host runs.
 HOST = "host"
+
+#: The kind of a remark about a change that a trial has shown to save time.
+FINDING = "finding"
 
 
 class RemarkEmitter(Protocol):
@@ -39,7 +43,11 @@ _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remar
 
 @dataclass(frozen=True)
 class Remark:
-    """One decision of a pass about an operation: its kind, its reason, and the cost before and after."""
+    """One decision of a pass about an operation: its kind, its reason, and the cost before and after.
+
+    ``module`` is the path of the PyTorch module that the operation is of, empty for that of the model itself and where
+    there is none.
+    """
 
     pass_name: str
     op_location: str
@@ -48,10 +56,16 @@ class Remark:
     reason: str
     before: float | None = None
     after: float | None = None
+    module: str = ""
 
     def __str__(self) -> str:
         costs = "" if self.before is None and self.after is None else f" ({self.before} -> {self.after})"
-        return f"[{self.pass_name}] {self.kind}: {self.reason}{costs}"
+        return f"[{self.pass_name}] {self.kind}: {self.with_module}{costs}"
+
+    @property
+    def with_module(self) -> str:
+        """The reason, behind the module where that is known."""
+        return f"in '{self.module}': {self.reason}" if self.module else self.reason
 
 
 class Remarks(list[Remark]):
@@ -71,7 +85,7 @@ class Remarks(list[Remark]):
         return [remark for remark in self if remark.kind == kind]
 
     def json_lines(self) -> str:
-        """Format one JSON object per line, fields in the order of ``Remark``, without absent costs."""
+        """Format one JSON object per line, fields in the order of ``Remark``, without what is absent."""
         return "".join(json.dumps(_record(remark)) + "\n" for remark in self)
 
     @classmethod
@@ -88,11 +102,14 @@ def add(remark: Remark) -> None:
 
 
 def _record(remark: Remark) -> dict[str, str | float]:
-    return {name: value for name, value in dataclasses.asdict(remark).items() if value is not None}
+    record = dataclasses.asdict(remark)
+    # Texts may be empty, but the module is left out.
+    record[_MODULE] = remark.module or None
+    return {name: value for name, value in record.items() if value is not None}
 
 
 def _remark(line: str, number: int) -> Remark:
-    fields: dict[str, Any] = dict.fromkeys(_TEXTS, str) | dict.fromkeys(_COSTS, (int, float))
+    fields: dict[str, Any] = dict.fromkeys((*_TEXTS, _MODULE), str) | dict.fromkeys(_COSTS, (int, float))
     try:
         record = json.loads(line)
     except ValueError:

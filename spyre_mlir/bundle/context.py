@@ -19,6 +19,7 @@ from spyre_mlir.bundle.model import (
     IndexConstant,
     KernelArgument,
     Loop,
+    Origin,
     Statement,
 )
 
@@ -68,13 +69,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class ExecuteStep:
-    """One execute: its place in program order and the loops around it, outermost first."""
+    """One execute: its place in program order, the loops around it, outermost first, and where it comes from."""
 
     position: int
     execute: Execute
     design: Design
     loops: tuple[LoopRange, ...]
     values: dict[int, Linear]  # by symbol id
+    origin: Origin
 
     @property
     def where(self) -> str:
@@ -162,7 +164,8 @@ class Context:
 
     @functools.cached_property
     def tree(self) -> Tree:
-        return _TreeBuilder(self.bundle.designs).build(self.bundle.statements, (), {})
+        origins = self.bundle.manifest.execute_origins()
+        return _TreeBuilder(self.bundle.designs, origins).build(self.bundle.statements, (), {})
 
     @functools.cached_property
     def steps(self) -> list[ExecuteStep]:
@@ -185,8 +188,9 @@ def _flatten(tree: Tree) -> Iterator[ExecuteStep]:
 class _TreeBuilder:
     """Evaluates the program symbolically, statement by statement."""
 
-    def __init__(self, designs: dict[str, Design]) -> None:
+    def __init__(self, designs: dict[str, Design], origins: list[Origin]) -> None:
         self.designs = designs
+        self.origins = origins
         self.positions = 0
         self.loops = 0
 
@@ -217,8 +221,10 @@ class _TreeBuilder:
     def step(self, execute: Execute, loops: tuple[LoopRange, ...], values: dict[str, Linear]) -> ExecuteStep:
         operands = (values[operand] for operand in execute.operands)
         symbols = dict(zip(execute.symbol_ids, operands, strict=True))
+        position, design = self.positions, self.designs[execute.filename]
         self.positions += 1
-        return ExecuteStep(self.positions - 1, execute, self.designs[execute.filename], loops, symbols)
+        origin = self.origins[position] if self.origins else design.origin
+        return ExecuteStep(position, execute, design, loops, symbols, origin)
 
 
 def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:

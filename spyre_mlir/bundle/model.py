@@ -23,6 +23,7 @@ that get the same.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.target.sliding import Sliding
@@ -121,6 +122,26 @@ class DebugHandle:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The place in the user's program that an execute comes from: source line, ATen op, path of the module.
+
+    The path, such as ``layers.3.attn``, is empty for the model itself, and where the program has no modules.
+    """
+
+    file: str = field(default="", metadata=OPTIONAL)
+    line: int = field(default=0, metadata=OPTIONAL)
+    column: int = field(default=0, metadata=OPTIONAL)
+    aten_op: str = field(default="", metadata=OPTIONAL)
+    module: str = field(default="", metadata=OPTIONAL)
+
+    @property
+    def source(self) -> str:
+        """``file:line:column``, or ``file:line`` without a column; empty where the line is not known."""
+        place = f"{self.file}:{self.line}" if self.file else ""
+        return f"{place}:{self.column}" if place and self.column else place
+
+
+@dataclass(frozen=True)
 class Design:
     """One `sdsc_<i>.json`: one device operation on all its cores.
 
@@ -157,10 +178,15 @@ class Design:
     @property
     def source(self) -> str:
         """``file:line:column`` that it comes from, that of the first of its executes; empty if that is not known."""
-        if self.debug is None or not self.debug.file:
-            return ""
-        place = f"{self.debug.file}:{self.debug.line}"
-        return f"{place}:{self.debug.column}" if self.debug.column else place
+        return self.origin.source
+
+    @property
+    def origin(self) -> Origin:
+        """The origin that its debug handle tells, which is that of the first of its executes."""
+        if self.debug is None:
+            return Origin()
+        file = self.debug.file or ""
+        return Origin(file, self.debug.line, self.debug.column, self.debug.aten_op or "")
 
 
 # The statements of bundle.mlir. A value is named by a string without the leading percent sign.
@@ -330,7 +356,8 @@ class Manifest:
     ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
     ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
     relative error. ``numerics`` is what the program needs, if it
-    has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16).
+    has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16). ``executes_from[k]`` is where the k-th ``Execute``
+    comes from, an index into ``origins``, each of which is there once; both are empty where that is not known.
 
     A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
     in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
@@ -346,7 +373,19 @@ class Manifest:
     non_terminal: bool = field(default=False, metadata=OPTIONAL)
     expects: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)
     leaves: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)
+    origins: tuple[Origin, ...] = field(default=(), metadata=OPTIONAL)
+    executes_from: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
+
+    def with_origins(self, origins: Iterable[Origin]) -> Manifest:
+        """Return the manifest with the origins of its executes, one for each in program order, or none."""
+        table: dict[Origin, int] = {}
+        indices = tuple(table.setdefault(origin, len(table)) for origin in origins)
+        return replace(self, origins=tuple(table), executes_from=indices)
+
+    def execute_origins(self) -> list[Origin]:
+        """Return the origin of each execute in program order; none where they are not known."""
+        return [self.origins[index] for index in self.executes_from]
 
 
 @dataclass(frozen=True)

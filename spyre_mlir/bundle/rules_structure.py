@@ -231,6 +231,21 @@ def symbols_bound(context: Context) -> Iterator[Diagnostic]:
                     yield f"It does not bind the symbol {symbol} of Tensor{i} on core {core}.", where
 
 
+def origins_match(context: Context) -> Iterator[Diagnostic]:
+    manifest, expected = context.bundle.manifest, len(context.executes)
+    if len(manifest.executes_from) not in (0, expected):
+        count = len(manifest.executes_from)
+        yield (
+            f"It has {count} origins of executes; expected none, or one for each of {expected}.",
+            "manifest.json",
+        )
+    for index in sorted({*manifest.executes_from} - {*range(len(manifest.origins))}):
+        yield f"An execute has the origin {index}, but there are {len(manifest.origins)}.", "manifest.json"
+    for index, origin in enumerate(manifest.origins):
+        if origin.line < 0 or origin.column < 0:
+            yield f"Line and column of the origin {index} are at least 0.", "manifest.json"
+
+
 def uses_match(context: Context) -> Iterator[Diagnostic]:
     uses = context.bundle.manifest.uses
     if len(uses) != len(context.executes):

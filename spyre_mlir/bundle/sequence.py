@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle.context import statements_in_order
+from spyre_mlir.bundle.context import Context, statements_in_order
 from spyre_mlir.bundle.core_slices import finishing_cores, holders
 from spyre_mlir.bundle.model import (
     Add,
@@ -126,6 +126,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
     executed = {
         statement.filename for statement in statements_in_order(statements) if isinstance(statement, Execute)
     }
+    origins = manifest.execute_origins()[span.start : span.stop]
     indices = {
         name: index
         for index, name in enumerate(filename for filename in bundle.designs if filename in executed)
@@ -141,7 +142,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
             uses=manifest.uses[span.start : span.stop],
             demoted=tuple(position - span.start for position in manifest.demoted if position in span),
             amplified=tuple(position - span.start for position in manifest.amplified if position in span),
-        ),
+        ).with_origins(origins),
     )
 
 
@@ -241,7 +242,7 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
     starts = [sum(len(manifest.uses) for manifest in manifests[:number]) for number in range(len(manifests))]
     pairs = list(zip(starts, manifests, strict=True))
     # The last bundle says what the whole leaves, and whether that is in LX.
-    return replace(
+    joined = replace(
         manifests[-1],
         arguments=tuple(
             {argument.name: argument for manifest in manifests for argument in manifest.arguments}.values()
@@ -254,6 +255,8 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
         amplified=tuple(start + position for start, manifest in pairs for position in manifest.amplified),
         expects=manifests[0].expects,
     )
+    executes = (step.origin for bundle in bundles for step in Context(bundle).steps)
+    return joined.with_origins(executes if any(manifest.origins for manifest in manifests) else ())
 
 
 def _numbered(designs: Mapping[str, Design], indices: Mapping[str, int]) -> dict[str, Design]:

@@ -40,6 +40,7 @@ STRUCTURE: dict[str, Rule] = {
     "loop-bounds": rules_structure.loop_bounds,
     "symbols": rules_structure.symbols_bound,
     "uses": rules_structure.uses_match,
+    "origins": rules_structure.origins_match,
     "residents": rules_sequence.described,
 }
 

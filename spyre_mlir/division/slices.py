@@ -84,3 +84,13 @@ def checked(units: Sequence[int], cores: int, committed: Sequence[int] | None) -
     if math.prod(committed) > cores:
         raise ValueError(f"Committed splits {list(committed)} need more than {cores} cores.")
     return tuple(committed)
+
+
+def splits_text(splits: Sequence[int], units: Sequence[int]) -> str:
+    """Format the slices of each dim that is cut; ``units`` are the rows or sticks of all slices of it together."""
+    cut = [
+        f"dim {dim} of {size} in {count} slices"
+        for dim, (count, size) in enumerate(zip(splits, units, strict=True))
+        if count > 1
+    ]
+    return ", ".join(cut) or "no dim is cut"

@@ -21,10 +21,12 @@ from spyre_mlir.driver.dynamic import DynamicProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import ProgramCache
+from spyre_mlir.driver.program_findings import program_findings
 from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.driver.torch_programs import TorchBackend
+from spyre_mlir.driver.trials import Trials
 from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
@@ -105,6 +107,9 @@ def compile(
             program = _program(module_or_mlir, inputs, **given)
             # The pieces of a model warn when they are compiled.
             if isinstance(program, Program):
+                is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
+                trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
+                program.set_search(partial(program_findings, trials=trials))
                 _warn(program)
             return program
         if isinstance(module_or_mlir, ir.Module | str | Path):
@@ -112,6 +117,12 @@ def compile(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
         return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **given), autocast)
+
+
+def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call of ``compile`` that are not at their defaults."""
+    defaults = {"precision": "device", "fallback": True, "cache": None}
+    return {name: value for name, value in given.items() if value is not None and value != defaults.get(name)}
 
 
 def _program(

@@ -24,6 +24,7 @@ from spyre_mlir.errors import CompileError, RangeWarning, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
+from spyre_mlir.report.report_forms import form_of
 from spyre_mlir.simulator import IntegerRangeError, Statistics, described
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.target.target import Target
@@ -203,9 +204,11 @@ class Program(ProgramFigures):
         """Write a report to exactly this path, and return it; its ending says what it is.
 
         ``.html`` is a page, that of ``spyre-report`` with the time of each pass; of a program of several steps one with
-        all of them. ``.json`` has the figures and the data of the page, ``.svg`` is the timeline.
+        all of them. ``.json`` has the figures and the data of the page, ``.svg`` is the timeline. Findings, which the
+        first two begin with, need trials: see ``findings``.
         """
-        return write_report(self.as_report(Path(path).stem), path)
+        report = self.as_report(Path(path).stem, findings=form_of(path) != ".svg")
+        return write_report(report, path)
 
 
 def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:

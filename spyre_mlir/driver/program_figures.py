@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,7 +22,8 @@ from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.mlir import ir
-from spyre_mlir.remarks import Remark
+from spyre_mlir.remarks import FINDING, Remark
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count
 from spyre_mlir.report.notebook import notebook_html
 from spyre_mlir.report.program_facts import ProgramFacts
@@ -42,6 +44,7 @@ class ProgramFigures:
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
     _bound: ProgramBound | None = None
     _rebuild: Callable[[], ir.Module] | None = None
+    _search: Callable[[Any], tuple[ProgramFinding, ...]] | None = None
 
     @property
     def bundles(self) -> list[BundleStep]:
@@ -78,6 +81,10 @@ class ProgramFigures:
     def set_rebuild(self, rebuild: Callable[[], ir.Module]) -> None:
         """Set what makes the IR of a program from the cache on disk, which has none, when it is asked for."""
         self._rebuild = rebuild
+
+    def set_search(self, search: Callable[[Any], tuple[ProgramFinding, ...]]) -> None:
+        """Set what makes the findings of this program, when they are asked for."""
+        self._search = search
 
     @property
     def lx_frac_avail(self) -> float | None:
@@ -142,21 +149,25 @@ class ProgramFigures:
     def remarks(self) -> list[Remark]:
         """Decisions of all passes, and what takes the time of a program that is far from its bound.
 
-        That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete.
+        That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete. Findings
+        are remarks of their own, ``finding_remarks``: they need trials.
         """
         bound = self.bound()
         remark = bound and bound_remark(self.timelines, bound)
         return [*self.pass_remarks, *((remark,) if remark else ())]
 
-    def summary(self) -> str:
-        """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
+    def summary(self, *, findings: bool = True) -> str:
+        """One page: findings, operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
 
         It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
-        steps has a page about them before those of its bundles.
+        steps has a page about them before those of its bundles. Without ``findings`` there are no trials, which take
+        about the time of as many compilations (see ``findings``).
         """
+        shown = self.findings if findings else ()
         if not self.is_one_bundle:
-            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds)
-        return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
+            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds, shown)
+        statistics = self.last_run and self.last_run.statistics
+        return summarize(self.facts(), self.compile_seconds, statistics, shown)
 
     def timeline(self) -> Timeline:
         """Return the time of each engine by a simulation of the device; to rank plans, not to predict times.
@@ -165,6 +176,26 @@ class ProgramFigures:
         """
         is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self.timelines) == 1
         return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
+
+    @functools.cached_property
+    def findings(self) -> tuple[ProgramFinding, ...]:
+        """What makes the program slow, with changes that make it faster by the timeline, the largest saving first.
+
+        Each change was tried: the program was compiled again with it, at most ten times, when this is first asked for.
+        A program that was read from a folder, or that is a part of a model in pieces, has none.
+        """
+        return self._search(self) if self._search is not None and self.bundles else ()
+
+    @property
+    def finding_remarks(self) -> list[Remark]:
+        """The findings as remarks of kind ``finding``, with the microseconds before and after."""
+        return [
+            Remark(
+                "findings", finding.location, "", FINDING, f"{finding.problem} {finding.change}",
+                finding.before_us, finding.after_us, finding.module,
+            )
+            for finding in self.findings
+        ]  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<spyre_mlir.Program: {self._described()}>"
@@ -181,15 +212,16 @@ class ProgramFigures:
 
     def _repr_html_(self) -> str:
         """Return the summary and the timeline, for notebooks."""
-        return notebook_html(self._described(), self.summary(), self.as_report("").svg())
+        return notebook_html(self._described(), self.summary(findings=False), self.as_report("").svg())
 
-    def as_report(self, name: str) -> ProgramReport:
-        """Return the data of ``report``; ``name`` is in its titles."""
+    def as_report(self, name: str, *, findings: bool = False) -> ProgramReport:
+        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
+        shown = self.findings if findings else ()
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
         if self.is_one_bundle:
-            facts = [self.facts()]
+            facts = [replace(self.facts(), findings=shown)]
         return program_report(
-            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks
+            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks, shown
         )
 
     @functools.cached_property

@@ -13,6 +13,7 @@ from spyre_mlir.driver.steps_summary import host_reasons
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.files import write_text
 from spyre_mlir.remarks import Remark
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import Moved, ProgramReport, StepReport
 from spyre_mlir.report.report_forms import FORMS, form_of, html
@@ -46,6 +47,7 @@ def program_report(
     timelines: Sequence[Timeline],
     metrics: Mapping[str, float],
     remarks: Sequence[Remark],
+    findings: Sequence[ProgramFinding] = (),
 ) -> ProgramReport:
     """Return the report of a program from what it says of itself; ``facts`` are those of each bundle.
 
@@ -56,7 +58,9 @@ def program_report(
         pair for segment in segments if isinstance(segment, DeviceSegment) for pair in segment.shares
     )
     reports = (_step(*entry, shares) for entry in zip(steps, facts, moved, strict=True))
-    return ProgramReport(name, tuple(reports), segments, metrics, tuple(host_reasons(remarks)))
+    return ProgramReport(
+        name, tuple(reports), segments, metrics, tuple(host_reasons(remarks)), tuple(findings)
+    )
 
 
 def _segments(steps: Sequence[Step], timelines: Sequence[Timeline]) -> Iterator[Segment]:

@@ -10,6 +10,8 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.remarks import HOST, Remark, Remarks
+from spyre_mlir.report.finding_rows import finding_rows
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.summary import Row, summarize, table
 
 #: The part of the floating-point operations that the host does without a warning, 0 to 1.
@@ -21,10 +23,19 @@ _ADVICE = " For matmuls of float32 give compile autocast=torch.float16 (spyre-co
 
 
 def summarize_steps(
-    steps: Sequence[Step], moved: Sequence[Transfers], remarks: Sequence[Remark], compile_seconds: float
+    steps: Sequence[Step],
+    moved: Sequence[Transfers],
+    remarks: Sequence[Remark],
+    compile_seconds: float,
+    findings: Sequence[ProgramFinding] = (),
 ) -> str:
     """A table of the steps and of what each transfers, the reasons of the host's, and the summary of each bundle."""
-    rows = [*_rows(steps, moved), *host_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
+    rows = [
+        *finding_rows(findings),
+        *_rows(steps, moved),
+        *host_reasons(remarks),
+        ("compile time", f"{compile_seconds:.2f} s"),
+    ]
     parts = [table(rows)]
     for step in steps:
         if isinstance(step, BundleStep):

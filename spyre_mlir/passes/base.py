@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from spyre_mlir import remarks
-from spyre_mlir.mlir import PassManager, ir, location_of
+from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 from spyre_mlir.options import Options
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Pass(Options):
     ) -> None:
         """Record a decision about ``op``; ``before`` and ``after`` are costs in the unit the reason names."""
         operation = op.operation
-        where = location_of(operation.location)
-        remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after))
+        where, path = location_of(operation.location), source_note(operation.location, "module")
+        remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after, path))
 
     def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
         """Record what is wrong with the user's program at ``op`` although it can be compiled."""

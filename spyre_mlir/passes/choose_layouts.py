@@ -121,15 +121,16 @@ class ChooseLayouts(EvaluatingPass):
 
     def _report(self, func: ir.Operation, plan: LayoutPlan) -> None:
         proof = (
-            "no other choice costs less"
+            "no other choice takes less"
             if plan.proven
-            else f"no choice costs less than {plan.bound / PICOSECONDS:.0f}"
+            else f"no choice takes less than {plan.bound / PICOSECONDS:,.0f} ns"
         )
         converted = sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
         self.remark(
             func,
             "layouts",
-            f"{len(plan.decisions)} tensors, conversions are {converted / PICOSECONDS:.0f} of the nanoseconds; {proof}",
+            f"{len(plan.decisions)} tensors; conversions between layouts take {converted / PICOSECONDS:,.0f} of "
+            f"{plan.cost / PICOSECONDS:,.0f} ns; {proof}",
             before=plan.bound / PICOSECONDS,
             after=plan.cost / PICOSECONDS,
         )

@@ -25,7 +25,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.addresses import AddressTable, DeviceAddress, index_constant
-from spyre_mlir.lowering.debug_handles import debug_handle
+from spyre_mlir.lowering.debug_handles import debug_handle, origin_of
 from spyre_mlir.lowering.design_builder import design_template
 from spyre_mlir.lowering.export import assembled
 from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
@@ -44,7 +44,7 @@ class ConvertSdscToSdscbundle(Pass):
     around it adds. One in LX is a literal of the
     design, the same on all cores; that a reader finds there what it reads is what ``verify-ownership`` checks.
     Designs, the host's manifest and the values of constants are attributes of the module. Operations with the
-    same design share one file.
+    same design share one file; the manifest has the origin of each.
 
     Before: level *placed*, one function. After: only the ops of the public interface.
     """
@@ -78,6 +78,7 @@ class _Lowering:
         self.buffers = KernelBuffers(func, self.memory, all_ops(func))
         self.addresses = AddressTable()
         self.uses: list[tuple[str, ...]] = []
+        self.locations: list[ir.Location] = []
         self.cuts: list[int] = []  # the executes that begin another bundle
         self.demoted: list[int] = []
         self.amplified: list[int] = []
@@ -193,6 +194,7 @@ class _Lowering:
             if mark in op.attributes:
                 executions.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
+        self.locations.append(op.location)
 
     def _file(self, template: Design, key: tuple, op: ir.Operation) -> str:
         """Return the file of a design with its starts, the last of its ``key``: an earlier one that says the same."""
@@ -228,7 +230,8 @@ class _Lowering:
             self.module.attributes[sdscbundle.DESIGNS] = to_attribute(
                 {filename: to_plain(design) for filename, design in self.designs.items()}
             )
-            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(self.manifest))
+            manifest = self.manifest.with_origins(map(origin_of, self.locations))
+            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(manifest))
             if self.cuts:
                 self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
             if self.buffers.constants:

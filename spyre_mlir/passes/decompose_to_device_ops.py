@@ -111,10 +111,12 @@ class _FunctionDecomposer:
                     {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
                 )
             )
-            value = self.terms.private_buffer(operand, op.location, frozenset(values))
+            # The return is of no module: what a result still needs is of the operation that computes it.
+            location = operand.location
+            value = self.terms.private_buffer(operand, location, frozenset(values))
             # After CSE both results would be one value, and each needs a kernel argument of its own.
             if any(_are_equivalent(value, other) for other in values):
-                value = self.terms.copied(value, op.location)
+                value = self.terms.copied(value, location)
             values.append(value)
         for index, value in enumerate(values):
             op.operands[index] = value

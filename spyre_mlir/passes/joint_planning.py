@@ -222,8 +222,8 @@ class JointPlanning(EvaluatingPass):
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
 
     def _report(self, func: ir.Operation, joint: JointDivision) -> None:
-        gap = f"no plan with these divisions takes less than {round(joint.bound)}"
-        text = f"nanoseconds of all operations by the cost model, one after the other; {gap}"
+        gap = f"no plan with these divisions takes less than {round(joint.bound):,}"
+        text = f"all operations one after the other take {round(joint.after):,} ns by the cost model; {gap}"
         self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
 
 

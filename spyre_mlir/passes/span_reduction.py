@@ -10,6 +10,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import SpanError, required_splits
+from spyre_mlir.division.slices import splits_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.conversion_parts import CONVERSIONS, convert_by_parts, parts_in_reach
@@ -72,5 +73,5 @@ class SpanReduction(Pass):
             self.remark(
                 op,
                 "span",
-                f"'{opcode}' needs slices {list(splits)} of {list(space.units)} to reach its operands",
+                f"to reach its operands, '{opcode}' needs {splits_text(splits, space.units)}",
             )

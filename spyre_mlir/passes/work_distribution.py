@@ -10,6 +10,7 @@ from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import work_distribution
+from spyre_mlir.division.slices import splits_text
 from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.matmul_splits import cheapest_split
 from spyre_mlir.layout.space import Space
@@ -55,7 +56,7 @@ class WorkDistribution(Pass):
         splits, order = self._mapped(op, opcode, space, cores)
         division = divider.divide(op, opcode, space, splits, order)
         if division.cores < cores or division.partial:
-            reason = f"{division.cores} of {cores} cores: slices {list(splits)} of {list(space.units)}"
+            reason = f"{division.cores} of {cores} cores: {splits_text(splits, space.units)}"
             if division.partial:
                 reason += f"; cores {', '.join(map(str, division.finishers))} have the finished values"
             self.remark(op, "division", reason)

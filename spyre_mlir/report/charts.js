@@ -1,6 +1,7 @@
 // The charts of the page: time goes across; a view is the part that is shown, and only that is drawn.
 
 const LETTER = 7.3; // pixels, a little more than a character of the text takes
+const NARROWEST = 900; // pixels across a picture that its texts need
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const digits = (number) => number.toLocaleString("en");
@@ -93,12 +94,16 @@ class Ink {
 //   home, whole     the first view and the widest: from, to across and low, high upwards
 //   finest          the shortest span across
 //   height, plot    pixels: of the picture, and of the view in it: left, right, top, bottom
+//   fit(width)      takes the width of the picture
 //   paint(ink, chart), at(x, y, chart), extent(item, chart), told(item), operation(item), next(item, step, chart)
 class Chart {
   constructor(box, scene, page) {
     Object.assign(this, {box, scene, page, view: {...scene.home}, item: null, waiting: false, drag: null});
     this.svg = box.querySelector("svg");
-    this.svg.setAttribute("viewBox", `0 0 1200 ${scene.height}`);
+    this.frame = this.svg.parentNode;
+    this.fit();
+    // Printed, it keeps the width that it has.
+    new ResizeObserver(() => { if (this.fit()) this.draw(); }).observe(this.frame);
     for (const button of box.querySelectorAll("button[data-do]"))
       button.addEventListener("click", () => this.act(button.dataset.do));
     this.svg.addEventListener("keydown", (event) => this.key(event));
@@ -121,6 +126,17 @@ class Chart {
     return bottom - (at - this.view.low) / (this.view.high - this.view.low) * (bottom - top);
   }
 
+  // As wide as its frame, in a narrow one so wide that texts have room; whether that is another width than before.
+  fit() {
+    const width = Math.max(this.frame.clientWidth, NARROWEST);
+    if (width === this.width) return false;
+    this.width = width;
+    this.scene.fit(width);
+    const size = {width, height: this.scene.height, viewBox: `0 0 ${width} ${this.scene.height}`};
+    for (const [name, value] of Object.entries(size)) this.svg.setAttribute(name, value);
+    return true;
+  }
+
   // -- views
 
   // The view after the next frame; several changes in one frame are drawn once.
@@ -136,6 +152,7 @@ class Chart {
     const {from, to} = this.view;
     this.svg.replaceChildren(ink.drawn);
     this.svg.dataset.view = `${from} ${to}`;
+    this.svg.dataset.plot = `${this.scene.plot.left} ${this.scene.plot.right}`;
   }
 
   show(from, to) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain, repeat
 
 from spyre_mlir.report.svg import CHARACTER, Page
 
@@ -28,37 +29,47 @@ FILTER = '<label>Filter <input type="search"/></label> <span class="found"></spa
 #: Below a table in a listing: shows more rows of a large one.
 MORE = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
 
-#: Pixels across a panel, so that the page fits a screen that is 1280 pixels wide.
+#: Pixels across a drawing, which scrolls in a window that is smaller.
 WIDTH = 1200
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its part of the width, whether it holds numbers, which are put to the right."""
+    """A column of a table: its name, its part of the width, whether it holds numbers, which are put to the right.
+
+    ``order`` is that of the rows as they come, in the words of ``aria-sort``.
+    """
 
     name: str
     percent: float
     is_number: bool = False
+    order: str = "none"
 
 
 def table(
-    identifier: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], of_operations: bool = False
+    identifier: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell]],
+    anchors: Iterable[str] = (),
+    width: int = 900,
 ) -> str:
-    """A table that the script of the page can sort by any column; rows ``of_operations`` are what links to them find.
+    """A table that the script of the page can sort by any column; ``anchors`` name the rows that links find.
 
     Its columns have widths, for a browser measures every cell of a table without, which takes seconds of a large one.
+    It is at least so many pixels wide; in a smaller window it scrolls.
     """
     widths = "".join(f'<col style="width:{column.percent:g}%"/>' for column in columns)
     heads = "".join(_head(column) for column in columns)
+    # The style of a column, for a class in each of ten thousand cells makes a page large.
+    numeric = " ".join(f"n{place}" for place, column in enumerate(columns, 1) if column.is_number)
+    # Rows of a table without anchors have no identifier.
+    named = zip(chain(anchors, repeat("")), rows)  # noqa: B905
     return "\n".join(
         [
             f'<div class="scroll" tabindex="0" role="region" aria-label="{_label(identifier)}">',
-            f'<table id="{identifier}">',
+            f'<table id="{identifier}" class="{numeric}" style="min-width:{width}px">',
             f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
-            *(
-                f"<tr{_identifier(number) if of_operations else ''}>{''.join(map(_cell, columns, row))}</tr>"
-                for number, row in enumerate(rows)
-            ),
+            *(f"<tr{_identifier(name)}>{''.join(map(_cell, row))}</tr>" for name, row in named),
             "</tbody></table></div>",
         ]
     )
@@ -69,8 +80,8 @@ def _label(identifier: str) -> str:
     return f"{identifier.removesuffix('-table')}: arrow keys go from row to row"
 
 
-def _identifier(position: int) -> str:
-    return f' id="{anchor(position)}"'
+def _identifier(name: str) -> str:
+    return f' id="{name}"' if name else ""
 
 
 def anchor(position: int) -> str:
@@ -79,12 +90,13 @@ def anchor(position: int) -> str:
 
 
 def _head(column: Column) -> str:
-    return f'<th{_kind(column)} aria-sort="none"><button type="button">{escape(column.name)}</button></th>'
+    button = f'<button type="button">{escape(column.name)}</button>'
+    return f'<th scope="col"{_kind(column)} aria-sort="{column.order}">{button}</th>'
 
 
-def _cell(column: Column, value: Cell) -> str:
+def _cell(value: Cell) -> str:
     inside = _links(value.positions) if isinstance(value, Steps) else escape(cell_text(value))
-    return f"<td{_kind(column)}>{inside}</td>"
+    return f"<td>{inside}</td>"
 
 
 def _links(positions: Sequence[int]) -> str:
@@ -107,10 +119,14 @@ def cell_text(value: str | int | float) -> str:
 def figure(page: Page, label: str, walk: bool = False) -> str:
     """Return a drawn page as a picture inside HTML; with ``walk`` arrow keys go from one item to the next."""
     width, height = round(page.right + 8), round(page.bottom + 8)
-    reachable = ' class="walk" tabindex="0"' if walk else ""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img"'
+    # The items of a group are there for screen readers, those of an image are not.
+    reachable = 'role="group" class="walk" tabindex="0"' if walk else 'role="img"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {reachable}'
     view = f'viewBox="0 0 {width} {height}" aria-label="{escape(label)}"'
-    return "\n".join([f"{head} {view}{reachable}>", *page.elements, "</svg>"])
+    picture = "\n".join([f"{head} {view}>", *page.elements, "</svg>"])
+    # Where it scrolls, it does so by keys too.
+    frame = "" if walk else f' tabindex="0" role="group" aria-label="{escape(label)}, scrolls"'
+    return f'<div class="picture"{frame}>{picture}</div>'
 
 
 def chart(identifier: str, label: str, cores: int, stretches: bool = False) -> str:
@@ -130,8 +146,8 @@ def chart(identifier: str, label: str, cores: int, stretches: bool = False) -> s
             *(f'<button type="button" data-do="{do}">{escape(text)}</button>' for do, text in buttons),
             core_choice(cores),
             "</p>",
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"'
-            f' tabindex="0" role="application" aria-label="{escape(label)}: {keys}"></svg></div>',
+            f'<div class="picture"><svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"'
+            f' tabindex="0" role="application" aria-label="{escape(label)}: {keys}"></svg></div></div>',
         ]
     )
 

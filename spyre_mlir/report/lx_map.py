@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
-from spyre_mlir.bundle.model import Buffer, Bundle
+from spyre_mlir.bundle.model import Buffer, Bundle, Origin
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.scratchpad import liveness
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -37,17 +37,25 @@ _COPY = "identity"
 class MapStep:
     """One execute, which runs once per iteration of the ``loops`` around it on the cores 0 to ``cores`` - 1.
 
-    ``loops`` are their numbers of iterations, the outermost first.
-    ``source`` is the line that its design comes from, empty where the bundle does not know. ``sharing`` steps
-    have this design, which carries the line of the first of them.
+    ``loops`` are their numbers of iterations, the outermost first. ``sharing`` steps have its design.
     """
 
     position: int
     opcode: str
-    source: str
+    origin: Origin
     cores: int
     loops: tuple[int, ...]
     sharing: int
+
+    @property
+    def source(self) -> str:
+        """``file:line:column`` that it comes from, empty where the bundle does not know."""
+        return self.origin.source
+
+    @property
+    def module(self) -> str:
+        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        return self.origin.module
 
     @property
     def runs(self) -> int:
@@ -265,7 +273,7 @@ class _Builder:
             MapStep(
                 position=step.position,
                 opcode=step.design.opcode,
-                source=step.design.source,
+                origin=step.origin,
                 cores=step.design.cores,
                 loops=tuple(loop.count for loop in step.loops),
                 sharing=sharing[step.execute.filename],

@@ -275,7 +275,7 @@ def _upright(page: Page, kind: str, x: float, y: float, text: str, anchor: str) 
 def _step_text(step: MapStep) -> str:
     lines = [f"step {step.position}: {step.opcode} on {_count(step.cores, 'core')}"]
     lines += [runs_text(step)] if step.loops else []
-    lines += [_source_text(step)] if step.source else []
+    lines += [step.source] if step.source else []
     return "\n".join(lines)
 
 
@@ -283,12 +283,6 @@ def runs_text(step: MapStep) -> str:
     """Return the number of runs of a step in loops as text."""
     nested = f", in {iterations_text(step.loops)} iterations" if len(step.loops) > 1 else ""
     return f"runs {_count(step.runs, 'time')}{nested}"
-
-
-def _source_text(step: MapStep) -> str:
-    """The source of a step; steps of equal designs share the one that the bundle knows."""
-    shared = f" (first of {step.sharing} steps of this design)" if step.sharing > 1 else ""
-    return step.source + shared
 
 
 def _count(count: int, noun: str) -> str:
@@ -371,7 +365,7 @@ def _buffer_text(map_: LxMap, buffer: PlacedBuffer, parent: PlacedBuffer | None)
     ]
     lines += [f"in place of {parent.name}"] if parent else []
     if buffer.writer is not None and map_.steps[buffer.writer].source:
-        lines.append(_source_text(map_.steps[buffer.writer]))
+        lines.append(map_.steps[buffer.writer].source)
     return "\n".join(lines)
 
 

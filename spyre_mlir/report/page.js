@@ -21,8 +21,7 @@ const page = {
 
   source(operation) {
     if (operation.file < 0) return "";
-    const shared = operation.sharing > 1 ? ` (first of ${operation.sharing} steps of this design)` : "";
-    return `${data.sources[operation.file][0]}:${operation.line}${shared}`;
+    return `${data.sources[operation.file][0]}:${operation.line}`;
   },
 
   // A text in the line at the bottom; empty hides it.
@@ -124,6 +123,19 @@ const chooseCore = (core) => {
 for (const slider of all(document, "input.core"))
   slider.addEventListener("input", () => chooseCore(Number(slider.value)));
 chooseCore(0);
+
+// Copy the text beside a button; where the clipboard is closed to the page, it is selected.
+for (const copy of all(document, ".copy"))
+  copy.addEventListener("click", async () => {
+    const text = copy.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      page.tell("copied");
+    } catch {
+      getSelection().selectAllChildren(text);
+      page.tell("selected: copy it with the keys of the system");
+    }
+  });
 
 // -- keys --------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""The page about a compiled program, in one file of HTML, for a screen that is 1280 pixels wide.
+"""The page about a compiled program, in one file of HTML.
 
-Nothing is loaded from elsewhere. The page is XML too, so that tools can read it; without its script the numbers, the
-graph, the roofline and the tables are there, in the order of the program.
+It is for windows from 380 pixels on, and light or dark as the system is. Nothing is loaded from elsewhere. The page is
+XML too, so that tools can read it; without its script the numbers, the graph, the roofline and the tables are there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from importlib import resources
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report.page_data import json_text, page_data
 from spyre_mlir.report.panels import division, graph, lx, passes
+from spyre_mlir.report.panels import finding_list as findings
 from spyre_mlir.report.panels import operation_list as operations
 from spyre_mlir.report.panels import remark_list as remarks
 from spyre_mlir.report.panels import ring_diagram as ring
@@ -25,6 +26,7 @@ Panel = Callable[[ProgramFacts], str]
 
 #: Identifier, heading and panel, in the order of the page.
 PANELS: tuple[tuple[str, str, Panel], ...] = (
+    ("findings", "Findings", findings.panel),
     ("summary", "Summary", summary.panel),
     ("graph", "Program graph", graph.panel),
     ("division", "Division map", division.panel),
@@ -59,24 +61,25 @@ _KEYS = (
 def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """The page as the text of an HTML file, of a bundle and its facts. ``name`` is the program's.
 
-    The panel of passes needs their times, that of the ring something that uses it. Lines of source files are told
-    where the files can be read.
+    The panel of findings needs some, that of passes their times, that of the ring something that uses it. Lines of
+    source files are told where the files can be read.
     """
     title = escape(f"Report of {name}" if name else "Report")
-    needed = {"passes": facts.passes, "ring": facts.timeline.links}
+    needed = {"findings": facts.findings, "passes": facts.passes, "ring": facts.timeline.links}
     panels = [entry for entry in PANELS if needed.get(entry[0], True)]
     scripts = "\n".join(map(_resource, _SCRIPTS))
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
     parts = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
         f"<style>{_resource('page.css')}</style></head><body>",
-        f"<h1>{title}</h1>",
-        f'<nav>{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?</button></nav>',
-        *(
-            f'<section id="{identifier}"><h2>{heading}</h2>\n{panel(facts)}\n</section>'
-            for identifier, heading, panel in panels
-        ),
+        f"<header><h1>{title}</h1>",
+        f'<nav aria-label="Panels">{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?'
+        "</button></nav></header>",
+        "<main>",
+        *(_section(identifier, heading, panel(facts)) for identifier, heading, panel in panels),
+        "</main>",
         '<aside id="pane" aria-label="Operation" tabindex="-1" hidden="hidden"></aside>',
         '<p id="details" role="status" hidden="hidden"></p>',
         '<div id="hint" aria-hidden="true" hidden="hidden"></div>',
@@ -86,6 +89,11 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _section(identifier: str, heading: str, inside: str) -> str:
+    named = f'id="{identifier}" aria-labelledby="{identifier}-heading"'
+    return f'<section {named}><h2 id="{identifier}-heading">{heading}</h2>\n{inside}\n</section>'
 
 
 def _keys() -> str:

@@ -29,11 +29,14 @@ Json = dict[str, Any]
 #: Of more events, bars are put together that are closer than this part of the time of the program.
 _MOST_EVENTS, _FINEST = 10_000, 20_000
 
+#: File, line, column and module.
+_Place = tuple[str, int, int, str]
+
 _LOCATION = re.compile(r"(.*?):(\d+)(?::(\d+))?")
 
 _OPERATION = (
     "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "read", "written",
-    "spilled", "file", "line", "column", "sharing", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
+    "spilled", "file", "line", "column", "$module", "$shape", "$dtype", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
 )  # fmt: skip
 _OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
 _BUFFER = ("$name", "$memory", "address", "bytes", "read", "written", "$reasons")
@@ -57,24 +60,20 @@ def remark_steps(facts: ProgramFacts) -> list[tuple[int, ...]]:
 
     A reason that begins with the name of one of their opcodes is about these only.
     """
-    by_location: dict[tuple[str, int, int], list[Operation]] = {}
-    designs = set[str]()
+    by_place: dict[_Place, list[Operation]] = {}
     for operation in facts.operations:
-        # The line of a design that several share is that of the first.
-        is_first = operation.design.filename not in designs
-        designs.add(operation.design.filename)
-        if is_first and (debug := operation.design.debug) is not None and debug.file:
-            by_location.setdefault((debug.file, debug.line, debug.column), []).append(operation)
-    return [_about(remark, by_location) for remark in facts.remarks]
+        origin = operation.origin
+        if origin.file:
+            place = origin.file, origin.line, origin.column, origin.module
+            by_place.setdefault(place, []).append(operation)
+    return [_about(remark, by_place) for remark in facts.remarks]
 
 
-def _about(
-    remark: Remark, by_location: Mapping[tuple[str, int, int], Sequence[Operation]]
-) -> tuple[int, ...]:
+def _about(remark: Remark, by_place: Mapping[_Place, Sequence[Operation]]) -> tuple[int, ...]:
     match = _LOCATION.fullmatch(remark.op_location)
     if match is None:
         return ()
-    operations = by_location.get((match[1], int(match[2]), int(match[3] or 0)), ())
+    operations = by_place.get((match[1], int(match[2]), int(match[3] or 0), remark.module), ())
     named = [operation for operation in operations if remark.reason.startswith(f"'{operation.opcode}'")]
     return tuple(operation.position for operation in named or operations)
 
@@ -92,8 +91,8 @@ class _Writer:
         facts = self.facts
         self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
         self.lines = execute_lines(self.bundle)
-        debugs = (item.design.debug for item in facts.operations)
-        self.sources = source_lines((item.file, item.line) for item in debugs if item and item.file)
+        origins = (operation.origin for operation in facts.operations)
+        self.sources = source_lines((origin.file, origin.line) for origin in origins if origin.file)
         self.files = {file: number for number, file in enumerate(self.sources)}
         data = {
             "fills": FILLS,
@@ -126,7 +125,7 @@ class _Writer:
         ]
 
     def _operation(self, operation: Operation, remarks: list[int]) -> tuple[Any, ...]:
-        lines, execution, debug = self.lines[operation.position], operation.execution, operation.design.debug
+        lines, execution, origin = self.lines[operation.position], operation.execution, operation.origin
         return (
             operation.opcode,
             operation.category,
@@ -140,8 +139,12 @@ class _Writer:
             operation.read_bytes,
             operation.written_bytes,
             operation.spilled_bytes,
-            *((self.files[debug.file], debug.line, debug.column) if debug and debug.file else (-1, 0, 0)),
-            operation.facts.step.sharing,
+            self.files.get(origin.file, -1),
+            origin.line,
+            origin.column,
+            origin.module,
+            operation.shape,
+            operation.dtype,
             operation.design.filename,
             lines.first,
             lines.last,

@@ -18,7 +18,8 @@ const tableOf = (heads, rows) => {
     typeof value === "number" ? element(tag, {class: "number"}, digits(value)) : element(tag, {}, value);
   const line = (cells, tag) => element("tr", {}, ...cells.map(cell(tag)));
   const body = element("tbody", {}, ...rows.map((row) => line(row, "td")));
-  return element("table", {}, element("thead", {}, line(heads, "th")), body);
+  const names = element("tr", {}, ...heads.map((name) => element("th", {scope: "col"}, name)));
+  return element("table", {}, element("thead", {}, names), body);
 };
 
 const told = (operation) => {

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.model import Bundle, Design
+from spyre_mlir.bundle.model import Bundle, Design, Origin
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.lx_map import LxMap, iterations_text
 from spyre_mlir.timeline import Execution, Timeline
+from spyre_mlir.timeline.rates import Rates, rates
 from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
 
 
@@ -83,10 +85,33 @@ class Operation:
         return self.read_bytes + self.written_bytes
 
     @property
+    def shape(self) -> str:
+        """``mb 128, out 512``: the dims that it iterates over and their sizes; dims of one element are left out."""
+        return (
+            ", ".join(f"{dim} {size:,}" for dim, size in self.design.sizes.items() if size > 1)
+            or "one element"
+        )
+
+    @property
+    def dtype(self) -> str:
+        """``fp16``, or of a conversion ``fp16 → fp32``: the formats of its first operand and of its result."""
+        names = [operand.data_format.rpartition("_")[2].lower() for operand in self.design.operands]
+        return " → ".join(dict.fromkeys((names[0], names[-1])))
+
+    @property
     def source(self) -> str:
-        """``file:line`` without folders, of the first operation of those that share a design."""
-        shared = f" (first of {self.facts.step.sharing})" if self.facts.step.sharing > 1 else ""
-        return self.facts.source and self.facts.source + shared
+        """``file:line`` without folders."""
+        return self.facts.source
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from: file, line, column, ATen op, path of the module."""
+        return self.facts.step.origin
+
+    @property
+    def module(self) -> str:
+        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        return self.facts.step.module
 
     @property
     def name(self) -> str:
@@ -110,6 +135,8 @@ class ProgramFacts:
     roofline: Roofline
     remarks: tuple[Remark, ...]
     passes: tuple[tuple[str, float], ...]
+    rates: Rates
+    findings: tuple[ProgramFinding, ...] = ()
 
     @property
     def read_bytes(self) -> int:
@@ -142,6 +169,7 @@ def program_facts(
     remarks: Sequence[Remark] = (),
     passes: Sequence[tuple[str, float]] = (),
     lx_backend_fraction: float | None = None,
+    findings: Sequence[ProgramFinding] = (),
 ) -> ProgramFacts:
     """The facts of a bundle; ``CompileError`` for one whose parts do not belong together.
 
@@ -169,6 +197,8 @@ def program_facts(
         roofline=of_program(facts_of_bundle.timeline),
         remarks=tuple(remarks),
         passes=tuple(passes),
+        rates=rates(facts_of_bundle.timeline, bundle),
+        findings=tuple(findings),
     )
 
 

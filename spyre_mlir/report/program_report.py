@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count, time_text
 from spyre_mlir.report.page import page
 from spyre_mlir.report.page_data import page_data
@@ -62,13 +63,14 @@ class StepReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """The steps of a program, its time as ``segments``, its figures by name, and remarks on all of it."""
+    """The steps of a program, its time as ``segments``, its figures by name, remarks on all of it, findings."""
 
     name: str
     steps: tuple[StepReport, ...]
     segments: tuple[Segment, ...]
     metrics: Mapping[str, float]
     reasons: tuple[tuple[str, str], ...] = ()
+    findings: tuple[ProgramFinding, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -84,6 +86,7 @@ class ProgramReport:
         plain = {
             "name": self.name,
             "metrics": dict(self.metrics),
+            "findings": [asdict(finding) for finding in self.findings],
             "steps": [step.plain() for step in self.steps],
         }
         return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -27,17 +27,22 @@ class Scratchpad {
     this.boxes = boxes;
     this.depth = Math.max(0, ...lx.loops.map((loop) => loop[3] + 1));
     const top = 10 + this.depth * 20;
-    const longest = most(page.operations.map((each) => each.opcode.length)) + String(steps).length + 1;
-    this.plot = {left: 90, right: 1190, top, bottom: top + MAP};
-    // Names of steps need less room where all of them fit across.
-    this.curveTop = this.plot.bottom + (longest * LETTER + 6 <= 1100 / steps ? 48 : 140);
-    this.height = this.curveTop + CURVES + 28;
+    this.longest = most(page.operations.map((each) => each.opcode.length)) + String(steps).length + 1;
+    this.plot = {left: 90, right: 0, top, bottom: top + MAP};
     this.whole = {from: 0, to: Math.max(steps, 1), low: 0, high: lx.bytes};
     const high = lx.peak < 0.7 * lx.capacity ? Math.max(lx.peak * 1.06, 1024) : lx.bytes;
     this.home = {...this.whole, high};
     this.finest = Math.min(2, this.whole.to);
     this.stretches = true;
     this.spans = new Map();
+  }
+
+  fit(width) {
+    this.plot.right = width - 10;
+    const column = (this.plot.right - this.plot.left) / this.page.operations.length;
+    // Names of steps need less room where all of them fit across.
+    this.curveTop = this.plot.bottom + (this.longest * LETTER + 6 <= column ? 48 : 140);
+    this.height = this.curveTop + CURVES + 28;
   }
 
   // Those of the chosen core, in order of their begin.

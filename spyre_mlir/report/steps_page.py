@@ -12,6 +12,7 @@ from html import escape
 
 from spyre_mlir.errors import listed
 from spyre_mlir.report.html import count, time_text
+from spyre_mlir.report.panels.finding_list import finding_list
 from spyre_mlir.report.program_report import Moved, ProgramReport, StepReport
 
 _STYLE = """
@@ -90,7 +91,10 @@ def steps_page(report: ProgramReport) -> str:
     """Return the page of a program of several steps, or of none."""
     title = f"Report of {report.name}" if report.name else "Report"
     bundles = [step for step in report.steps if step.bundle is not None]
-    parts = [*_head(report.steps), *_reasons(report.reasons)]
+    parts = [*_head(report.steps)]
+    if report.findings:
+        parts += ["<h2>Findings</h2>", finding_list(report.findings)]
+    parts += _reasons(report.reasons)
     if report.segments:
         parts += ["<h2>Timeline</h2>", f'<div class="wide">{report.svg().rstrip()}</div>']
     if report.steps:

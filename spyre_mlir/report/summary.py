@@ -10,7 +10,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from spyre_mlir.report.finding_rows import finding_rows
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
+from spyre_mlir.report.module_text import module_lines
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.ring_text import ring_text
 from spyre_mlir.simulator.statistics import Statistics
@@ -25,9 +28,15 @@ MOST_NAMED = 6
 SLOWEST = 5
 
 
-def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistics | None = None) -> str:
+def summarize(
+    facts: ProgramFacts,
+    compile_seconds: float,
+    statistics: Statistics | None = None,
+    findings: Sequence[ProgramFinding] = (),
+) -> str:
     """The summary as lines of text; ``statistics`` are those of the last run, which the plan is compared with."""
     rows = [
+        *finding_rows(findings),
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
         *_loops(facts.map),
         (
@@ -40,6 +49,7 @@ def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistic
         *_changes(facts),
         *_spills(facts),
         *_time(facts),
+        *_modules(facts),
         *_wrapped("decisions", f"{len(facts.remarks):,}" + _listed(": ", _kinds(facts))),
         *_passes(facts.passes, compile_seconds),
     ]
@@ -206,6 +216,14 @@ def _time(facts: ProgramFacts) -> Iterator[Row]:
         yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
     if facts.timeline.links:
         yield from _wrapped("ring", ring_text(facts))
+
+
+def _modules(facts: ProgramFacts) -> Iterator[Row]:
+    """The modules of the model that take most of the time; nothing where the program has none."""
+    name = "modules"
+    for line in module_lines(facts.operations):
+        yield name, line
+        name = ""
 
 
 def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:

@@ -8,7 +8,8 @@ const value = (row, column, numeric) => {
 const sort = (head) => {
   const table = head.closest("table"), numeric = head.classList.contains("number");
   const order = head.getAttribute("aria-sort");
-  const descends = order === "none" ? numeric : order === "ascending";
+  // Of numbers the largest are wanted first, but not of steps, which are the order of the program.
+  const descends = order === "none" ? numeric && head.cellIndex > 0 : order === "ascending";
   const keyed = Array.from(table.tBodies[0].rows, (row) => [value(row, head.cellIndex, numeric), row]);
   const compare = numeric ? (a, b) => a - b || 0 : (a, b) => a.localeCompare(b);
   keyed.sort((a, b) => descends ? compare(b[0], a[0]) : compare(a[0], b[0]));

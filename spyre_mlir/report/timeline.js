@@ -8,10 +8,14 @@ class Timeline {
     Object.assign(this, {data, page, total, kept: new Map()});
     this.names = ["load", "compute", "store", "memory read", "memory write", "ring", "repeated"].filter((name) =>
       data.timeline.tracks.some((tracks) => tracks.some((track) => track[0] === name)));
-    this.plot = {left: 120, right: 1190, top: 8, bottom: 8 + this.names.length * ROW};
+    this.plot = {left: 120, right: 0, top: 8, bottom: 8 + this.names.length * ROW};
     this.height = this.plot.bottom + 42;
     this.home = this.whole = {from: 0, to: total, low: 0, high: 1};
     this.finest = Math.max(total / 1e5, 1000);
+  }
+
+  fit(width) {
+    this.plot.right = width - 10;
   }
 
   // The tracks of the chosen core, by name; of a core that nothing runs on only what all cores share.
@@ -68,12 +72,12 @@ class Timeline {
     const one = bar.first === bar.last && bar.name !== "repeated", operation = this.page.operations[bar.first];
     const several = bar.name === "repeated" ? `${digits(bar.bars)} times more` : plural(bar.bars, "bar");
     const text = one ? operation.opcode : several;
-    const fill = one ? this.data.fills[operation.category] : "#a3a3a3";
-    // What is busy for a part of the time only is paler.
-    const opacity = one ? 1 : 0.25 + 0.75 * Math.min(bar.busy / Math.max(bar.end - bar.begin, 1), 1);
+    // What is busy for a part of the time only is paler; texts inside are dark in both colour schemes.
+    const grey = 235 - Math.round(72 * Math.min(bar.busy / Math.max(bar.end - bar.begin, 1), 1));
+    const fill = one ? this.data.fills[operation.category] : `rgb(${grey} ${grey} ${grey})`;
     ink.add("rect", {
       class: "work", x: begin.toFixed(2), y, width: Math.max(end - begin, 0.8).toFixed(2), height: BAR, fill,
-      "fill-opacity": opacity.toFixed(2), "stroke-opacity": end - begin > 3 ? 1 : 0,
+      "stroke-opacity": end - begin > 3 ? 1 : 0,
     });
     if (text.length * LETTER + 6 <= end - begin) ink.text((begin + end) / 2, y + 14, text, "inside", "middle");
   }

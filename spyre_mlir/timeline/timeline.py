@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context
-from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.model import Bundle, Origin
 from spyre_mlir.cost.cost_model import compute_ns
 from spyre_mlir.cost.ring_traffic import LinkLoads
 from spyre_mlir.cost.units import picoseconds
@@ -31,17 +31,16 @@ CoreGroups = tuple[tuple[int, ...], ...]
 class Execution:
     """One execute of the program text and all its runs.
 
-    ``source`` is the line that it comes from, empty where the bundle does not know, ``buffers`` are those of its
-    operands, the result last. ``operations`` are those of all cores in one run, ``lanes`` those of the vector unit,
-    ``core_ps`` is how long a core of each group computes, ``links`` what one run loads the links of the ring with,
-    None if nothing goes over it.
+    ``origin`` is where it comes from, ``buffers`` are those of its operands, the result last. ``operations`` are
+    those of all cores in one run, ``lanes`` those of the vector unit, ``core_ps`` is how long a core of each group
+    computes, ``links`` what one run loads the links of the ring with, None if nothing goes over it.
     Of all runs together, ``shares`` is its part of the program's time, ``alone_ps`` what it takes alone, and
     ``moved_bytes`` what moves, which is less than the plan says where the backend still has what it needs.
     """
 
     position: int
     filename: str
-    source: str
+    origin: Origin
     buffers: tuple[str, ...]
     work: OperationWork
     operations: int
@@ -55,6 +54,11 @@ class Execution:
     @property
     def opcode(self) -> str:
         return self.work.opcode
+
+    @property
+    def source(self) -> str:
+        """``file:line:column`` that it comes from, empty where the bundle does not know."""
+        return self.origin.source
 
     @property
     def runs(self) -> int:
@@ -184,7 +188,7 @@ def _executions(
         yield Execution(
             position=step.position,
             filename=step.execute.filename,
-            source=step.design.source,
+            origin=step.origin,
             buffers=context.uses(step),
             work=design.work,
             operations=design.operations,

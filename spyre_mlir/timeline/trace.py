@@ -203,6 +203,7 @@ def _details(execution: Execution) -> Json:
         "operation": execution.position,
         "design": execution.filename,
         "source": execution.source,
+        "module": execution.origin.module,
         "cores": work.cores,
         "read bytes": work.read_bytes,
         "written bytes": work.written_bytes,

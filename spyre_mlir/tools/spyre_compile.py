@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.autocast == "dl16" and options.numerics is None:
         options.numerics = "dl16"
     program = _served_or_compiled(source, options)
+    if options.findings:
+        _search_for_findings(program, source, options)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
     status = _check(program, source.original, options) if options.check else _save(program, options)
@@ -69,8 +71,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.remarks:
         from spyre_mlir.remarks import Remarks
 
-        _common.write_text(options.remarks, Remarks(program.remarks).json_lines())
+        _common.write_text(
+            options.remarks, Remarks([*program.remarks, *program.finding_remarks]).json_lines()
+        )
     return status
+
+
+def _search_for_findings(program: Program, source: _Source, options: argparse.Namespace) -> None:
+    """Let a program have findings: compilations of its source with other options."""
+    from dataclasses import fields
+
+    from spyre_mlir.driver.compilation import compile
+    from spyre_mlir.driver.program_findings import program_findings
+    from spyre_mlir.driver.trials import Trials
+    from spyre_mlir.pipelines import SpyrePipeline
+
+    pipeline, defaults = _pipeline(options), SpyrePipeline()
+    given = {
+        field.name: getattr(pipeline, field.name)
+        for field in fields(pipeline)
+        if getattr(pipeline, field.name) != getattr(defaults, field.name)
+    }
+    if layouts := _layouts(options.layout, pipeline.stick_outermost):
+        given["layouts"] = layouts
+    if options.no_fallback:
+        given["fallback"] = False
+    text = str(source.original.operation.get_asm(enable_debug_info=True))
+    trials = Trials(text, (), given, False, compile)
+    program.set_search(functools.partial(program_findings, trials=trials))
 
 
 class _Source:
@@ -262,6 +290,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--save-plan", metavar="FILE.json",
                         help="write what was decided, to be edited and given back")  # fmt: skip
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
+    parser.add_argument("--findings", action="store_true",
+                        help="try what could make the program faster, by more compilations")  # fmt: skip
     parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
     parser.add_argument(
         "--metrics", metavar="FILE.json", help="write the figures of the plan, as Program.metrics"

@@ -24,7 +24,7 @@
 #column = affine_map<(d0, d1) -> (d1)>
 !m = tensor<512x1024xf16>
 !v = tensor<1024xf16>
-// expected-remark@below {{divisions: nanoseconds of all operations by the cost model, one after the other}}
+// expected-remark@below {{divisions: all operations one after the other take}}
 func.func @agree(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
   %e = tensor.empty() : !m
   %ev = tensor.empty() : !v

@@ -11,7 +11,7 @@
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @sticks(%x: tensor<1x4160xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<1x4160xf16, #stick.layout<#rows>>
-  // expected-remark@below {{division: 22 of 32 cores: slices [1, 22] of [1, 65]}}
+  // expected-remark@below {{division: 22 of 32 cores: dim 1 of 65 in 22 slices}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<1x4160xf16, #stick.layout<#rows>>) outs(%e0 : tensor<1x4160xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -46,7 +46,7 @@ func.func @equal(%x: tensor<64x64xf16, #stick.layout<#rows>>) {
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @reduced(%x: tensor<67x64xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64xf16, #stick.layout<#vec>>
-  // expected-remark@below {{division: 23 of 32 cores: slices [23, 1] of [67, 1]; cores 22 have the finished values}}
+  // expected-remark@below {{division: 23 of 32 cores: dim 0 of 67 in 23 slices; cores 22 have the finished values}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<67x64xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

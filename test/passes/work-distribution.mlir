@@ -34,7 +34,7 @@ func.func @rows(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @reduced(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
-  // expected-remark@below {{division: 32 of 32 cores: slices [8, 4] of [128, 4]; cores 7, 15, 23, 31 have the finished values}}
+  // expected-remark@below {{division: 32 of 32 cores: dim 0 of 128 in 8 slices, dim 1 of 4 in 4 slices; cores 7, 15, 23, 31 have the finished values}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -51,7 +51,7 @@ func.func @reduced(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @largest(%x: tensor<128x64xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64xf16, #stick.layout<#vec>>
-  // expected-remark@below {{division: 32 of 32 cores: slices [32, 1] of [128, 1]; cores 31 have the finished values}}
+  // expected-remark@below {{division: 32 of 32 cores: dim 0 of 128 in 32 slices; cores 31 have the finished values}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x64xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"maxnonstick", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -68,7 +68,7 @@ func.func @largest(%x: tensor<128x64xf16, #stick.layout<#rows>>) {
 #first = affine_map<(d0, d1) -> (d0)>
 func.func @masked(%x: tensor<8x130xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
-  // expected-remark@below {{division: 8 of 32 cores: slices [8, 1] of [8, 3]}}
+  // expected-remark@below {{division: 8 of 32 cores: dim 0 of 8 in 8 slices}}
   %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x130xf16, #stick.layout<#rows>>) outs(%e0 : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d1 = 0.0 : f64}} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -84,7 +84,7 @@ func.func @masked(%x: tensor<8x130xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @divisor(%x: tensor<100x64xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<100x64xf16, #stick.layout<#rows>>
-  // expected-remark@below {{division: 25 of 32 cores: slices [25, 1] of [100, 1]}}
+  // expected-remark@below {{division: 25 of 32 cores: dim 0 of 100 in 25 slices}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<100x64xf16, #stick.layout<#rows>>) outs(%e0 : tensor<100x64xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -99,7 +99,7 @@ func.func @divisor(%x: tensor<100x64xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @prime(%x: tensor<37x1984xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<37x1984xf16, #stick.layout<#rows>>
-  // expected-remark@below {{division: 31 of 32 cores: slices [1, 31] of [37, 31]}}
+  // expected-remark@below {{division: 31 of 32 cores: dim 1 of 31 in 31 slices}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<37x1984xf16, #stick.layout<#rows>>) outs(%e0 : tensor<37x1984xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -114,7 +114,7 @@ func.func @prime(%x: tensor<37x1984xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @few(%x: tensor<1x192xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<1x192xf16, #stick.layout<#rows>>
-  // expected-remark@below {{division: 3 of 32 cores: slices [1, 3] of [1, 3]}}
+  // expected-remark@below {{division: 3 of 32 cores: dim 1 of 3 in 3 slices}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<1x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<1x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -130,7 +130,7 @@ func.func @few(%x: tensor<1x192xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @cast(%x: tensor<1x320xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<1x320xf32, #stick.layout<#wide>>
-  // expected-remark@below {{division: 5 of 32 cores: slices [1, 5] of [1, 5]}}
+  // expected-remark@below {{division: 5 of 32 cores: dim 1 of 5 in 5 slices}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<1x320xf16, #stick.layout<#rows>>) outs(%e0 : tensor<1x320xf32, #stick.layout<#wide>>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
   ^bb0(%a0: f16, %o: f32):
     linalg.yield %o : f32

@@ -84,6 +84,22 @@ class Browser:
         while self._receive().get("method") != "Page.loadEventFired":
             pass
 
+    def appear(self, width: int, scheme: str, height: int = 900) -> None:
+        """Give the window a size in pixels, and the system the scheme of colours light or dark."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", features=preferred)
+
+    def screenshot(self) -> bytes:
+        """What the window shows, as PNG."""
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+
     def travel(self, move: str) -> None:
         """Go back or forward to another place of the page."""
         self.evaluate(

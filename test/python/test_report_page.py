@@ -114,7 +114,15 @@ def rows(root: ElementTree.Element, table: str) -> list[list[str]]:
     return [["".join(cell.itertext()) for cell in row] for row in found.findall("tbody/tr")]
 
 
-def numbers(table: list[list[str]], column: int) -> list[int]:
+def operation_rows(root: ElementTree.Element) -> list[dict[str, str]]:
+    """The rows of the table of operations by the names of its columns, in the order of the program."""
+    (table,) = (each for each in root.iter("table") if each.get("id") == "operations-table")
+    names = ["".join(head.itertext()) for head in table.iter("th")]
+    found = [dict(zip(names, row, strict=True)) for row in rows(root, "operations-table")]
+    return sorted(found, key=lambda row: int(row["step"].replace(",", "")))
+
+
+def numbers(table: list[dict[str, str]], column: str) -> list[int]:
     return [int(row[column].replace(",", "")) for row in table]
 
 
@@ -124,8 +132,8 @@ def numbers(table: list[list[str]], column: int) -> list[int]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_operation_is_in_the_table_once(name):
     facts, text = made(name)
-    table = rows(parsed(text), "operations-table")
-    assert [(row[0], row[1]) for row in table] == [
+    table = operation_rows(parsed(text))
+    assert [(row["step"], row["operation"]) for row in table] == [
         (str(step.position), step.opcode) for step in facts.map.steps
     ]
 
@@ -141,10 +149,10 @@ def test_traffic_is_that_of_the_simulator(name, bundle, arrays):
     """Each row of the table, its sum and the summary; the runs of a loop count."""
     ran = run(bundle(), arrays).statistics
     root = parsed(made(name)[1])
-    table = rows(root, "operations-table")
+    table = operation_rows(root)
     executes = [ran.executes[position] for position in sorted(ran.executes)]
-    assert numbers(table, 7) == [each.read_bytes for each in executes]
-    assert numbers(table, 8) == [each.write_bytes for each in executes]
+    assert numbers(table, "read (B)") == [each.read_bytes for each in executes]
+    assert numbers(table, "written (B)") == [each.write_bytes for each in executes]
     told = f"{ran.read_bytes:,} bytes read, {ran.write_bytes:,} written"
     assert told in "".join(section(root, "summary").itertext())
 
@@ -153,9 +161,12 @@ def test_traffic_is_that_of_the_simulator(name, bundle, arrays):
 def test_traffic_and_spills_are_those_of_the_plan(name):
     facts, text = made(name)
     root = parsed(text)
-    table = rows(root, "operations-table")
-    assert sum(numbers(table, 9)) == facts.map.argument_traffic + facts.map.spilled_traffic
-    assert sum(numbers(table, 10)) == facts.map.spilled_traffic
+    table = operation_rows(root)
+    assert (
+        sum(numbers(table, "read (B)")) + sum(numbers(table, "written (B)"))
+        == facts.map.argument_traffic + facts.map.spilled_traffic
+    )
+    assert sum(numbers(table, "spill (B)")) == facts.map.spilled_traffic
     assert f"which move {facts.map.spilled_traffic:,} bytes" in "".join(section(root, "summary").itertext())
 
 
@@ -164,7 +175,7 @@ def test_loops_are_on_the_page():
     _, text = made("hints")
     root = parsed(text)
     runs = [8, 24, 24, 8]
-    assert numbers(rows(root, "operations-table"), 4) == runs
+    assert numbers(operation_rows(root), "runs") == runs
     shown = "".join(section(root, "graph").itertext())
     assert all(f"x {count}" in shown for count in runs)
     assert "runs 24 times, in 8 x 3 iterations" in shown
@@ -183,8 +194,21 @@ def test_a_loop_of_thousands_of_iterations_is_a_small_page():
 
 def test_the_time_of_the_operations_is_that_of_the_timeline():
     facts, text = made("llama_block")
-    times = [float(row[5].replace(",", "")) for row in rows(parsed(text), "operations-table")]
+    table = operation_rows(parsed(text))
+    times = [float(row["time (µs)"].replace(",", "")) for row in table]
     assert sum(times) == pytest.approx(facts.timeline.total_ns / 1000, abs=0.001 * len(times))
+    assert sum(float(row["share (%)"]) for row in table) == pytest.approx(100, abs=0.05 * len(table))
+
+
+def test_the_table_of_operations_begins_with_what_takes_longest():
+    """With its shape and its type: the matmul of the block by its largest weights, in the dims of the device."""
+    times = [
+        float(row[4].replace(",", "")) for row in rows(parsed(made("llama_block")[1]), "operations-table")
+    ]
+    assert times == sorted(times, reverse=True)
+    table = operation_rows(parsed(made("llama_block")[1]))
+    assert (table[8]["shape"], table[8]["dtype"]) == ("in 512, mb 128, out 512", "fp16")
+    assert table[1]["dtype"] == "fp16 → fp32"
 
 
 def test_lanes_of_a_program_by_hand():
@@ -263,6 +287,7 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
     shown = [each for each in root.iter("section")]
     measured = name in ("softmax", "llama_block", *LOOPED)
     there = {"passes": measured, "ring": any(each.execution.links for each in facts.operations)}
+    there["findings"] = bool(facts.findings)
     wanted = [each for each, *_ in PANELS if there.get(each, True)]
     assert [each.get("id") for each in shown] == wanted
     assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)

@@ -42,7 +42,7 @@ def panel(facts: ProgramFacts) -> str:
     return "\n".join(
         [
             "<p>A cell is a part of the result, along the two dims that are split most; colour and numbers say which"
-            " cores own it; what the chosen core owns has a black frame."
+            " cores own it; what the chosen core owns has a bold frame."
             f" Shown first is step {shown.position}, {escape(shown.opcode)}, which takes longest.</p>",
             '<p class="tools scripted" hidden="hidden">',
             f'<label>Operation <select id="divided">{"".join(options)}</select></label>',

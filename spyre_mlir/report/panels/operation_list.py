@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
-from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, table
+from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, anchor, table
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
 COLUMNS = (
     Column("step", 4.5, is_number=True),
-    Column("operation", 12),
-    Column("cores", 5, is_number=True),
-    Column("slices", 18),
-    Column("runs", 4.5, is_number=True),
-    Column("time (µs)", 7.5, is_number=True),
-    Column("bound by", 7),
-    Column("read (B)", 7.75, is_number=True),
-    Column("written (B)", 7.75, is_number=True),
-    Column("traffic (B)", 7.75, is_number=True),
-    Column("spill (B)", 7.75, is_number=True),
-    Column("source", 10.5),
+    Column("operation", 11),
+    Column("shape", 14),
+    Column("dtype", 5.5),
+    Column("time (µs)", 7, is_number=True, order="descending"),
+    Column("share (%)", 5.5, is_number=True),
+    Column("cores", 4.5, is_number=True),
+    Column("slices", 13),
+    Column("runs", 4, is_number=True),
+    Column("bound by", 6),
+    Column("read (B)", 7.25, is_number=True),
+    Column("written (B)", 7.25, is_number=True),
+    Column("spill (B)", 7.25, is_number=True),
+    Column("source", 9.75),
 )
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The table with a box to filter it."""
+    """The table, what takes longest first, with a box to filter it."""
+    rows = sorted(facts.operations, key=lambda operation: (-operation.execution.total_ns, operation.position))
+    total = max(facts.timeline.total_ns, 1e-9)
     return "\n".join(
         [
-            "<p>Time (microseconds), traffic and spill (bytes) are those of all runs; spill is the part of the traffic"
-            " that goes to and from buffers that are no arguments and not in LX. A click on the name of a column"
-            " sorts, one on a row shows the operation.</p>",
+            "<p>What takes longest is first; a click on <em>step</em> puts them in the order of the program, one on the"
+            " name of another column sorts by it, one on a row shows the operation. Time, bytes read and written and"
+            " spill are those of all runs; share is the part of the program's time, spill the part of the bytes that"
+            " goes to and from buffers that are no arguments and not in LX.</p>",
             '<div class="listing">',
             f'<p class="scripted" hidden="hidden">{FILTER}</p>',
-            table("operations-table", COLUMNS, map(_row, facts.operations), of_operations=True),
+            table(
+                "operations-table",
+                COLUMNS,
+                (_row(operation, total) for operation in rows),
+                (anchor(operation.position) for operation in rows),
+                width=1400,
+            ),
             MORE,
             "</div>",
         ]
     )
 
 
-def _row(operation: Operation) -> tuple[Cell, ...]:
+def _row(operation: Operation, total_ns: float) -> tuple[Cell, ...]:
     return (
         Steps((operation.position,)),
         operation.opcode,
+        operation.shape,
+        operation.dtype,
+        operation.execution.total_ns / 1000,
+        f"{100 * operation.execution.total_ns / total_ns:.1f}",
         operation.cores,
         operation.slices,
         operation.runs,
-        operation.execution.total_ns / 1000,
         operation.execution.bound_by,
         operation.read_bytes,
         operation.written_bytes,
-        operation.read_bytes + operation.written_bytes,
         operation.spilled_bytes,
         operation.source,
     )

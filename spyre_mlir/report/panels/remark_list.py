@@ -13,10 +13,10 @@ from spyre_mlir.report.program_facts import ProgramFacts
 _MOST = 2000
 
 _COLUMNS = (
-    Column("pass", 13),
+    Column("pass", 15),
     Column("decision", 8),
     Column("operation", 10),
-    Column("reason", 36),
+    Column("reason", 34),
     Column("before", 7.5, is_number=True),
     Column("after", 7.5, is_number=True),
     Column("steps", 8),
@@ -41,7 +41,7 @@ def panel(facts: ProgramFacts) -> str:
             '<div class="listing">',
             '<p class="scripted" hidden="hidden">',
             f'<label>Pass <select><option value="">all</option>{passes}</select></label> {FILTER}</p>',
-            table("remarks-table", _COLUMNS, map(_row, shown, remark_steps(facts))),
+            table("remarks-table", _COLUMNS, map(_row, shown, remark_steps(facts)), width=1250),
             MORE,
             "</div>",
         ]

@@ -47,7 +47,7 @@ def panel(facts: ProgramFacts) -> str:
     target = facts.timeline.target
     scale = _scale([*(operation.roofline for operation in points), facts.roofline], target)
     page = Page()
-    legend(page, 8, 16, [*FILLS.items(), ("the program", "#1a1a1a")])
+    legend(page, 8, 16, [*FILLS.items(), ("the program", "currentColor")])
     _axes(page, scale)
     _roofs(page, scale, target)
     for (x, y), sharing in _by_place(points, scale).items():

@@ -10,21 +10,53 @@ from spyre_mlir.report.lx_map import iterations_text
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.timeline.events import PARTS
 
+#: A name, a number and what it means.
+_Card = tuple[str, str, str]
+
 
 def panel(facts: ProgramFacts) -> str:
-    """Cards with a name, a number and what it means."""
-    cards = "\n".join(
+    """The figures that matter most in large, the others below them."""
+    return f"{_list('figures', _figures(facts))}\n{_list('cards', _cards(facts))}"
+
+
+def _list(kind: str, cards: Iterator[_Card]) -> str:
+    inside = "\n".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(meaning)}</dd></div>"
-        for name, value, meaning in _cards(facts)
+        for name, value, meaning in cards
     )
-    return f'<dl class="cards">\n{cards}\n</dl>'
+    return f'<dl class="{kind}">\n{inside}\n</dl>'
 
 
-def _cards(facts: ProgramFacts) -> Iterator[tuple[str, str, str]]:
+def _figures(facts: ProgramFacts) -> Iterator[_Card]:
+    """Yield what the program attains, and of how much."""
+    rates, target = facts.rates, facts.timeline.target
+    yield "predicted time", time_text(facts.timeline.total_ns), _bracket(facts)
+    yield "calls per second", _rate_text(rates.calls_per_second), "one behind the other, without the host"
+    if (rows := rates.rows) is not None:
+        shape = "x".join(map(str, rows.shape))
+        meaning = f"{count(rows.count, 'row')} of {rows.argument} ({shape}) in a call"
+        yield "rows per second", _rate_text(rows.count * rates.calls_per_second), meaning
+    peak = f"multiply-adds of all {target.device_cores} cores in that time, at the rate of their format"
+    yield "of the card's peak", f"{rates.array_part:.1%}", peak
+    bandwidth = f"{target.peak_bytes_per_ns:g} GB/s of device memory"
+    yield "of its bandwidth", f"{rates.memory_part:.1%}", bandwidth
+    cores = f"{rates.mean_cores:.1f} of {count(rates.device_cores, 'core')}"
+    yield "cores at work", cores, f"mean over the time{_least_cores(facts)}"
+
+
+def _rate_text(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.3g}"
+
+
+def _least_cores(facts: ProgramFacts) -> str:
+    used = [operation.cores for operation in facts.operations]
+    return f"; least {min(used)}, most {max(used)}" if used else ""
+
+
+def _cards(facts: ProgramFacts) -> Iterator[_Card]:
     yield "operations", f"{len(facts.operations):,}", _opcodes(facts)
     if facts.map.loops:
         yield "loops", f"{len(facts.map.loops):,}", _loops(facts)
-    yield "cores", *_cores(facts)
     yield "device memory traffic", bytes_text(facts.traffic), _traffic(facts)
     yield "lower bound", bytes_text(facts.argument_bytes), _lower_bound(facts)
     map_ = facts.map
@@ -36,7 +68,6 @@ def _cards(facts: ProgramFacts) -> Iterator[tuple[str, str, str]]:
         f"buffers in device memory, which move {map_.spilled_traffic:,} bytes",
     )
     yield "restickifies", f"{facts.restickifies:,}", "operations that only change the stick of a tensor"
-    yield "predicted time", time_text(facts.timeline.total_ns), _bracket(facts)
     yield "bound by", facts.timeline.bound_by if facts.operations else "nothing", _parts(facts)
 
 
@@ -50,13 +81,6 @@ def _loops(facts: ProgramFacts) -> str:
     nests = [f"{iterations_text(nest)} iterations" for nest in facts.map.nests()]
     first, more = nests[:6], nests[6:]
     return ", ".join(first + ([f"{len(more)} others"] if more else []))
-
-
-def _cores(facts: ProgramFacts) -> tuple[str, str]:
-    used = [operation.cores for operation in facts.operations]
-    if not used:
-        return "0", "no operation"
-    return f"{max(used)}", f"at most; mean {sum(used) / len(used):.1f}, least {min(used)}"
 
 
 def _traffic(facts: ProgramFacts) -> str:

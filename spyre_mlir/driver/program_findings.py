@@ -1,0 +1,77 @@
+"""The findings of a program: its figures for the search, and trials that compile it again."""
+
+from __future__ import annotations
+
+import math
+
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.steps import HostStep
+from spyre_mlir.driver.trials import Trials
+from spyre_mlir.findings import Batch, HostWork, PlannedProgram, Remedy, Resize, search
+from spyre_mlir.findings.planned import ExampleInput
+from spyre_mlir.report.findings import ProgramFinding
+
+
+def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, ...]:
+    """Return what a trial has shown to make the program faster, that which saves most first."""
+
+    def trial(remedy: Remedy) -> PlannedProgram | None:
+        changed = trials.program(remedy)
+        if changed is None or not hasattr(changed, "bundles") or not _fits(program, changed, remedy):
+            return None
+        return planned(changed, trials)
+
+    return search(planned(program, trials), trial)
+
+
+def planned(program: Program, trials: Trials) -> PlannedProgram:
+    """Return a program as the search for findings sees it."""
+    return PlannedProgram(
+        parts=[(step.bundle, step.facts()) for step in program.bundles],
+        device_ns=math.fsum(line.total_ns for line in program.timelines),
+        host=_host_work(program),
+        remarks=program.pass_remarks,
+        inputs=[
+            ExampleInput(
+                position, value.name, value.host_shape, value.host_dtype, position in trials.on_device
+            )
+            for position, value in enumerate(program.inputs)
+        ],
+        result_shapes=[value.host_shape for value in program.results],
+        options=trials.options,
+        is_model=trials.is_model,
+    )
+
+
+def _host_work(program: Program) -> HostWork:
+    """The host's steps, and the bytes that they take from the device and give to it."""
+    steps = [step for step in program.steps if isinstance(step, HostStep)]
+    made = {name for step in steps for name in step.outputs}
+    taken = {name for step in steps for name in step.inputs}
+    moved = 0
+    for transfers in program.transfers():
+        moved += sum(argument.bytes for argument in transfers.to_device if argument.array_name in made)
+        moved += sum(argument.bytes for argument in transfers.to_host if argument.array_name in taken)
+    return HostWork(
+        sum(step.float_operations for step in steps), sum(step.operations for step in steps), moved
+    )
+
+
+def _fits(program: Program, changed: Program, remedy: Remedy) -> bool:
+    """Return whether the results of a changed program have those of the program in them, shape by shape."""
+    pairs = list(zip(program.results, changed.results, strict=False))
+    if len(program.results) != len(changed.results):
+        return False
+    if isinstance(remedy.edit, Batch):
+        count, times = remedy.edit.size, remedy.edit.times
+        return all(
+            was.host_shape[1:] == new.host_shape[1:] and new.host_shape[:1] == (count * times,)
+            for was, new in pairs
+        )
+    if isinstance(remedy.edit, Resize):
+        size, to = remedy.edit.size, remedy.edit.to
+        return all(
+            tuple(to if extent == size else extent for extent in was.host_shape) == new.host_shape
+            for was, new in pairs
+        )
+    return all(was.host_shape == new.host_shape for was, new in pairs)

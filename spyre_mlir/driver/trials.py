@@ -1,0 +1,58 @@
+"""Trials of changes: the source of a program compiled again, with another option or an edit of the model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Remedy, Resize, Untranspose
+from spyre_mlir.tensors.device_tensor import DeviceTensor
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The call of ``compile`` that made a program; ``options`` are those that the caller gave."""
+
+    source: Any
+    inputs: Any
+    options: Mapping[str, Any]
+    is_model: bool
+    compile: Callable[..., Any]
+
+    @property
+    def on_device(self) -> set[int]:
+        """Positions of the inputs that are tensors of the device."""
+        values = self.inputs.values() if isinstance(self.inputs, Mapping) else self.inputs
+        return {position for position, value in enumerate(values) if isinstance(value, DeviceTensor)}
+
+    def program(self, remedy: Remedy) -> Any:
+        """Return the program with a change; None if the change does not fit, or cannot be compiled."""
+        options = {**self.options, **remedy.options, "cache": False}
+        options = {name: value for name, value in options.items() if value is not None}
+        try:
+            source, inputs = (self.source, self.inputs) if remedy.edit is None else self._edited(remedy.edit)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return self.compile(source, inputs, **options)
+        # A model of the user runs with inputs that it was not written for: whatever it raises, the change is none.
+        except Exception:
+            return None
+
+    def _edited(self, edit: ModelEdit) -> tuple[Any, Any]:
+        from spyre_mlir.frontend import model_edits
+
+        match edit:
+            case Resize(size, to):
+                return model_edits.resized(self.source, self.inputs, size, to)
+            case MovedStick(position, stick_dim):
+                return model_edits.relaid(self.source, self.inputs, position, stick_dim)
+            case Untranspose(lines):
+                return model_edits.untransposed(self.source, self.inputs, lines)
+            case Batch(size, times):
+                return model_edits.batched(self.source, self.inputs, size, times)
+            case Freeze(positions):
+                return model_edits.frozen(self.source, self.inputs, positions)
+            case Halve():
+                return model_edits.halved(self.source, self.inputs)

@@ -1,0 +1,28 @@
+"""Findings: what makes a program slow, as changes that trials have shown to make it faster."""
+
+from spyre_mlir.findings.planned import HostWork, PlannedProgram
+from spyre_mlir.findings.remedy import (
+    Batch,
+    Freeze,
+    Halve,
+    ModelEdit,
+    MovedStick,
+    Remedy,
+    Resize,
+    Untranspose,
+)
+from spyre_mlir.findings.search import search
+
+__all__ = [
+    "Batch",
+    "Freeze",
+    "Halve",
+    "HostWork",
+    "ModelEdit",
+    "MovedStick",
+    "PlannedProgram",
+    "Remedy",
+    "Resize",
+    "Untranspose",
+    "search",
+]  # fmt: skip

@@ -1,0 +1,61 @@
+"""Changes that bring work of the host to the device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from spyre_mlir.findings.planned import PlannedProgram
+from spyre_mlir.findings.remedy import Freeze, Halve, Remedy
+
+KIND = "work on the host"
+
+#: Reasons that a sentence names.
+_NAMED = 2
+
+
+def host_work(program: PlannedProgram) -> Iterator[Remedy]:
+    """Yield changes of types, and inputs that may be buffers, for a program of which the host runs a part."""
+    if not program.is_model or not program.host.operations:
+        return
+    first = program.host_remarks[0] if program.host_remarks else None
+    module, location = (first.module, first.op_location) if first else ("", "")
+    problem = f"The host runs {program.host.operations:,} operations of each call"
+    if program.host.float_operations:
+        problem += f", {program.host.float_operations:,} calculations with floats"
+    cause = _cause(program)
+    if program.options.get("autocast") is None:
+        text = "spyre_mlir.compile(model, inputs, autocast=torch.float16)"
+        yield Remedy(
+            KIND,
+            f"{problem}.",
+            cause,
+            text,
+            program.ns,
+            {"autocast": "float16"},
+            module=module,
+            location=location,
+        )
+    text = "model.half(), called with inputs of torch.float16"
+    yield Remedy(KIND, f"{problem}.", cause, text, program.ns, edit=Halve(), module=module, location=location)
+    whole = [value for value in program.inputs if "int" in value.dtype or value.dtype == "bool"]
+    if whole and len(whole) < len(program.inputs):
+        names = ", ".join(f"'{value.name}'" for value in whole)
+        text = (
+            f"if {names} {'is' if len(whole) == 1 else 'are'} the same at each call: keep what the model computes of "
+            f"{'it' if len(whole) == 1 else 'them'} in a buffer, self.register_buffer(..)"
+        )
+        edit = Freeze(tuple(value.position for value in whole))
+        yield Remedy(
+            KIND, f"{problem}.", cause, text, program.ns, edit=edit, module=module, location=location
+        )
+
+
+def _cause(program: PlannedProgram) -> str:
+    """The most frequent reasons why operations run on the host."""
+    reasons = Counter(
+        f"{remark.op_name}: {remark.reason.partition(';')[0]}" for remark in program.host_remarks
+    )
+    named = [f"{count:,} x {reason}" for reason, count in reasons.most_common(_NAMED)]
+    more = f", and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
+    return f"The device cannot run them: {', '.join(named)}{more}."

@@ -1,0 +1,29 @@
+"""Options of the caller that cost time: each is tried at its default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spyre_mlir.findings.planned import PlannedProgram
+from spyre_mlir.findings.remedy import Remedy
+
+#: Options of ``compile`` that say what the program is, or what it may use of the device, and not how fast.
+_MEANING = frozenset({
+    "device", "sencores", "lx_frac_avail", "numerics", "layouts", "plan", "fallback", "autocast", "cache", "insert", "passes", "use_plan",
+    "save_plan", "from_level", "verify_each", "reuse", "dynamic",
+})  # fmt: skip
+
+
+def costly_options(program: PlannedProgram) -> Iterator[Remedy]:
+    """Yield the default of each option that the caller gave another value."""
+    for name, value in program.options.items():
+        if name in _MEANING or value is None:
+            continue
+        yield Remedy(
+            f"option {name}",
+            f"The option {name}={value!r} makes the program slower than its default does.",
+            "It was given to compile.",
+            f"leave out {name}={value!r}",
+            program.ns,
+            {name: None},
+        )

@@ -1,0 +1,110 @@
+"""A compiled program as the search for findings sees it: figures and names alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spyre_mlir.bundle.model import Bundle, KernelArgument
+from spyre_mlir.remarks import HOST, Remark
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
+
+#: Work of the host, in operations on floats per nanosecond, and what goes between it and the device, in bytes per
+#: nanosecond. Assumptions about a server, not measurements (docs/findings.md): findings about the host need a price.
+HOST_FLOPS_PER_NS = 100.0
+HOST_BYTES_PER_NS = 16.0
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """The host's part of a call: operations on floats, all operations, and bytes to and from its steps."""
+
+    float_operations: int = 0
+    operations: int = 0
+    moved_bytes: int = 0
+
+    @property
+    def ns(self) -> float:
+        """The assumed time of the work."""
+        return self.float_operations / HOST_FLOPS_PER_NS + self.moved_bytes / HOST_BYTES_PER_NS
+
+
+@dataclass(frozen=True)
+class ExampleInput:
+    """An input of a model: its position in the call, its name in the program, its shape, and its type on the host.
+
+    One that ``is_on_device`` is a ``DeviceTensor``, whose layout the caller chose.
+    """
+
+    position: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_on_device: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedProgram:
+    """A compiled program with the choices that made it.
+
+    ``parts`` are the bundles with their facts, ``inputs`` what a call gives, ``options`` those of ``compile`` that the
+    caller gave. ``is_model`` is true of a PyTorch model, whose inputs can be others.
+    """
+
+    parts: Sequence[tuple[Bundle, ProgramFacts]]
+    device_ns: float
+    host: HostWork
+    remarks: Sequence[Remark]
+    inputs: Sequence[ExampleInput]
+    result_shapes: Sequence[tuple[int, ...]]
+    options: Mapping[str, Any]
+    is_model: bool
+
+    @property
+    def ns(self) -> float:
+        """Predicted time on the device and assumed time on the host of one call."""
+        return self.device_ns + self.host.ns
+
+    @property
+    def device_cores(self) -> int:
+        """Number of cores of the device."""
+        return max((bundle.target.device_cores for bundle, _ in self.parts), default=1)
+
+    @property
+    def host_remarks(self) -> list[Remark]:
+        """The operations that the host runs, with the reasons."""
+        return [remark for remark in self.remarks if remark.kind == HOST]
+
+    @property
+    def operations(self) -> Iterator[Operation]:
+        """The operations of all bundles."""
+        for _, facts in self.parts:
+            yield from facts.operations
+
+    def by_module(self) -> dict[str, float]:
+        """Return the device time in ns of each module path."""
+        times: dict[str, list[float]] = {}
+        for operation in self.operations:
+            times.setdefault(operation.module, []).append(operation.execution.total_ns)
+        return {module: math.fsum(values) for module, values in times.items()}
+
+    def arguments(self) -> Iterator[tuple[KernelArgument, list[Operation]]]:
+        """Yield each argument of a bundle with the operations that read or write it, or a mere copy of it."""
+        for bundle, facts in self.parts:
+            bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
+            for argument in bundle.manifest.arguments:
+                yield argument, _touching(facts.operations, bases, argument.parameter)
+
+
+def _touching(operations: Sequence[Operation], bases: Mapping[str, str], parameter: str) -> list[Operation]:
+    copies, touching = {name for name, base in bases.items() if base == parameter}, []
+    for operation in operations:
+        buffers = operation.facts.buffers
+        if copies.isdisjoint(buffers):
+            continue
+        touching.append(operation)
+        if operation.category == "clone" and buffers[0] in copies:
+            copies.add(buffers[-1])
+    return touching

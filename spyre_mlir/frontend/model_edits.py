@@ -1,0 +1,175 @@
+"""Edits of a PyTorch model and its example inputs, for trials of what a user may change."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.dialects import context as new_context
+from spyre_mlir.frontend.importer import capture_torch, import_torch
+from spyre_mlir.frontend.padding_safety import check_padding_safety
+from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
+
+#: Bytes of weights that are copied for a trial at most.
+_MOST_COPIED = 4 << 30
+
+_TRANSPOSES = frozenset({
+    torch.t, torch.transpose, torch.permute, torch.swapaxes, torch.swapdims, torch.movedim, torch.moveaxis,
+    torch.adjoint, torch.Tensor.t, torch.Tensor.transpose, torch.Tensor.permute, torch.Tensor.swapaxes,
+    torch.Tensor.swapdims, torch.Tensor.movedim, torch.Tensor.moveaxis, torch.Tensor.adjoint,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH")),
+})  # fmt: skip
+
+
+class UneditableError(Exception):
+    """A model or inputs that an edit does not fit."""
+
+
+def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
+    """Return the model with inputs that have ``to`` rows wherever they had ``size``, copies of the last row.
+
+    ``UnsafePadding`` if the first rows of the results are then not proven to be those of the model.
+    """
+
+    def resize(tensor: torch.Tensor) -> torch.Tensor:
+        for dim, extent in enumerate(tensor.shape):
+            if extent == size:
+                rows = torch.arange(to, device=tensor.device).clamp(max=size - 1)
+                tensor = tensor.index_select(dim, rows)
+        return tensor
+
+    larger, context = _mapped(resize, inputs), new_context()
+    imported = [
+        import_torch(capture_torch(model, example, None), example, context=context)
+        for example in (inputs, larger)
+    ]
+    check_padding_safety(*imported)
+    return model, larger
+
+
+def relaid(model: Any, inputs: Any, position: int, stick_dim: int) -> tuple[Any, Any]:
+    """Return the model with the input of the device at ``position`` laid out along ``stick_dim``."""
+    if isinstance(inputs, Mapping):
+        name = list(inputs)[position]
+        return model, {**inputs, name: to_device(inputs[name].numpy(), stick_dims=[stick_dim])}
+    tensor = to_device(inputs[position].numpy(), stick_dims=[stick_dim])
+    return model, tuple(tensor if number == position else value for number, value in enumerate(inputs))
+
+
+def untransposed(model: Any, inputs: Any, lines: Collection[tuple[str, int]]) -> tuple[Any, Any]:
+    """Return the model without transposes in the functions that have these lines: they give what they are given."""
+    return _Untransposed(model, frozenset(lines)), inputs
+
+
+class _Untransposed(torch.nn.Module):
+    """A model without the transposes in functions that have some lines."""
+
+    def __init__(self, model: Callable, lines: frozenset[tuple[str, int]]) -> None:
+        super().__init__()
+        self.model = model
+        self._lines = lines
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        with _WithoutTransposes(self._lines):
+            return self.model(*inputs, **named)
+
+
+class _WithoutTransposes(TorchFunctionMode):
+    """Context in which transposes in functions that have some lines return their argument."""
+
+    def __init__(self, lines: frozenset[tuple[str, int]]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def __torch_function__(
+        self,
+        function: Callable,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function in _TRANSPOSES and self._has_line(sys._getframe(1).f_code):
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+    def _has_line(self, code: types.CodeType) -> bool:
+        numbers = {line for _, _, line in code.co_lines()}
+        return any(file == code.co_filename and line in numbers for file, line in self._lines)
+
+
+def batched(model: Any, inputs: Any, size: int, times: int) -> tuple[Any, Any]:
+    """Return the model with inputs of ``times`` as many samples, wherever the first dim has ``size`` of them."""
+
+    def repeat(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() and tensor.shape[0] == size:
+            return torch.cat([tensor] * times)
+        return tensor
+
+    return model, _mapped(repeat, inputs)
+
+
+def halved(model: Any, inputs: Any) -> tuple[Any, Any]:
+    """Return a copy of a module with parameters, buffers and inputs of float16."""
+    if not isinstance(model, torch.nn.Module):
+        raise UneditableError("a function has no parameters that can be cast")
+    if sum(tensor.nbytes for tensor in model.state_dict().values()) > _MOST_COPIED:
+        raise UneditableError("the weights are too large for a copy")
+
+    def half(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.half() if tensor.dtype in (torch.float32, torch.float64) else tensor
+
+    return copy.deepcopy(model).half(), _mapped(half, inputs)
+
+
+def frozen(model: Any, inputs: Any, positions: Sequence[int]) -> tuple[Any, Any]:
+    """Return the model as one of the other inputs, with those at ``positions`` as buffers."""
+    if isinstance(inputs, Mapping):
+        names = [name for position, name in enumerate(inputs) if position in positions]
+        if len(pytree.tree_leaves(inputs)) != len(inputs):
+            raise UneditableError("the inputs are nested")
+        kept = {name: value for name, value in inputs.items() if name not in names}
+        return _Frozen(model, (), {name: inputs[name] for name in names}), kept
+    if any(not isinstance(value, torch.Tensor) for value in inputs):
+        raise UneditableError("the inputs are nested")
+    values = {position: inputs[position] for position in positions}
+    return _Frozen(model, values, {}), tuple(
+        value for position, value in enumerate(inputs) if position not in positions
+    )
+
+
+class _Frozen(torch.nn.Module):
+    """A model some inputs of which are buffers."""
+
+    def __init__(
+        self, model: Callable, positions: Mapping[int, Any] | tuple[()], names: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._places = dict(positions)
+        self._named = dict(names)
+        for number, value in enumerate([*self._places.values(), *self._named.values()]):
+            self.register_buffer(f"frozen_{number}", value)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        buffers = iter(
+            [getattr(self, f"frozen_{number}") for number in range(len(self._places) + len(self._named))]
+        )
+        places = {position: next(buffers) for position in self._places}
+        given = iter(inputs)
+        count = len(inputs) + len(places)
+        whole = [places[position] if position in places else next(given) for position in range(count)]
+        return self.model(*whole, **named, **{name: next(buffers) for name in self._named})
+
+
+def _mapped(function: Callable[[torch.Tensor], torch.Tensor], inputs: Any) -> Any:
+    """The inputs with each tensor changed; a tensor of the device has a layout of its own."""
+    if any(isinstance(leaf, DeviceTensor) for leaf in pytree.tree_leaves(inputs)):
+        raise UneditableError("an input is a tensor of the device")
+    return pytree.tree_map_only(torch.Tensor, function, inputs)

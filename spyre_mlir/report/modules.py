@@ -1,0 +1,216 @@
+"""The operations of a program by the modules of the model: a tree of paths, in which equal layers are one node.
+
+Times are shares of the timeline, which add up to the program's; bytes are those that the plan moves in device memory,
+operations those of the roofline, two per multiply-add. All runs of loops are in them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.report.program_facts import Operation
+
+#: Name of the model itself, whose path is empty.
+MODEL = "(model)"
+
+#: What follows the path of a module for its operations that are in none of its submodules.
+ITSELF = "(itself)"
+
+
+@dataclass(frozen=True)
+class ModuleWork:
+    """Executes of the program text, their time, their traffic of device memory and their arithmetic operations."""
+
+    executes: int = 0
+    picoseconds: int = 0
+    bytes: int = 0
+    operations: int = 0
+
+    def plus(self, other: ModuleWork) -> ModuleWork:
+        """Return the sum of both."""
+        return ModuleWork(
+            self.executes + other.executes,
+            self.picoseconds + other.picoseconds,
+            self.bytes + other.bytes,
+            self.operations + other.operations,
+        )
+
+    def share(self, whole: ModuleWork) -> float:
+        """The part of the time of the whole, 0 to 1."""
+        return self.picoseconds / whole.picoseconds if whole.picoseconds else 0.0
+
+
+@dataclass(frozen=True)
+class ModuleNode:
+    """A module, or sibling modules of equal operations; ``paths`` has the path of each, that of the model is empty.
+
+    ``operations`` are those of the modules that are in no submodule, in program order. The submodules of siblings are
+    together too: each of ``children`` has a path for each of ``paths``, or several.
+    """
+
+    paths: tuple[str, ...]
+    operations: tuple[Operation, ...]
+    children: tuple[ModuleNode, ...]
+
+    @property
+    def label(self) -> str:
+        """``layers.3.attn``; for equal siblings ``layers.0 .. 11.attn``; ``(model)`` for the model itself."""
+        return _joined(self.paths)
+
+    @property
+    def times(self) -> int:
+        """Number of equal modules."""
+        return len(self.paths)
+
+    @functools.cached_property
+    def own_work(self) -> ModuleWork:
+        """Work of the operations that are in no submodule."""
+        return functools.reduce(ModuleWork.plus, map(_work, self.operations), ModuleWork())
+
+    @functools.cached_property
+    def work(self) -> ModuleWork:
+        """Work of all operations, those of submodules too."""
+        return functools.reduce(ModuleWork.plus, (child.work for child in self.children), self.own_work)
+
+    @functools.cached_property
+    def all_operations(self) -> tuple[Operation, ...]:
+        """The operations with those of submodules, in program order."""
+        inner = (operation for child in self.children for operation in child.all_operations)
+        return tuple(sorted((*self.operations, *inner), key=lambda operation: operation.position))
+
+
+@dataclass(frozen=True)
+class ModuleRow:
+    """A line of a table of modules: all that is in modules, or only what is in none of their submodules."""
+
+    node: ModuleNode
+    is_whole: bool
+
+    @property
+    def label(self) -> str:
+        """The label of the node, and whether it is only the module itself."""
+        is_part = not self.is_whole and bool(self.node.children) and self.node.label != MODEL
+        return f"{self.node.label} {ITSELF}" if is_part else self.node.label
+
+    @property
+    def times(self) -> int:
+        """Number of equal modules."""
+        return self.node.times
+
+    @property
+    def work(self) -> ModuleWork:
+        """Work of all the modules together."""
+        return self.node.work if self.is_whole else self.node.own_work
+
+
+def module_tree(operations: Iterable[Operation]) -> ModuleNode | None:
+    """Return the model with its modules, siblings of equal operations in one node; None where no module is known."""
+    root = _ModuleBuilder("")
+    for operation in operations:
+        root.at(operation.module).operations.append(operation)
+    return root.node() if root.children else None
+
+
+def module_rows(root: ModuleNode, most: int) -> list[ModuleRow]:
+    """Return at most so many rows that have each operation once, by the modules that take most of the time.
+
+    They are in the order of the tree. More rows than ``most`` are returned only for a model with more modules beside
+    one another, of which none can be left out.
+    """
+    rows = [ModuleRow(root, is_whole=True)]
+    while openable := [row for row in rows if row.is_whole and row.node.children]:
+        largest = max(openable, key=lambda row: row.work.picoseconds)
+        opened = list(_opened(largest.node))
+        if largest.node is not root and len(rows) - 1 + len(opened) > most:
+            # The others may still have few submodules, but would tell of less time.
+            break
+        position = rows.index(largest)
+        rows[position : position + 1] = opened
+    return rows
+
+
+def _opened(node: ModuleNode) -> Iterator[ModuleRow]:
+    if node.operations:
+        yield ModuleRow(node, is_whole=False)
+    for child in node.children:
+        yield ModuleRow(child, is_whole=True)
+
+
+class _ModuleBuilder:
+    """Modules of one path, which get operations and submodules."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.operations: list[Operation] = []
+        self.children: dict[str, _ModuleBuilder] = {}
+
+    def at(self, path: str) -> _ModuleBuilder:
+        """Return the module at a path from here, made where it is new."""
+        builder = self
+        for name in path.split(".") if path else ():
+            inner = f"{builder.path}.{name}" if builder.path else name
+            builder = builder.children.setdefault(name, _ModuleBuilder(inner))
+        return builder
+
+    @functools.cached_property
+    def signature(self) -> Hashable:
+        """What equal layers have in common: opcodes, sizes, formats, cores and runs of operations, and submodules."""
+        operations = tuple(map(_signature, self.operations))
+        return operations, tuple((name, child.signature) for name, child in self.children.items())
+
+    def node(self) -> ModuleNode:
+        return _merged([self])
+
+
+def _merged(equal: Sequence[_ModuleBuilder]) -> ModuleNode:
+    """The node of modules with equal signatures."""
+    operations = (operation for builder in equal for operation in builder.operations)
+    return ModuleNode(
+        tuple(builder.path for builder in equal),
+        tuple(sorted(operations, key=lambda operation: operation.position)),
+        tuple(_children(equal)),
+    )
+
+
+def _children(equal: Sequence[_ModuleBuilder]) -> Iterator[ModuleNode]:
+    """The submodules of modules with equal signatures: numbered ones that are equal together, others by their names."""
+    groups: dict[Hashable, list[str]] = {}
+    for name, child in equal[0].children.items():
+        key = child.signature if name.isdecimal() else name
+        groups.setdefault((name.isdecimal(), key), []).append(name)
+    for names in groups.values():
+        yield _merged([builder.children[name] for builder in equal for name in names])
+
+
+def _signature(operation: Operation) -> Hashable:
+    design = operation.design
+    formats = tuple(operand.data_format for operand in design.operands)
+    return design.opcode, tuple(design.sizes.items()), formats, design.cores, operation.runs
+
+
+def _work(operation: Operation) -> ModuleWork:
+    return ModuleWork(1, operation.execution.shares.total, operation.traffic, operation.roofline.operations)
+
+
+# -- words -------------------------------------------------------------------------------------------------
+
+
+def _joined(paths: Sequence[str]) -> str:
+    """Paths that differ in numbers alone as one: ``layers.0 .. 11.attn``."""
+    columns = zip(*(path.split(".") for path in paths), strict=True)
+    return ".".join(_spans(list(dict.fromkeys(column))) for column in columns) or MODEL
+
+
+def _spans(names: Sequence[str]) -> str:
+    """``0 .. 5, 7`` of numbers; the name where there is one."""
+    if len(names) == 1:
+        return names[0]
+    spans: list[list[int]] = []
+    for number in sorted(map(int, names)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first} .. {last}" for first, last in spans)

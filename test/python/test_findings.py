@@ -1,0 +1,117 @@
+"""Findings: the first one names a planted problem and its remedy, and promises what the remedy then saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from planted_problems import PROBLEMS, Planted
+from programs import PROGRAMS
+from torch import nn
+
+import spyre_mlir
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def device_us(program: spyre_mlir.Program) -> float:
+    return program.metrics()["predicted_us"]
+
+
+@pytest.mark.parametrize("plant", PROBLEMS, ids=lambda plant: plant.__name__)
+def test_a_planted_problem_is_the_first_finding(plant: Callable[[], Planted]) -> None:
+    """Problem, module and change are named; what the change saves by the timeline is as promised, within 10 %."""
+    torch.manual_seed(0)
+    planted = plant()
+    program = planted.program()
+    finding = program.findings[0]
+    assert planted.problem in finding.problem
+    assert planted.module in finding.module
+    assert planted.change in finding.change
+    saved = device_us(program) - device_us(planted.changed()) / planted.samples
+    if "Times count the host" in finding.problem:
+        # What the host takes at the assumed rates is known of both programs; the rest is the device's.
+        assert finding.before_us > device_us(program)
+        assert saved == pytest.approx(finding.saved_us, rel=0.1) or saved < finding.saved_us
+    else:
+        assert saved == pytest.approx(finding.saved_us, rel=0.1)
+    assert finding.problem.split(".")[0] in " ".join(program.summary().split())
+
+
+#: Programs of the tests without a planted problem, of each kind one.
+PLAIN = ("softmax_dim_0_512x1024", "layernorm", "gelu_mlp", "llama_block", "sdpa", "embedding", "matmul_4d")
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_no_finding_is_refuted(name: str) -> None:
+    """Each finding saves at least a hundredth; one whose change is a call of compile does so when that is called."""
+    model, inputs = PROGRAMS[name]()
+    program = spyre_mlir.compile(model, inputs)
+    for finding in program.findings:
+        assert finding.saved_us >= 0.01 * finding.before_us
+        if finding.change.startswith("spyre_mlir.compile("):
+            names = {"spyre_mlir": spyre_mlir, "torch": torch, "model": model, "inputs": inputs}
+            assert device_us(eval(finding.change, names)) == pytest.approx(finding.after_us)
+
+
+def test_options_that_cost_time_are_told() -> None:
+    """The default of an option is tried where the caller gave another value, for a module in MLIR too."""
+    text = """
+    func.func @main(%x: tensor<512x512xf16>, %y: tensor<512x512xf16>) -> tensor<512x512xf16> {
+      %zero = arith.constant 0.0 : f16
+      %empty = tensor.empty() : tensor<512x512xf16>
+      %fill = linalg.fill ins(%zero : f16) outs(%empty : tensor<512x512xf16>) -> tensor<512x512xf16>
+      %0 = linalg.matmul ins(%x, %y : tensor<512x512xf16>, tensor<512x512xf16>)
+             outs(%fill : tensor<512x512xf16>) -> tensor<512x512xf16>
+      %1 = linalg.exp ins(%0 : tensor<512x512xf16>) outs(%empty : tensor<512x512xf16>) -> tensor<512x512xf16>
+      return %1 : tensor<512x512xf16>
+    }"""
+    program = spyre_mlir.compile(text, lx_planning=False)
+    finding = next(finding for finding in program.findings if "lx_planning" in finding.problem)
+    assert finding.change == "leave out lx_planning=False"
+    assert finding.after_us == pytest.approx(device_us(spyre_mlir.compile(text)))
+    assert not any("lx_planning" in finding.problem for finding in spyre_mlir.compile(text).findings)
+
+
+def test_padding_that_changes_numbers_is_no_change() -> None:
+    """Rows that all others read cannot be padded; nor is a change told that the model refuses."""
+
+    class Centred(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x - x.mean(0)
+
+    program = spyre_mlir.compile(Centred(), (torch.randn(197, 1024).half(),))
+    assert not any("pad the" in finding.change for finding in program.findings)
+
+
+def test_compiling_tries_nothing() -> None:
+    """Trials are made when findings are asked for, once, and not of a program that was read."""
+    calls = []
+
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1024, 1024)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(1)
+            return self.layer(x)
+
+    program = spyre_mlir.compile(Counted().half(), (torch.randn(1, 1024).half(),), cache=False)
+    compiled = len(calls)
+    program.summary(findings=False)
+    assert len(calls) == compiled
+    assert program.findings and len(calls) > compiled
+    tried = len(calls)
+    assert program.findings is program.findings and "finding 1" in program.summary()
+    assert len(calls) == tried
+
+
+def test_a_program_that_was_read_has_none(tmp_path) -> None:
+    model, inputs = PROGRAMS["softmax_dim_0_64x64"]()
+    spyre_mlir.compile(model, inputs).save(tmp_path / "program")
+    assert spyre_mlir.Program.load(tmp_path / "program").findings == ()
