@@ -1,5 +1,8 @@
 // The charts of the page: time goes across; a view is the part that is shown, and only that is drawn.
 
+const all = (scope, selector) => Array.from(scope.querySelectorAll(selector));
+const find = (identifier) => document.getElementById(identifier);
+
 const LETTER = 7.3; // pixels, a little more than a character of the text takes
 const NARROWEST = 900; // pixels across a picture that its texts need
 const NAMESPACE = "http://www.w3.org/2000/svg";
@@ -27,6 +30,30 @@ const powerTick = (count, times) => {
   let tick = 128;
   while (count > times * tick) tick *= 2;
   return tick;
+};
+
+// A text, cut where so many pixels end.
+const fitting = (text, room, letter = LETTER) => {
+  const most = Math.max(Math.floor(room / letter), 0);
+  return text.length <= most ? text : `${text.slice(0, Math.max(most - 1, 0))}…`;
+};
+
+// The rows of the data as objects; texts are places in one list.
+const rowsOf = (data, rows, fields) => rows.map((row) => Object.fromEntries(fields.map((name, at) =>
+  name.startsWith("$") ? [name.slice(1), data.texts[row[at]]] : [name, row[at]])));
+
+// An element of the page, and a button of it.
+const element = (tag, attributes, ...inside) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...inside);
+  return made;
+};
+
+const button = (text, act, attributes = {}) => {
+  const made = element("button", {type: "button", ...attributes}, text);
+  made.addEventListener("click", act);
+  return made;
 };
 
 // The first index of sorted numbers that is greater than a value.
@@ -60,8 +87,8 @@ class Spans {
 
 // Elements of a picture that is drawn anew with each view.
 class Ink {
-  constructor() {
-    this.drawn = document.createDocumentFragment();
+  constructor(drawn = document.createDocumentFragment()) {
+    this.drawn = drawn;
   }
 
   add(tag, attributes, text = "") {
@@ -69,6 +96,14 @@ class Ink {
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     if (text) made.textContent = text;
     this.drawn.append(made);
+    return made;
+  }
+
+  // What is drawn into a group has its tooltip.
+  group(attributes, tip) {
+    const inside = new Ink(this.add("g", attributes));
+    inside.add("title", {}, tip);
+    return inside;
   }
 
   text(x, y, text, kind = "label", anchor = "start") {

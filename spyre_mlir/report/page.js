@@ -1,22 +1,17 @@
 // The page: what is chosen in it, one core for all pictures, and its keys.
 
-const all = (scope, selector) => Array.from(scope.querySelectorAll(selector));
-const find = (identifier) => document.getElementById(identifier);
-
-// The rows of the data as objects; texts are places in one list.
 const data = JSON.parse(find("data").textContent);
-const rowsOf = (rows, fields) => rows.map((row) => Object.fromEntries(fields.map((name, at) =>
-  name.startsWith("$") ? [name.slice(1), data.texts[row[at]]] : [name, row[at]])));
-const operations = rowsOf(data.operations, data.fields.operation);
+const operations = rowsOf(data, data.operations, data.fields.operation);
 operations.forEach((each, position) => Object.assign(each, {
-  position, title: `step ${position}: ${each.opcode}`, operands: rowsOf(each.operands, data.fields.operand),
+  position, title: `step ${position}: ${each.opcode}`, operands: rowsOf(data, each.operands, data.fields.operand),
 }));
 
 const page = {
   operations,
-  buffers: rowsOf(data.buffers, data.fields.buffer),
+  buffers: rowsOf(data, data.buffers, data.fields.buffer),
   core: 0,
   operation: null, // the position of the one in the pane
+  tree: null, // the modules
   charts: [],
 
   source(operation) {
@@ -60,6 +55,7 @@ const page = {
     for (const chart of page.charts) chart.draw();
   },
 };
+page.tree = new ModuleTree(data, operations);
 
 // -- pictures ----------------------------------------------------------------------------------------------
 
@@ -105,6 +101,13 @@ if (divided) divided.addEventListener("change", divide);
 
 for (const [name, scene] of [["timeline-chart", Timeline], ["lx-chart", Scratchpad]])
   if (find(name)) page.charts.push(new Chart(find(name), new scene(data, page), page));
+
+// What folds with the modules.
+if (find("module-graph")) {
+  page.graph = new Graph(find("module-graph"), page.tree, page);
+  new ModuleTable(find("modules-table"), page.tree, page);
+}
+page.tree.listeners.push(() => page.redraw());
 
 // The core of all pictures: what it owns, what its engines do, what it holds.
 const chooseCore = (core) => {

@@ -14,6 +14,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report.page_data import json_text, page_data
 from spyre_mlir.report.panels import division, graph, lx, passes
 from spyre_mlir.report.panels import finding_list as findings
+from spyre_mlir.report.panels import module_list as modules
 from spyre_mlir.report.panels import operation_list as operations
 from spyre_mlir.report.panels import remark_list as remarks
 from spyre_mlir.report.panels import ring_diagram as ring
@@ -29,6 +30,7 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
     ("findings", "Findings", findings.panel),
     ("summary", "Summary", summary.panel),
     ("graph", "Program graph", graph.panel),
+    ("modules", "Modules", modules.panel),
     ("division", "Division map", division.panel),
     ("lx", "LX map", lx.panel),
     ("timeline", "Timeline", timeline.panel),
@@ -41,7 +43,17 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
 
 
 #: The scripts of the page, in the order in which they build upon one another.
-_SCRIPTS = ("charts.js", "timeline.js", "scratchpad.js", "page.js", "tables.js", "pane.js")
+_SCRIPTS = (
+    "charts.js",
+    "modules.js",
+    "graph.js",
+    "module_table.js",
+    "timeline.js",
+    "scratchpad.js",
+    "page.js",
+    "tables.js",
+    "pane.js",
+)
 
 #: Keys and what they do.
 _KEYS = (
@@ -65,7 +77,12 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     source files are told where the files can be read.
     """
     title = escape(f"Report of {name}" if name else "Report")
-    needed = {"findings": facts.findings, "passes": facts.passes, "ring": facts.timeline.links}
+    needed = {
+        "findings": facts.findings,
+        "modules": facts.operations,
+        "passes": facts.passes,
+        "ring": facts.timeline.links,
+    }
     panels = [entry for entry in PANELS if needed.get(entry[0], True)]
     scripts = "\n".join(map(_resource, _SCRIPTS))
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)

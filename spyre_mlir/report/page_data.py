@@ -19,6 +19,7 @@ from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
 from spyre_mlir.report.lx_map import LxMap
 from spyre_mlir.report.lx_picture import FILLS
+from spyre_mlir.report.module_data import MODULE, module_rows_of
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.program_lines import execute_lines
 from spyre_mlir.report.source_lines import source_lines
@@ -35,8 +36,9 @@ _Place = tuple[str, int, int, str]
 _LOCATION = re.compile(r"(.*?):(\d+)(?::(\d+))?")
 
 _OPERATION = (
-    "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "read", "written",
-    "spilled", "file", "line", "column", "$module", "$shape", "$dtype", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
+    "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "work", "read",
+    "written", "spilled", "file", "line", "column", "$module", "$shape", "$dtype", "$design", "firstLine", "lastLine",
+    "$text", "operands", "remarks",
 )  # fmt: skip
 _OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
 _BUFFER = ("$name", "$memory", "address", "bytes", "read", "written", "$reasons")
@@ -97,9 +99,16 @@ class _Writer:
         data = {
             "fills": FILLS,
             "deviceCores": self.bundle.target.device_cores,
-            "fields": {"operation": _OPERATION, "operand": _OPERAND, "buffer": _BUFFER, "box": _BOX},
+            "fields": {
+                "operation": _OPERATION,
+                "operand": _OPERAND,
+                "buffer": _BUFFER,
+                "box": _BOX,
+                "module": MODULE,
+            },
             "operations": self._operations(),
             "buffers": [self._buffer(number) for number in range(len(facts.buffers))],
+            "modules": [self._row(MODULE, row) for row in module_rows_of(facts.operations)],
             "sources": list(self.sources.items()),
             "timeline": self._timeline(),
             "lx": self._lx(facts.map),
@@ -136,6 +145,7 @@ class _Writer:
             execution.shares.total,
             execution.alone_ps,
             execution.bound_by,
+            operation.roofline.operations,
             operation.read_bytes,
             operation.written_bytes,
             operation.spilled_bytes,

@@ -1,12 +1,5 @@
 // The pane about one operation, and the links that open it.
 
-const element = (tag, attributes, ...inside) => {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...inside);
-  return made;
-};
-
 const terms = (pairs) => {
   const list = element("dl", {class: "terms"});
   for (const [name, text] of pairs) list.append(element("dt", {}, name), element("dd", {}, text));
@@ -83,12 +76,6 @@ const remarksOf = (operation) => {
   return [tableOf(["pass", "decision", "reason"], cells)];
 };
 
-const button = (text, act, attributes = {}) => {
-  const made = element("button", {type: "button", ...attributes}, text);
-  made.addEventListener("click", act);
-  return made;
-};
-
 const head = (operation) => {
   const bar = element("p", {class: "tools"});
   const {position} = operation;
@@ -104,7 +91,7 @@ const head = (operation) => {
 const reveal = (position) => {
   const chart = page.charts.find((each) => each.box.id === "timeline-chart");
   if (!chart) return;
-  const isOf = (bar) => bar.bars === 1 && bar.first === position;
+  const isOf = (bar) => !bar.node && bar.bars === 1 && bar.first === position;
   const bars = Array.from(chart.scene.tracks().values()).flatMap(({spans}) => spans.filter(isOf));
   if (bars.length) {
     const from = Math.min(...bars.map((bar) => bar.begin)), to = Math.max(...bars.map((bar) => bar.end));
@@ -151,6 +138,7 @@ const follow = () => {
     for (const each of marked) each.classList.add("opened");
   } else closePane();
   page.redraw();
+  if (page.graph) page.graph.focusable(false);
 };
 window.addEventListener("popstate", follow);
 follow();

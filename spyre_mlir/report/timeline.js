@@ -6,12 +6,13 @@ class Timeline {
   constructor(data, page) {
     const total = data.timeline.total;
     Object.assign(this, {data, page, total, kept: new Map()});
-    this.names = ["load", "compute", "store", "memory read", "memory write", "ring", "repeated"].filter((name) =>
+    this.names = ["module", "load", "compute", "store", "memory read", "memory write", "ring", "repeated"].filter((name) => name === "module" ||
       data.timeline.tracks.some((tracks) => tracks.some((track) => track[0] === name)));
     this.plot = {left: 120, right: 0, top: 8, bottom: 8 + this.names.length * ROW};
     this.height = this.plot.bottom + 42;
     this.home = this.whole = {from: 0, to: total, low: 0, high: 1};
     this.finest = Math.max(total / 1e5, 1000);
+    page.tree.listeners.push(() => this.kept.clear());
   }
 
   fit(width) {
@@ -24,7 +25,8 @@ class Timeline {
     const group = groups.findIndex((each) => each.includes(core));
     if (!this.kept.has(group)) {
       const own = tracks[Math.max(group, 0)].filter(([name]) => group >= 0 || !this.isOfCore(name));
-      this.kept.set(group, new Map(own.map(([name, bars]) => [name, new Spans(this.bars(name, bars))])));
+      const engines = own.map(([name, bars]) => [name, new Spans(this.bars(name, bars))]);
+      this.kept.set(group, new Map([["module", new Spans(this.modules(engines))], ...engines]));
     }
     return this.kept.get(group);
   }
@@ -39,6 +41,23 @@ class Timeline {
       begin += gap;
       return {name, begin, end: begin + length, first, last, bars, busy};
     });
+  }
+
+  // What is seen of the tree of modules, each from where its first engine begins to where the next module does.
+  modules(engines) {
+    const bars = [], {leaves} = this.page.tree, begins = [];
+    for (const [name, {spans}] of engines)
+      for (const {begin, end, first, last} of name === "repeated" ? [] : spans) begins.push([begin, end, first, last]);
+    begins.sort((one, other) => one[0] - other[0]);
+    for (const [begin, end, first, last] of begins) {
+      const node = this.page.tree.seen(leaves[first]), before = bars[bars.length - 1];
+      if (before && before.node === node) Object.assign(before, {end: Math.max(before.end, end), last: Math.max(before.last, last)});
+      else if (!before || first >= before.first) {
+        if (before) before.end = Math.min(before.end, begin);
+        bars.push({name: "module", node, begin, end, first, last, bars: 1, busy: end - begin});
+      }
+    }
+    return bars;
   }
 
   paint(ink, chart) {
@@ -57,7 +76,7 @@ class Timeline {
       ink.text(left - 10, y + 19, name, "name", "end");
       ink.path("tick", `M ${left} ${y + ROW} H ${right}`);
       const bars = tracks.get(name);
-      const shown = bars ? merged(bars.within(from, to), (to - from) / (right - left) * 3) : [];
+      const shown = name === "module" ? bars.within(from, to) : bars ? merged(bars.within(from, to), (to - from) / (right - left) * 3) : [];
       for (const bar of shown) this.bar(ink, chart, bar, y + 5);
       const idle = `core ${this.page.core} runs no operation of this program`;
       if (!bars && this.isOfCore(name)) ink.text(left + 8, y + 19, idle);
@@ -69,6 +88,12 @@ class Timeline {
   bar(ink, chart, bar, y) {
     const {left, right} = this.plot;
     const begin = Math.max(chart.x(bar.begin), left), end = Math.min(chart.x(bar.end), right);
+    if (bar.node) {
+      const text = fitting(titleOf(bar.node), end - begin - 6);
+      ink.box(`module${bar.first % 2}`, begin, y, end - begin, BAR);
+      if (end - begin > 40) ink.text((begin + end) / 2, y + 14, text, "label", "middle");
+      return;
+    }
     const one = bar.first === bar.last && bar.name !== "repeated", operation = this.page.operations[bar.first];
     const several = bar.name === "repeated" ? `${digits(bar.bars)} times more` : plural(bar.bars, "bar");
     const text = one ? operation.opcode : several;
@@ -88,7 +113,7 @@ class Timeline {
     this.names.forEach((name, row) => {
       const bars = tracks.get(name);
       if (!bars || (this.page.operation === null && !chart.item)) return;
-      const opened = (bar) => bar.bars === 1 && bar.first === this.page.operation;
+      const opened = (bar) => !bar.node && bar.bars === 1 && bar.first === this.page.operation;
       for (const bar of bars.within(from, to))
         if (bar === chart.item || opened(bar)) this.outline(ink, chart, bar, row);
     });
@@ -106,7 +131,7 @@ class Timeline {
     if (!bars || x < left || x > right) return null;
     const perPixel = (to - from) / (right - left), time = from + (x - left) * perPixel;
     const near = bars.within(time - 1.5 * perPixel, time + 1.5 * perPixel);
-    if (near.length < 2 || near.every((bar) => bar.end - bar.begin > 3 * perPixel))
+    if (near.length < 2 || near[0].node || near.every((bar) => bar.end - bar.begin > 3 * perPixel))
       return near.find((bar) => bar.end > time) || near[0] || null;
     return merged(near, Infinity)[0];
   }
@@ -115,6 +140,7 @@ class Timeline {
     const {operations} = this.page, operation = operations[bar.first];
     const when = `${microseconds(bar.begin)} to ${microseconds(bar.end)}, ${microseconds(bar.end - bar.begin)}`;
     const where = this.isOfCore(bar.name) ? `${bar.name} of core ${this.page.core}` : bar.name;
+    if (bar.node) return `${titleOf(bar.node)}: ${bar.node.path}\n${when}`;
     if (bar.name === "repeated") return `steps ${bar.first} to ${bar.last} run ${digits(bar.bars)} times more\n${when}`;
     const several = `${where}: ${plural(bar.bars, "bar")} of steps ${bar.first} to ${bar.last}`;
     if (bar.bars > 1) return `${several}\n${when}\nzoom in to tell them apart`;

@@ -13,7 +13,7 @@ from spyre_mlir.report.lx_picture import FILLS, runs_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
 
-#: More operations than these are a table only.
+#: More operations than these are not drawn in order.
 LARGEST = 300
 
 #: Colours of buffers by where they are; the page of ``bundle_facts`` calls device memory that is no argument pool.
@@ -25,21 +25,46 @@ _TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
 _COLUMN, _COLUMNS = 11, 330
 
 
+#: Buttons of the graph of modules: what they do, and their names.
+_BUTTONS = (
+    ("level", "open a level"), ("close", "close all"), ("in", "zoom in +"), ("out", "zoom out -"), ("all", "fit 0"),
+)  # fmt: skip
+
+
 def panel(facts: ProgramFacts) -> str:
-    """The graph, or for a large program a sentence."""
+    """The graph of modules, and below it of a program that is not large the operations in order."""
     if not facts.operations:
         return "<p>The program has no operation.</p>"
     if len(facts.operations) > LARGEST:
-        return (
-            f"<p>The program has {count(len(facts.operations), 'operation')}; a graph is drawn of at most {LARGEST}."
-            " The table of operations has them all.</p>"
-        )
+        return _modules()
+    return f"{_modules()}<h3>Operations in order</h3>{_in_order(facts)}"
+
+
+def _modules() -> str:
+    buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
+    keys = "arrow keys go and open, Enter opens, plus and minus zoom"
+    return "\n".join(
+        [
+            "<p>What is below reads what is above. Modules of the model are boxes that open with a click; equal"
+            " layers are one, with how many there are. A line is what one writes and the other reads; the bar at the"
+            " foot of a box is its share of the time. Ctrl and the wheel zoom, drag moves.</p>",
+            '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
+            '</p></noscript><p class="tools scripted" hidden="hidden">',
+            f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
+            f'<div class="picture"><svg xmlns="http://www.w3.org/2000/svg" role="tree" aria-label="Modules: {keys}">'
+            "</svg></div></div>",
+        ]
+    )
+
+
+def _in_order(facts: ProgramFacts) -> str:
     note = (
         "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
         " circle is where an argument is read first, x 8 that loops run an operation 8 times. Hover for layouts,"
         " addresses and reasons, or use the arrow keys. A click on an operation shows all about it.</p>"
     )
-    return f'{note}<div class="scroll" tabindex="-1">{figure(_Drawing(facts).draw(), "Program graph", walk=True)}</div>'
+    drawn = figure(_Drawing(facts).draw(), "Operations in order", walk=True)
+    return f'{note}<div class="scroll" tabindex="-1">{drawn}</div>'
 
 
 @dataclass

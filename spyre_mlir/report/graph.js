@@ -1,0 +1,283 @@
+// The graph of modules and operations: layers from top to bottom, edges are buffers from writer to reader. An open
+// module is a box around what is in it.
+
+const NODE = {width: 216, height: 40}, GAP = 16, BETWEEN = 30, HEAD = 26, THROUGH = 14;
+
+class Graph {
+  constructor(box, tree, page) {
+    Object.assign(this, {box, tree, page, scale: 1, at: null, drag: null});
+    this.svg = box.querySelector("svg");
+    this.frame = this.svg.parentNode;
+    this.edges = this.lifted();
+    for (const button of all(box, "button[data-do]")) button.addEventListener("click", () => this.act(button.dataset.do));
+    this.svg.addEventListener("keydown", (event) => this.key(event));
+    this.svg.addEventListener("focusin", (event) => { this.at = this.nodeOf(event.target) || this.at; });
+    this.svg.addEventListener("click", (event) => this.choose(this.nodeOf(event.target)));
+    this.frame.addEventListener("wheel", (event) => this.wheel(event), {passive: false});
+    this.frame.addEventListener("pointerdown", (event) => this.press(event));
+    this.frame.addEventListener("pointermove", (event) => this.move(event));
+    for (const name of ["pointerup", "pointerleave"]) this.frame.addEventListener(name, () => { this.drag = null; });
+    const [search, found] = [box.querySelector("input"), box.querySelector(".matches")];
+    search.addEventListener("input", () => { this.hits = null; this.find(search.value, found, 0); });
+    search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.find(search.value, found, event.shiftKey ? -1 : 1);
+      if (event.key === "Escape" && search.value) { event.stopPropagation(); search.value = ""; this.find("", found, 0); }
+    });
+    tree.listeners.push(() => this.draw());
+    this.draw();
+  }
+
+  // By module, the edges between its children: the reads of buffers, lifted to where writer and reader part.
+  lifted() {
+    const edges = new Map(), writers = new Map(), {tree, page} = this;
+    page.operations.forEach(({operands}, position) => {
+      operands.slice(0, -1).forEach(({buffer}) => {
+        if (writers.has(buffer)) this.lift(edges, writers.get(buffer), position, page.buffers[buffer].name);
+      });
+      writers.set(operands[operands.length - 1].buffer, position);
+    });
+    return edges;
+  }
+
+  lift(edges, writer, reader, name) {
+    const [from, to] = [writer, reader].map((position) => this.tree.line(this.tree.leaves[position]));
+    const at = from.findIndex((each, depth) => each !== to[depth]);
+    if (at < 1 || !to[at]) return;
+    const of = edges.get(from[at - 1]) || new Map(), key = `${from[at].first} ${to[at].first}`;
+    edges.set(from[at - 1], of);
+    const edge = of.get(key) || {from: from[at], to: to[at], names: new Set()};
+    edge.names.add(name);
+    of.set(key, edge);
+  }
+
+  // -- layout: boxes and lines of a module relative to it
+
+  lay(node) {
+    if (!node.isOpen) return {...NODE, boxes: [], lines: []};
+    const sizes = new Map(node.children.map((child) => [child, this.lay(child)]));
+    const edges = Array.from((this.edges.get(node) || new Map()).values());
+    const layers = this.layers(node.children, edges.filter(({from, to}) => from.first < to.first));
+    const widthOf = (layer) => layer.reduce((sum, {item}) => sum + (item ? sizes.get(item).width : THROUGH) + GAP, -GAP);
+    const width = Math.max(...layers.map(widthOf), NODE.width) + 2 * GAP, boxes = [], lines = [];
+    let top = node === this.tree.root ? GAP : HEAD + 8;
+    for (const layer of layers) {
+      const height = Math.max(...layer.map(({item}) => item ? sizes.get(item).height : 0));
+      let x = (width - widthOf(layer)) / 2;
+      for (const slot of layer) {
+        const {width: across, height: down} = slot.item ? sizes.get(slot.item) : {width: THROUGH, height};
+        Object.assign(slot, {middle: x + across / 2, top, bottom: top + down, floor: top + height});
+        if (slot.item) boxes.push({node: slot.item, x, y: top, ...sizes.get(slot.item)});
+        x += across + GAP;
+      }
+      top += height + BETWEEN;
+    }
+    for (const {slots, names} of layers.routes) lines.push({slots, names});
+    return {width, height: top - BETWEEN + GAP, boxes, lines};
+  }
+
+  // Each child below what it reads; an edge over several layers goes through a slot in each.
+  layers(children, edges) {
+    const level = new Map(), into = new Map(children.map((child) => [child, []])), layers = [], slots = new Map();
+    for (const edge of edges) into.get(edge.to).push(edge);
+    for (const child of children)
+      level.set(child, Math.max(-1, ...into.get(child).map(({from}) => level.get(from) ?? -1)) + 1);
+    layers.routes = [];
+    const put = (at, slot) => { (layers[at] = layers[at] || []).push(slot); return slot; };
+    for (const child of children) slots.set(child, put(level.get(child), {item: child, before: []}));
+    for (const {from, to, names} of edges) {
+      const route = [slots.get(from)];
+      for (let at = level.get(from) + 1; at < level.get(to); at++)
+        route.push(put(at, {item: null, before: [route[route.length - 1]]}));
+      slots.get(to).before.push(route[route.length - 1]);
+      layers.routes.push({slots: [...route, slots.get(to)], names});
+    }
+    // By the mean place of what comes before, so that edges cross less.
+    for (const layer of layers) {
+      const mean = ({before}) => before.length ? before.reduce((sum, each) => sum + each.rank, 0) / before.length : 0.5;
+      const keyed = layer.map((slot) => [mean(slot), slot]).sort((one, other) => one[0] - other[0]);
+      keyed.forEach(([, slot], at) => { layer[at] = slot; slot.rank = (at + 0.5) / layer.length; });
+    }
+    return layers;
+  }
+
+  // -- picture
+
+  draw() {
+    const had = this.svg.contains(document.activeElement), laid = this.lay(this.tree.root), ink = new Ink();
+    this.size = {width: laid.width, height: laid.height};
+    this.paint(ink, laid, 0, 0, 1);
+    this.svg.replaceChildren(ink.drawn);
+    this.shown = this.tree.rows().map(({node}) => node);
+    if (!this.shown.includes(this.at)) this.at = this.at ? this.tree.seen(this.at) : this.shown[0];
+    this.resize();
+    this.focusable(had);
+  }
+
+  paint(ink, {boxes, lines}, x, y, level) {
+    for (const {slots, names} of lines) {
+      let d = `M ${x + slots[0].middle} ${y + slots[0].bottom}`, [before] = slots;
+      const to = (slot) => {
+        const begin = y + before.bottom, end = y + slot.top, half = (end - Math.min(begin, end)) / 2;
+        d += ` C ${x + before.middle} ${begin + half} ${x + slot.middle} ${end - half} ${x + slot.middle} ${end}`;
+        before = slot;
+        if (!slot.item) { d += ` V ${y + slot.floor}`; before = {...slot, bottom: slot.floor}; }
+      };
+      slots.slice(1).forEach(to);
+      ink.group({class: "route"}, [...names].slice(0, 8).join("\n")).path("edge", d);
+      const last = slots[slots.length - 1];
+      ink.path("tip", `M ${x + last.middle - 4} ${y + last.top - 6} h 8 l -4 6 Z`);
+    }
+    for (const box of boxes) this.node(ink, box, x, y, level);
+  }
+
+  node(ink, box, x, y, level) {
+    const {node, width, height} = box, left = x + box.x, top = y + box.y, total = this.tree.root.ps || 1;
+    const isModule = node.children.length > 0, share = `${(100 * node.ps / total).toFixed(1)} %`;
+    const state = isModule ? {"aria-expanded": String(node.isOpen)} : {};
+    const told = [node.path, node.shape, plural(node.count, "operation"), `${microseconds(node.ps)}, ${share} of the time`,
+      `${bytesText(node.bytes)} of device memory`].filter(Boolean).join("\n");
+    const inner = ink.group({
+      class: `node ${isModule ? "module" : "operation"}`, role: "treeitem", "aria-level": level, tabindex: -1, "data-key": this.keyOf(node),
+      ...state,
+    }, told);
+    const fill = isModule ? null : data.fills[this.page.operations[node.position].category];
+    inner.box("shape", left, top, width, height, fill);
+    const kind = isModule ? "name" : "inside", room = (text, used) => fitting(text, width - 16 - used, 8.2);
+    if (isModule && node.isOpen) {
+      inner.text(left + 8, top + 17, room(`▾ ${titleOf(node)}`, share.length * LETTER), kind);
+      inner.text(left + width - 8, top + 17, share, "label", "end");
+    } else {
+      inner.text(left + 8, top + 16, room(isModule ? `▸ ${titleOf(node)}` : `${node.position} ${node.name}`, 0), kind);
+      const below = isModule ? `${plural(node.count, "operation")}` : node.shape;
+      inner.text(left + 8, top + 31, room(below, share.length * LETTER), isModule ? "label" : "inside");
+      inner.text(left + width - 8, top + 31, share, isModule ? "label" : "inside", "end");
+      inner.box("part", left, top + height - 4, width * node.ps / total, 4);
+    }
+    if (node.isOpen) this.paint(ink, box, left, top, level + 1);
+  }
+
+  keyOf(node) {
+    return node.position === undefined ? `m ${node.path}` : String(node.position);
+  }
+
+  nodeOf(target) {
+    const element = target.closest(".node");
+    return element ? this.shown.find((node) => this.keyOf(node) === element.dataset.key) : null;
+  }
+
+  elementOf(node) {
+    return node ? this.svg.querySelector(`.node[data-key="${CSS.escape(this.keyOf(node))}"]`) : null;
+  }
+
+  // One of the nodes is where Tab leads; the open operation has an outline.
+  focusable(isFocused) {
+    const element = this.elementOf(this.at), {operation} = this.page;
+    if (element) element.setAttribute("tabindex", "0");
+    if (element && isFocused) element.focus({preventScroll: true});
+    const opened = operation === null ? null : this.tree.seen(this.tree.leaves[operation]);
+    for (const each of all(this.svg, ".node")) each.classList.toggle("opened", opened !== null && each.dataset.key === this.keyOf(opened));
+  }
+
+  resize() {
+    const {width, height} = this.size, {scale} = this;
+    const size = {width: Math.round(width * scale), height: Math.round(height * scale), viewBox: `0 0 ${width} ${height}`};
+    for (const [name, value] of Object.entries(size)) this.svg.setAttribute(name, value);
+  }
+
+  // -- what readers do
+
+  choose(node) {
+    if (!node || this.isDragged) return;
+    this.at = node;
+    if (node.children.length) this.tree.toggle(node);
+    else this.page.open(node.position);
+  }
+
+  go(node) {
+    if (!node) return;
+    const before = this.elementOf(this.at);
+    if (before) before.setAttribute("tabindex", "-1");
+    this.at = node;
+    const element = this.elementOf(node);
+    element.setAttribute("tabindex", "0");
+    element.focus({preventScroll: true});
+    element.scrollIntoView({block: "nearest", inline: "nearest"});
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const index = this.shown.indexOf(this.at), {at} = this;
+    const acts = {
+      ArrowDown: () => this.go(this.shown[index + 1]),
+      ArrowUp: () => this.go(this.shown[index - 1]),
+      Home: () => this.go(this.shown[0]),
+      End: () => this.go(this.shown[this.shown.length - 1]),
+      ArrowRight: () => at.children.length && (at.isOpen ? this.go(at.children[0]) : this.tree.toggle(at, true)),
+      ArrowLeft: () => at.isOpen ? this.tree.toggle(at, false) : at.parent !== this.tree.root && this.go(at.parent),
+      Enter: () => this.choose(at),
+      " ": () => this.choose(at),
+      "+": () => this.act("in"), "=": () => this.act("in"), "-": () => this.act("out"), "0": () => this.act("all"),
+    };
+    if (!acts[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    acts[event.key]();
+  }
+
+  act(what) {
+    const acts = {
+      in: () => this.zoom(1.25), out: () => this.zoom(0.8), level: () => this.tree.openLevel(), close: () => this.tree.closeAll(),
+      all: () => this.zoom(Math.min(this.frame.clientWidth / this.size.width, this.frame.clientHeight / this.size.height, 1) / this.scale),
+    };
+    acts[what]();
+  }
+
+  // Around a point of the frame, in pixels.
+  zoom(factor, x = this.frame.clientWidth / 2, y = this.frame.clientHeight / 2) {
+    const before = this.scale, {frame} = this;
+    this.scale = clamp(before * factor, 0.1, 3);
+    const [left, top] = [(frame.scrollLeft + x) / before, (frame.scrollTop + y) / before];
+    this.resize();
+    frame.scrollTo(left * this.scale - x, top * this.scale - y);
+  }
+
+  wheel(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const box = this.frame.getBoundingClientRect();
+    this.zoom(Math.exp(-clamp(event.deltaY, -100, 100) / 200), event.clientX - box.left, event.clientY - box.top);
+  }
+
+  press(event) {
+    if (event.button === 0) this.drag = {x: event.clientX, y: event.clientY};
+    this.isDragged = false;
+  }
+
+  move(event) {
+    if (!this.drag || event.buttons !== 1) return;
+    if (Math.hypot(this.drag.x - event.clientX, this.drag.y - event.clientY) > 3) this.isDragged = true;
+    if (!this.isDragged) return;
+    this.frame.scrollBy(this.drag.x - event.clientX, this.drag.y - event.clientY);
+    this.drag = {x: event.clientX, y: event.clientY};
+  }
+
+  // Nodes that have all words; the next one is opened and marked.
+  find(text, told, step) {
+    const words = text.toLowerCase().split(" ").filter(Boolean);
+    if (!this.hits) {
+      this.hits = words.length === 0 ? [] : this.tree.every().filter((node) =>
+        words.every((word) => `${node.path} ${node.name} ${node.shape || ""}`.toLowerCase().includes(word)));
+      this.hit = -1;
+    }
+    if (step && this.hits.length) {
+      this.hit = (this.hit + step + this.hits.length) % this.hits.length;
+      const node = this.hits[this.hit];
+      this.at = node;
+      this.tree.show(node);
+      const element = this.elementOf(this.tree.seen(node));
+      if (element) { element.classList.add("found"); element.scrollIntoView({block: "nearest", inline: "center"}); }
+    }
+    const place = this.hit < 0 ? "" : `${digits(this.hit + 1)} of `;
+    told.textContent = words.length ? `${place}${digits(this.hits.length)} found; Enter goes to the next` : "";
+  }
+}

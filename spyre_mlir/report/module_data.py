@@ -1,0 +1,58 @@
+"""The tree of modules as rows for the script of the page: parents before their children."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from spyre_mlir.report.modules import ModuleNode, module_tree
+from spyre_mlir.report.program_facts import Operation
+
+#: Fields of a row. Positions are those of the operations that are in no submodule, of the first of equal modules;
+#: ``others`` are those of its copies, copy by copy.
+MODULE = (
+    "$name",
+    "$path",
+    "parent",
+    "first",
+    "copies",
+    "count",
+    "ps",
+    "bytes",
+    "work",
+    "positions",
+    "others",
+)
+
+
+def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
+    """Return the rows; a program without modules is one row with all operations."""
+    rows: list[tuple[Any, ...]] = []
+    _add(rows, module_tree(operations) or ModuleNode(("",), tuple(operations), ()), -1, "")
+    return rows
+
+
+def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
+    index, work = len(rows), node.work
+    first, *copies = node.paths
+    positions = {path: list[int]() for path in node.paths}
+    for operation in node.operations:
+        positions[operation.module].append(operation.position)
+    every = node.all_operations
+    rows.append(
+        (
+            node.label.removeprefix(f"{outer}.") if outer else node.label,
+            node.label,
+            parent,
+            every[0].position if every else 0,
+            node.times,
+            work.executes,
+            work.picoseconds,
+            work.bytes,
+            work.operations,
+            positions[first],
+            [position for path in copies for position in positions[path]],
+        )
+    )
+    for child in node.children:
+        _add(rows, child, index, node.label if parent >= 0 else "")

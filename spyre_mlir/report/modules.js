@@ -1,0 +1,112 @@
+// The modules of the model as a tree that folds: one state for the graph, the table and the timeline.
+
+const MOST_CHILDREN = 60; // of a module; more operations in a row are parts of so many
+const MOST_ROWS = 24; // seen at first, unless there are more modules beside one another
+
+class ModuleTree {
+  constructor(data, operations) {
+    this.listeners = [];
+    this.leaves = operations.map((operation) => this.leaf(operation));
+    this.nodes = rowsOf(data, data.modules, data.fields.module).map((row) => ({...row, children: [], isOpen: false}));
+    this.nodes.forEach((node) => {
+      node.parent = node.parent < 0 ? null : this.nodes[node.parent];
+      if (node.parent) node.parent.children.push(node);
+      node.children.push(...node.positions.map((position) => this.leaves[position]));
+    });
+    [this.root] = this.nodes;
+    for (const node of this.nodes) this.settle(node);
+    // An operation of a further copy is drawn as that of the first.
+    for (const {positions, others} of this.nodes)
+      others.forEach((position, at) => { this.leaves[position].stand = this.leaves[positions[at % positions.length]]; });
+    this.root.isOpen = true;
+    // As many levels as a reader takes in at once.
+    for (let level = this.closed(); level.length && this.rows().length + level.reduce((sum, node) => sum + node.children.length, 0) <= MOST_ROWS;
+      level = this.closed()) for (const node of level) node.isOpen = true;
+  }
+
+  leaf(operation) {
+    const {position, opcode, ps, read, written, work, shape} = operation;
+    return {
+      name: opcode, path: `step ${position}`, position, children: [], first: position, count: 1, ps, work, shape,
+      bytes: read + written, copies: 1, isOpen: false,
+    };
+  }
+
+  // Children in order of the program, long ones of them in parts.
+  settle(node) {
+    node.children.sort((one, other) => one.first - other.first);
+    if (node.children.length > MOST_CHILDREN) node.children = this.parts(node.children);
+    for (const child of node.children) child.parent = node;
+  }
+
+  parts(children) {
+    const size = Math.max(MOST_CHILDREN, Math.ceil(children.length / MOST_CHILDREN)), parts = [];
+    for (let at = 0; at < children.length; at += size) {
+      const inside = children.slice(at, at + size), [first] = inside, last = inside[inside.length - 1];
+      const sum = (name) => inside.reduce((total, child) => total + child[name], 0);
+      const part = {
+        name: `${first.name} … ${last.name}`, path: `${first.path} to ${last.path}`, children: inside, first: first.first,
+        copies: 1, isOpen: false, ...Object.fromEntries(["count", "ps", "bytes", "work"].map((name) => [name, sum(name)])),
+      };
+      for (const child of inside) child.parent = part;
+      parts.push(part);
+    }
+    return parts;
+  }
+
+  // The ancestors of a node, the root first, and itself.
+  line(node) {
+    const line = [];
+    for (let at = node.stand || node; at; at = at.parent) line.unshift(at);
+    return line;
+  }
+
+  // What stands for a node as modules are folded now.
+  seen(node) {
+    const line = this.line(node);
+    return line.find((each) => !each.isOpen) || line[line.length - 1];
+  }
+
+  // All that is seen below a node, in order, with its depth.
+  rows(node = this.root, depth = 0) {
+    return node.children.flatMap((child) =>
+      [{node: child, depth}, ...(child.isOpen ? this.rows(child, depth + 1) : [])]);
+  }
+
+  toggle(node, isOpen = !node.isOpen) {
+    if (node.children.length === 0 || node === this.root) return;
+    node.isOpen = isOpen;
+    this.changed();
+  }
+
+  // Open what a node is in.
+  show(node) {
+    for (const each of this.line(node).slice(0, -1)) each.isOpen = true;
+    this.changed();
+  }
+
+  closeAll() {
+    for (const node of this.every()) node.isOpen = node === this.root;
+    this.changed();
+  }
+
+  openLevel() {
+    for (const node of this.closed()) node.isOpen = true;
+    this.changed();
+  }
+
+  // The modules that are seen and could be opened.
+  closed() {
+    return this.rows().map(({node}) => node).filter((node) => node.children.length && !node.isOpen);
+  }
+
+  every(node = this.root) {
+    return [node, ...node.children.flatMap((child) => this.every(child))];
+  }
+
+  changed() {
+    for (const listener of this.listeners) listener();
+  }
+}
+
+const titleOf = (node) => node.copies > 1 ? `${node.name} x ${digits(node.copies)}` : node.name;
