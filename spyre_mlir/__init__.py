@@ -13,6 +13,8 @@ with spyre_mlir.spyre_hint(tiles={"M": 8}):        # in a model: tile what is co
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spyre_mlir import moved_modules
@@ -74,3 +76,9 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'spyre_mlir' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet, and the submodules that are."""
+    modules = (name for name, value in globals().items() if isinstance(value, ModuleType))
+    return sorted({*__all__, *(name for name in modules if f"{__name__}.{name}" in sys.modules)})

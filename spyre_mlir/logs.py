@@ -91,6 +91,7 @@ class _Handler(logging.Handler):
         super().__init__()
         self.request = Request()
         self.progress: ProgressLine | None = None
+        self.wait: ProgressLine | None = None
         self.hides_progress = False
         self.silent: set[str] = set()
 
@@ -158,10 +159,29 @@ def show_progress(text: str, is_part: bool = False) -> None:
         _handler.progress.show(text, is_part)
 
 
+def show_wait(text: str) -> None:
+    """Set the text of the progress line; in an interactive session on a terminal there is one for this.
+
+    A script of the user's has its terminal for itself, unless it asks for the line.
+    """
+    if _handler.progress is not None or _handler.hides_progress:
+        show_progress(text, is_part=True)
+    elif hasattr(sys, "ps1") and sys.stderr.isatty():
+        _handler.wait = _handler.wait or ProgressLine(True)
+        _handler.wait.show(text, True)
+
+
+def clear_wait() -> None:
+    """Remove the line of ``show_wait`` in an interactive session."""
+    if _handler.wait is not None:
+        _handler.wait.clear()
+
+
 def clear_progress() -> None:
     """Remove the progress line before other output to the terminal."""
     if _handler.progress is not None:
         _handler.progress.clear()
+    clear_wait()
 
 
 @contextlib.contextmanager

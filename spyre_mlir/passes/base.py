@@ -69,6 +69,11 @@ class Pass(Options):
     @classmethod
     def unknown_option(cls, key: str) -> str:
         """Return the message for an option that the pass does not have; some are of the target."""
+        if key.replace("-", "_") in inspect.get_annotations(cls):
+            return (
+                f"The {cls.title()} has no option '{key}', for its class is no dataclass: write "
+                "'@dataclass(frozen=True)' above it."
+            )
         if key.replace("-", "_") not in ("device", "sencores", "lx_frac_avail"):
             return super().unknown_option(key)
         return f"The {cls.title()} has no option '{key}'; 'attach-target{{{key}=..}}' in front sets it for all passes."

@@ -29,6 +29,7 @@ from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
 from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan, make_plan
+from spyre_mlir.simulator.progress import Advance, ignore
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
@@ -58,6 +59,7 @@ class Machine:
         self.plans = _PLANS.entries_of(bundle)
         self.elements = Elements(bundle.target)
         self.first_execute = 0
+        self.advance: Advance = ignore
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
         for argument in bundle.manifest.arguments:
             check_form(argument)
@@ -219,6 +221,7 @@ class Machine:
             index, ExecuteStatistics(index, statement.filename, design.opcode, design.cores)
         )
         symbols = self._symbols(design, statement)
+        self.advance(self.first_execute + index, design.opcode)
         execute(plan, regions, symbols, self.space, self.numerics, statistics, self.ranges)
         self._check_elements(design, regions, index)
         self._note_lx(design, regions)

@@ -15,6 +15,7 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.errors import listed
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
+from spyre_mlir.simulator.progress import simulation_progress
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
 from spyre_mlir.target.formats import IEEE, Numerics
@@ -68,19 +69,20 @@ def run_sequence(
     machines = [Machine(entry.bundle, Numerics(needed), space) for entry in sequence]
     _allocate(machines, space)
     results, elements, executes = [], Elements(target), 0
-    kept = _expected_bases(machines)
-    for machine, entry in zip(machines, sequence, strict=True):
-        machine.elements, machine.first_execute = elements, executes
-        machine.load(entry.arrays, entry.images)
-        with single_threaded_blas():
-            machine.run(kept)
-        results.append(Result(machine.results(), machine.statistics, machine.ranges.losses))
-        space.finish_loads()
-        executes += executes_of(entry.bundle.statements)
-        if not entry.bundle.manifest.non_terminal:
-            # Behind a terminal bundle other programs may use the LX.
-            space.wipe_lx()
-            elements = Elements(target)
+    kept, total = _expected_bases(machines), sum(executes_of(entry.bundle.statements) for entry in sequence)
+    with simulation_progress(total) as advance:
+        for machine, entry in zip(machines, sequence, strict=True):
+            machine.elements, machine.first_execute, machine.advance = elements, executes, advance
+            machine.load(entry.arrays, entry.images)
+            with single_threaded_blas():
+                machine.run(kept)
+            results.append(Result(machine.results(), machine.statistics, machine.ranges.losses))
+            space.finish_loads()
+            executes += executes_of(entry.bundle.statements)
+            if not entry.bundle.manifest.non_terminal:
+                # Behind a terminal bundle other programs may use the LX.
+                space.wipe_lx()
+                elements = Elements(target)
     return results
 
 

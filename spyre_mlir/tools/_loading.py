@@ -31,14 +31,15 @@ def load(path: str) -> None:
     _LOADED[str(Path(path).resolve())] = path
     try:
         spec.loader.exec_module(module)
-    except CompileError:
-        raise
     except SyntaxError as error:
-        reason = f"{type(error).__name__}: {error.msg}"
-        raise CompileError(
-            f"The file of --load fails: {reason}.", f"{path}:{error.lineno}:{error.offset or 1}"
-        ) from None
+        # Its last line is the message, which the diagnostic has.
+        excerpt = traceback.format_exception_only(error)[:-1]
+        print(*map(str.rstrip, excerpt), sep="\n", file=sys.stderr)
+        message = f"The file of --load fails: {type(error).__name__}: {error.msg}."
+        raise CompileError(message, f"{error.filename or path}:{error.lineno}:{error.offset or 1}") from None
     except Exception as error:
+        if isinstance(error, CompileError) and error.location:
+            raise
         raise (error_of_file(error) or CompileError(f"The file '{path}' of --load fails: {error}.")) from None
 
 
@@ -58,5 +59,6 @@ def error_of_file(error: Exception) -> CompileError | None:
     # The pass runner adds the name of the pass as a note.
     notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
     path, frame = _LOADED[files[last]], frames[last]
-    message = f"The file of --load fails{notes}: {type(error).__name__}: {str(error).rstrip('.')}."
+    reason = error.message if isinstance(error, CompileError) else f"{type(error).__name__}: {error}"
+    message = f"The file of --load fails{notes}: {reason.rstrip('.')}."
     return CompileError(message, f"{path}:{frame.lineno}:{(frame.colno or 0) + 1}")

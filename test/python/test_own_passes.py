@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,53 @@ def test_the_method_is_checked_at_the_class_statement(
     with pytest.raises(TypeError, match=sentence):
         class_of("own-bad", base, **methods)()
     assert "own-bad" not in PASSES
+
+
+def test_a_class_without_the_decorator_has_a_hint() -> None:
+    """Its fields are no options, which is easily forgotten."""
+    own = class_of("own-bare", run=run, limit=3, __annotations__={"limit": "int"})()
+    with pytest.raises(
+        CompileError, match=r"its class is no dataclass: write '@dataclass\(frozen=True\)' above it"
+    ):
+        own.parse("limit=4")
+    del PASSES["own-bare"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "def f(x)\n  pass\n",
+            ['File "', "def f\\(x\\)", r"\^", "own.py:1:9: error: The file of --load fails: SyntaxError:"],
+        ),
+        (
+            "x = {}\ny = x['a']\n",
+            ["Traceback", 'own.py", line 2, in <module>', "own.py:2:5: error: .*KeyError: 'a'"],
+        ),
+        (
+            "from json import loads\n\ndef f():\n    return loads('{')\n\nf()\n",
+            ["Traceback", "line 6, in <module>", "line 4, in f", "own.py:4:12: error: .*JSONDecodeError"],
+        ),
+        (
+            "from spyre_mlir.passes.base import Pass\nclass P(Pass):\n    name = 'cse'\n    run = print\n",
+            [
+                "Traceback",
+                "line 2, in <module>",
+                "class P",
+                "own.py:2:1: error: .*MLIR has a pass named 'cse'",
+            ],
+        ),
+    ],
+)
+def test_an_error_of_a_file_ends_in_the_file(
+    text: str, lines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The traceback has the frames of the user, not those of the compiler around it nor of a library below."""
+    (tmp_path / "own.py").write_text(text)
+    assert spyre_opt.main(["--load", str(tmp_path / "own.py")]) == 1
+    output = capsys.readouterr().err
+    assert re.search(".*".join(lines), output, re.DOTALL), output
+    assert "_loading.py" not in output and "json/" not in output and "passes/base.py" not in output
 
 
 def test_a_method_may_come_from_a_base() -> None:

@@ -1,0 +1,38 @@
+"""Progress of a simulation that takes long, as a line on the terminal: never in a log, a pipe or a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from spyre_mlir import logs
+
+#: Seconds before the line is shown first, and between two changes of it.
+PATIENCE_SECONDS, INTERVAL_SECONDS = 2.0, 0.2
+
+#: Takes the number of an execute of the program text, from 0 on, and its opcode.
+Advance = Callable[[int, str], None]
+
+
+def ignore(index: int, opcode: str) -> None:
+    """Show nothing."""
+
+
+@contextlib.contextmanager
+def simulation_progress(executes: int) -> Iterator[Advance]:
+    """Give what is called at each of so many executes; those of a loop are called for again and again."""
+    shown = time.monotonic() + PATIENCE_SECONDS - INTERVAL_SECONDS
+
+    def advance(index: int, opcode: str) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now < shown + INTERVAL_SECONDS:
+            return
+        shown = now
+        logs.show_wait(f"[{index + 1}/{executes}] simulate > {opcode}")
+
+    try:
+        yield advance
+    finally:
+        logs.clear_wait()
