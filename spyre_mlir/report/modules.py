@@ -80,11 +80,11 @@ class ModuleNode:
 
     def work_of_each(self) -> list[ModuleWork]:
         """Return the work of each of equal modules, with that of its submodules, in the order of ``paths``."""
-        works = dict.fromkeys(self.paths, ModuleWork())
+        work_by_path = dict.fromkeys(self.paths, ModuleWork())
         for operation in self.all_operations:
-            path = next(path for path in self._paths_around(operation.module) if path in works)
-            works[path] = works[path].plus(_work(operation))
-        return list(works.values())
+            path = next(path for path in self._paths_around(operation.module) if path in work_by_path)
+            work_by_path[path] = work_by_path[path].plus(_work(operation))
+        return list(work_by_path.values())
 
     @staticmethod
     def _paths_around(path: str) -> Iterator[str]:

@@ -154,8 +154,8 @@ class _TraceWriter:
         """Bars of the modules, each from the body of its first operation to the next one that is not in it."""
         begins = [*(event.body_begin for event in self.events), self.timeline.run.total]
         for depth in range(1, max(map(len, self.paths.values()), default=0) + 1):
-            prefixes = [self.paths[event.job.position][:depth] for event in self.events]
-            for prefix, group in itertools.groupby(range(len(prefixes)), key=prefixes.__getitem__):
+            ancestors = [self.paths[event.job.position][:depth] for event in self.events]
+            for prefix, group in itertools.groupby(range(len(ancestors)), key=ancestors.__getitem__):
                 indices = list(group)
                 begin, end = begins[indices[0]], begins[indices[-1] + 1]
                 if len(prefix) == depth:
