@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check check-all check-lit check-most check-python bench lint format wheel clean
+.PHONY: help venv demo check check-all check-lit check-most check-python bench screenshots lint format wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -40,6 +40,9 @@ check-python: $(READY)
 
 bench: $(READY) ## all benchmarks, written to docs/benchmarks.md
 	$(PY) -m benchmarks --all --markdown docs/benchmarks.md
+
+screenshots: $(READY) ## the pictures of a report in docs/, by a headless Chromium
+	$(PY) -m benchmarks.screenshots
 
 lint: $(READY) ## ruff and pyright
 	$(PY) -m ruff check .

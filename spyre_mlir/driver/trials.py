@@ -47,7 +47,7 @@ class Trials:
             case Resize(size, to):
                 return model_edits.resized(self.source, self.inputs, size, to)
             case MovedStick(position, stick_dim):
-                return model_edits.relaid(self.source, self.inputs, position, stick_dim)
+                return model_edits.with_stick_dim(self.source, self.inputs, position, stick_dim)
             case Untranspose(lines):
                 return model_edits.untransposed(self.source, self.inputs, lines)
             case Batch(size, times):

@@ -1,4 +1,4 @@
-"""Changes that bring work of the host to the device."""
+"""Changes of types: work of the host comes to the device, and what is wider than fp16 takes less of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from spyre_mlir.findings.planned import PlannedProgram
 from spyre_mlir.findings.remedy import Freeze, Halve, Remedy
 
-KIND = "work on the host"
+KIND, WIDE = "work on the host", "wide types"
+
+#: Types of which fp16 takes half of the bytes, or less.
+_WIDE_TYPES = ("float32", "float64")
 
 #: Reasons that a sentence names.
 _NAMED = 2
@@ -49,6 +52,26 @@ def host_work(program: PlannedProgram) -> Iterator[Remedy]:
         yield Remedy(
             KIND, f"{problem}.", cause, text, program.ns, edit=edit, module=module, location=location
         )
+
+
+def wide_types(program: PlannedProgram) -> Iterator[Remedy]:
+    """Yield the model in float16 for a program of wider arguments that the device runs."""
+    wide = {
+        argument.array_name: argument.bytes
+        for argument, _ in program.arguments()
+        if argument.host_dtype in _WIDE_TYPES and argument.kind in ("input", "parameter")
+    }
+    if not program.is_model or not wide or program.host.operations:
+        return
+    largest = sorted(wide, key=lambda name: -wide[name])[:_NAMED]
+    yield Remedy(
+        WIDE,
+        f"{len(wide)} of the arguments are wider than fp16, {sum(wide.values()):,} bytes of each call.",
+        f"Numbers of float32 take twice the bytes and the lanes of fp16; the largest: {', '.join(largest)}.",
+        "model.half(), called with inputs of torch.float16",
+        program.ns,
+        edit=Halve(),
+    )
 
 
 def _cause(program: PlannedProgram) -> str:

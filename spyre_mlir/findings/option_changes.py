@@ -9,8 +9,8 @@ from spyre_mlir.findings.remedy import Remedy
 
 #: Options of ``compile`` that say what the program is, or what it may use of the device, and not how fast.
 _MEANING = frozenset({
-    "device", "sencores", "lx_frac_avail", "numerics", "layouts", "plan", "fallback", "autocast", "cache", "insert", "passes", "use_plan",
-    "save_plan", "from_level", "verify_each", "reuse", "dynamic",
+    "device", "sencores", "lx_frac_avail", "numerics", "layouts", "plan", "fallback", "autocast", "cache", "insert",
+    "passes", "use_plan", "save_plan", "from_level", "verify_each", "reuse", "dynamic",
 })  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from spyre_mlir.findings.core_use import FEW, MORE, few_samples, idle_cores
 from spyre_mlir.findings.frozen_inputs import masks_from_the_host
-from spyre_mlir.findings.host_work import host_work
+from spyre_mlir.findings.host_work import host_work, wide_types
 from spyre_mlir.findings.layout_changes import argument_layouts, transposes
 from spyre_mlir.findings.option_changes import costly_options
 from spyre_mlir.findings.planned import PlannedProgram
@@ -18,6 +18,7 @@ from spyre_mlir.report.findings import ProgramFinding
 
 _SOURCES = (
     host_work,
+    wide_types,
     costly_options,
     argument_layouts,
     transposes,

@@ -54,7 +54,7 @@ def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
     return model, larger
 
 
-def relaid(model: Any, inputs: Any, position: int, stick_dim: int) -> tuple[Any, Any]:
+def with_stick_dim(model: Any, inputs: Any, position: int, stick_dim: int) -> tuple[Any, Any]:
     """Return the model with the input of the device at ``position`` laid out along ``stick_dim``."""
     if isinstance(inputs, Mapping):
         name = list(inputs)[position]
@@ -116,15 +116,15 @@ def batched(model: Any, inputs: Any, size: int, times: int) -> tuple[Any, Any]:
 
 
 def halved(model: Any, inputs: Any) -> tuple[Any, Any]:
-    """Return a copy of a module with parameters, buffers and inputs of float16."""
-    if not isinstance(model, torch.nn.Module):
-        raise UneditableError("a function has no parameters that can be cast")
-    if sum(tensor.nbytes for tensor in model.state_dict().values()) > _MOST_COPIED:
-        raise UneditableError("the weights are too large for a copy")
+    """Return a copy of the model with parameters, buffers and inputs of float16; a function has inputs alone."""
 
     def half(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.half() if tensor.dtype in (torch.float32, torch.float64) else tensor
 
+    if not isinstance(model, torch.nn.Module):
+        return model, _mapped(half, inputs)
+    if sum(tensor.nbytes for tensor in model.state_dict().values()) > _MOST_COPIED:
+        raise UneditableError("the weights are too large for a copy")
     return copy.deepcopy(model).half(), _mapped(half, inputs)
 
 

@@ -49,6 +49,11 @@ class UpdateInPlace(Pass):
                 result = end.operands[ir.IntegerAttr(entry[sdsc.UPDATED]).value]
                 if not self._update(argument, result):
                     del entry[sdsc.UPDATED]
+            func.attributes["function_type"] = ir.TypeAttr.get(
+                ir.FunctionType.get(
+                    [argument.type for argument in block.arguments], [value.type for value in end.operands]
+                )
+            )
             func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 
     def _update(self, argument: ir.Value, result: ir.Value) -> bool:
@@ -58,13 +63,29 @@ class UpdateInPlace(Pass):
             return False
         if len(list(argument.uses)) > 1 or len(list(copy.results[0].uses)) > 1:
             return False  # another operation reads the old value
+        # A layout that the caller chose is in the type of the argument, and so in those of what is inserted into it.
+        is_laid_out = copy.results[0].type != argument.type
+        if is_laid_out and defining_op(result) != chain[-1]:
+            return False
         copy.results[0].replace_all_uses_with(argument)
         copy.erase()
+        if is_laid_out:
+            chain = [_as_destination(insertion) for insertion in chain]
         text = f"the insertions into argument {argument.arg_number} write its memory"
         self.remark(chain[0], "in place", text)
         for insertion in chain:
             _widen(insertion)
         return True
+
+
+def _as_destination(op: ir.Operation) -> ir.Operation:
+    """An insertion again, with the type of its destination."""
+    with ir.InsertionPoint(op), op.location:
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        new = ir.Operation.create(op.name, [op.operands[1].type], list(op.operands), attributes)
+    op.results[0].replace_all_uses_with(new.results[0])
+    op.erase()
+    return new
 
 
 def _insertions(result: ir.Value) -> tuple[list[ir.Operation], ir.Operation | None]:

@@ -265,7 +265,7 @@ class Graph {
   find(text, told, step) {
     const words = text.toLowerCase().split(" ").filter(Boolean);
     if (!this.hits) {
-      this.hits = words.length === 0 ? [] : this.tree.every().filter((node) =>
+      this.hits = words.length === 0 ? [] : this.tree.every().filter((node) => !node.isPart && node !== this.tree.root &&
         words.every((word) => `${node.path} ${node.name} ${node.shape || ""}`.toLowerCase().includes(word)));
       this.hit = -1;
     }

@@ -41,7 +41,7 @@ def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str)
     every = node.all_operations
     rows.append(
         (
-            node.label.removeprefix(f"{outer}.") if outer else node.label,
+            _name(node.label, outer),
             node.label,
             parent,
             every[0].position if every else 0,
@@ -55,4 +55,15 @@ def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str)
         )
     )
     for child in node.children:
-        _add(rows, child, index, node.label if parent >= 0 else "")
+        _add(rows, _filled(child), index, node.label if parent >= 0 else "")
+
+
+def _name(label: str, outer: str) -> str:
+    """What is behind the path of the outer module; of a number, with the name of the list in front."""
+    name = label.removeprefix(f"{outer}.") if outer else label
+    return f"{outer.rpartition('.')[2]}.{name}" if outer and name[0].isdecimal() else name
+
+
+def _filled(node: ModuleNode) -> ModuleNode:
+    """The first module from here on that has more in it than one other module, as a list of layers has not."""
+    return node if node.operations or len(node.children) != 1 else _filled(node.children[0])

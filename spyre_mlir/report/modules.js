@@ -46,7 +46,7 @@ class ModuleTree {
       const sum = (name) => inside.reduce((total, child) => total + child[name], 0);
       const part = {
         name: `${first.name} … ${last.name}`, path: `${first.path} to ${last.path}`, children: inside, first: first.first,
-        copies: 1, isOpen: false, ...Object.fromEntries(["count", "ps", "bytes", "work"].map((name) => [name, sum(name)])),
+        copies: 1, isOpen: false, isPart: true, ...Object.fromEntries(["count", "ps", "bytes", "work"].map((name) => [name, sum(name)])),
       };
       for (const child of inside) child.parent = part;
       parts.push(part);

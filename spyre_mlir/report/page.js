@@ -103,10 +103,8 @@ for (const [name, scene] of [["timeline-chart", Timeline], ["lx-chart", Scratchp
   if (find(name)) page.charts.push(new Chart(find(name), new scene(data, page), page));
 
 // What folds with the modules.
-if (find("module-graph")) {
-  page.graph = new Graph(find("module-graph"), page.tree, page);
-  new ModuleTable(find("modules-table"), page.tree, page);
-}
+if (find("module-graph")) page.graph = new Graph(find("module-graph"), page.tree, page);
+if (find("modules-table")) new ModuleTable(find("modules-table"), page.tree, page);
 page.tree.listeners.push(() => page.redraw());
 
 // The core of all pictures: what it owns, what its engines do, what it holds.

@@ -73,13 +73,13 @@ _KEYS = (
 def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """The page as the text of an HTML file, of a bundle and its facts. ``name`` is the program's.
 
-    The panel of findings needs some, that of passes their times, that of the ring something that uses it. Lines of
-    source files are told where the files can be read.
+    The panels of findings and of modules need some, that of passes their times, that of the ring something that uses
+    it. Lines of source files are told where the files can be read.
     """
     title = escape(f"Report of {name}" if name else "Report")
     needed = {
         "findings": facts.findings,
-        "modules": facts.operations,
+        "modules": any(operation.module for operation in facts.operations),
         "passes": facts.passes,
         "ring": facts.timeline.links,
     }

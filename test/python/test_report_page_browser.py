@@ -124,6 +124,7 @@ def test_no_panel_is_empty_and_nothing_is_wider_than_the_window(shown, name):
     opened, facts = shown(name)
     heights = opened.evaluate("[...document.querySelectorAll('section')].map(s => s.offsetHeight)")
     left_out = [not facts.passes, not facts.timeline.links, not facts.findings]
+    left_out.append(not any(operation.module for operation in facts.operations))
     assert len(heights) == len(PANELS) - sum(left_out) and min(heights) > 50
     drawn = opened.evaluate(
         "[...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().height > 0)"
@@ -149,7 +150,7 @@ def test_texts_that_do_lie_over_one_another_are_found(shown):
     """Of the check above: a text that is put twice in one place."""
     opened, _ = shown("softmax")
     opened.evaluate(
-        "(() => { const t = document.querySelector('#graph text'); t.after(t.cloneNode(true)); })()"
+        "(() => { const t = document.querySelector('#graph .walk text'); t.after(t.cloneNode(true)); })()"
     )
     assert opened.evaluate(COLLISIONS) == ["'clone' lies over 'clone'"]
 
@@ -176,11 +177,11 @@ def test_a_table_sorts(shown, name):
     slowest = sorted(facts.operations, key=lambda each: -round(each.execution.total_ns))
     column = "[...document.querySelectorAll('#operations-table tbody tr')].map(r => r.cells[{}].textContent)"
     times = [f"{each.execution.total_ns / 1000:,.3f}" for each in slowest]
-    assert opened.evaluate(column.format(4)) == times
-    press_head(opened, 4)
-    assert opened.evaluate(column.format(4)) == times[::-1]
-    press_head(opened, 4)
-    assert opened.evaluate(column.format(4)) == times
+    assert opened.evaluate(column.format(5)) == times
+    press_head(opened, 5)
+    assert opened.evaluate(column.format(5)) == times[::-1]
+    press_head(opened, 5)
+    assert opened.evaluate(column.format(5)) == times
     press_head(opened, 0)
     assert opened.evaluate(column.format(0)) == [str(each.position) for each in facts.operations]
     heads = (
@@ -289,11 +290,11 @@ def test_a_drag_moves_what_is_shown(shown):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pointer_tells_a_bar_and_a_click_opens_it(shown, name):
-    """Its name, times, bytes and source; computing is the second track, for both programs load."""
+    """Its name, times, bytes and source; computing is the third track, behind modules and load."""
     opened, facts = shown(name)
     operation = facts.operations[longest(name)]
     middle = across(opened, TIMELINE, middle_of_body(facts, operation.position))
-    at = place(opened, TIMELINE, middle, 8 + 1.5 * 30)
+    at = place(opened, TIMELINE, middle, 8 + 2.5 * 30)
     opened.point(*at)
     told = text(opened, "#hint")
     assert told.startswith(f"{operation.name}, compute of core 0\n") and "µs to" in told
@@ -459,13 +460,22 @@ def test_tab_goes_down_the_page_and_shows_where_it_is(shown):
         " || at.textContent || (at.labels || [])[0]?.textContent;"
         " return [at.closest('section')?.id || at.tagName, getComputedStyle(at).outlineStyle, name]; })()"
     )
-    for _ in range(90):
+    for _ in range(140):
         opened.press("Tab")
         where, outline, name = opened.evaluate(here)
         reached.append(where)
         unmarked += [] if outline != "none" and name else [where]
     sections = [each for each in dict.fromkeys(reached) if each not in ("A", "BUTTON", "BODY")]
-    assert sections == ["graph", "division", "lx", "timeline", "roofline", "operations", "remarks", "passes"]
+    assert sections == [
+        "graph",
+        "division",
+        "lx",
+        "timeline",
+        "roofline",
+        "operations",
+        "remarks",
+        "passes",
+    ]
     assert set(unmarked) <= {"BODY"}
 
 

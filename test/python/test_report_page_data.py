@@ -12,7 +12,7 @@ from simulator_programs import Program
 from test_report_page import llama_block, made, softmax
 
 from spyre_mlir.bundle.folder import write_bundle
-from spyre_mlir.bundle.model import KERNEL
+from spyre_mlir.bundle.model import KERNEL, Origin
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.page_data import json_text, page_data, remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
@@ -92,8 +92,8 @@ def test_remarks_are_about_the_operations_of_their_line():
     assert remark_steps(facts) == [every, tuple(exp), (), ()]
 
 
-def test_of_a_shared_design_the_first_operation_has_the_remark():
-    """A design carries the line of the first operation that has it; of the others no line is known."""
+def test_remarks_are_about_the_operations_of_their_module():
+    """Of two executes of one line, as of a layer that is called twice, each has the remark of its own module."""
     bundle = bundles.add_bundle()
     (execute,) = (each for each in bundle.statements if hasattr(each, "filename"))
     twice = replace(
@@ -101,8 +101,13 @@ def test_of_a_shared_design_the_first_operation_has_the_remark():
         statements=(*bundle.statements, execute),
         manifest=replace(bundle.manifest, uses=bundle.manifest.uses * 2),
     )
-    facts = program_facts(twice, [Remark("p", "model.py:12:5", "op", "kind", "why")])
-    assert len(facts.operations) == 2 and remark_steps(facts) == [(0,)]
+    origins = [Origin("model.py", 12, 5, module=module) for module in ("layers.0", "layers.1")]
+    twice = replace(twice, manifest=twice.manifest.with_origins(origins))
+    remarks = [
+        Remark("p", "model.py:12:5", "op", "kind", "why", module=module)
+        for module in ("layers.1", "layers.2")
+    ]
+    assert remark_steps(program_facts(twice, remarks)) == [(1,), ()]
 
 
 def test_owners_of_operands_say_what_cores_share():

@@ -6,20 +6,21 @@ from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, anchor, ta
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
 COLUMNS = (
-    Column("step", 4.5, is_number=True),
-    Column("operation", 11),
-    Column("shape", 14),
-    Column("dtype", 5.5),
-    Column("time (µs)", 7, is_number=True, order="descending"),
-    Column("share (%)", 5.5, is_number=True),
-    Column("cores", 4.5, is_number=True),
-    Column("slices", 13),
+    Column("step", 4, is_number=True),
+    Column("operation", 9.5),
+    Column("module", 10),
+    Column("shape", 10),
+    Column("dtype", 5),
+    Column("time (µs)", 6.5, is_number=True, order="descending"),
+    Column("share (%)", 5, is_number=True),
+    Column("cores", 4, is_number=True),
+    Column("slices", 9.5),
     Column("runs", 4, is_number=True),
-    Column("bound by", 6),
-    Column("read (B)", 7.25, is_number=True),
-    Column("written (B)", 7.25, is_number=True),
-    Column("spill (B)", 7.25, is_number=True),
-    Column("source", 9.75),
+    Column("bound by", 5.5),
+    Column("read (B)", 6.25, is_number=True),
+    Column("written (B)", 6.5, is_number=True),
+    Column("spill (B)", 5.75, is_number=True),
+    Column("source", 8.5),
 )
 
 
@@ -52,6 +53,7 @@ def _row(operation: Operation, total_ns: float) -> tuple[Cell, ...]:
     return (
         Steps((operation.position,)),
         operation.opcode,
+        operation.module,
         operation.shape,
         operation.dtype,
         operation.execution.total_ns / 1000,

@@ -1,0 +1,178 @@
+"""Modules on the page about a program: the graph, the table and the timeline fold together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import browser
+import pytest
+import torch
+from browser import Browser
+from test_report_page import chain, facts_alone
+from test_report_page_browser import COLLISIONS, TIMELINE
+from torch import nn
+
+import spyre_mlir
+from spyre_mlir.report.module_data import MODULE, module_rows_of
+from spyre_mlir.report.page import page
+
+LAYERS = 4
+
+
+class Layer(nn.Module):
+    """A normalization and two linear layers, with a residual connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(128), nn.Linear(128, 256), nn.Linear(256, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Stack(nn.Module):
+    """Equal layers and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(Layer() for _ in range(LAYERS)), nn.Linear(128, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+@functools.cache
+def stack() -> spyre_mlir.Program:
+    torch.manual_seed(0)
+    return spyre_mlir.compile(Stack().half().eval(), (torch.zeros(64, 128).half(),))
+
+
+@functools.cache
+def stack_page() -> str:
+    return page(stack().facts(), stack().bundle, "stack")
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
+        yield opened
+
+
+@pytest.fixture
+def opened(window: Browser, tmp_path: Path) -> Iterator[Browser]:
+    """The page of the stack, all modules closed; the console stays silent."""
+    (tmp_path / "page.html").write_text(stack_page(), encoding="utf-8")
+    window.errors.clear()
+    window.open(tmp_path / "page.html")
+    window.evaluate("document.querySelector('.graph [data-do=close]').click()")
+    yield window
+    assert window.errors == []
+
+
+needs_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+
+NODES = "[...document.querySelectorAll('.graph .node')].map(each => each.querySelector('text').textContent)"
+ROWS = "[...document.querySelectorAll('#modules-table tbody tr')].map(each => each.cells[0].textContent)"
+
+
+def test_the_rows_of_modules_have_each_operation_once():
+    """As one of the first of equal modules or as one of its copies, of which the graph shows the first."""
+    facts = stack().facts()
+    rows = [dict(zip(MODULE, row, strict=True)) for row in module_rows_of(facts.operations)]
+    assert rows[0]["$path"] == "(model)" and rows[0]["parent"] == -1
+    positions = [position for row in rows for position in (*row["positions"], *row["others"])]
+    assert sorted(positions) == list(range(len(facts.operations)))
+    for row in rows:
+        assert len(row["others"]) == (row["copies"] - 1) * len(row["positions"])
+        for index, position in enumerate(row["others"]):
+            first = facts.operations[row["positions"][index % len(row["positions"])]]
+            assert facts.operations[position].opcode == first.opcode
+    assert rows[0]["ps"] == sum(operation.execution.shares.total for operation in facts.operations)
+    assert any(row["copies"] > 1 for row in rows)
+
+
+@needs_browser
+def test_a_click_opens_a_module_everywhere(opened):
+    """In the graph, the table and the timeline; another closes it."""
+    before = opened.evaluate(NODES)
+    assert before == opened.evaluate(ROWS) == ["▸ layers", "▸ head"]
+    click = "document.querySelector('.graph .module').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    opened.evaluate(click)
+    opened.settle()
+    inside = ["▾ layers", "▸ layers.0", "▸ layers.1 .. 3 x 3", "▸ head"]
+    assert opened.evaluate(NODES) == opened.evaluate(ROWS) == inside
+    assert opened.evaluate("document.querySelector('.graph .module').getAttribute('aria-expanded')") == "true"
+    assert "layers.1 .. 3 x 3" in opened.evaluate(f"document.querySelector('{TIMELINE}').textContent")
+    assert opened.evaluate(COLLISIONS) == []
+    opened.evaluate("document.querySelector('#modules-table button[aria-expanded=true]').click()")
+    assert opened.evaluate(NODES) == before
+
+
+@needs_browser
+def test_keys_walk_through_the_graph(opened):
+    """The right arrow opens a module and goes into it, the left one back; Enter opens an operation."""
+    opened.evaluate("document.querySelector('.graph .node[tabindex=\"0\"]').focus()")
+    here = "document.activeElement.querySelector('text').textContent"
+    outer = opened.evaluate(here)
+    opened.press("ArrowRight")
+    assert opened.evaluate(here) == outer.replace("▸", "▾")
+    opened.press("ArrowRight")
+    inner = opened.evaluate(here)
+    assert inner != outer and opened.evaluate("document.activeElement.getAttribute('aria-level')") != "1"
+    opened.press("ArrowLeft")
+    opened.press("ArrowLeft")
+    assert opened.evaluate(here) == outer
+    opened.evaluate(
+        "document.querySelectorAll('.graph [data-do=level]').forEach(b => { b.click(); b.click(); })"
+    )
+    opened.evaluate("document.querySelector('.graph .operation').focus()")
+    opened.press("Enter")
+    assert opened.evaluate("location.hash") == "#op-" + opened.evaluate(
+        "document.querySelector('.graph .operation').dataset.key"
+    )
+
+
+@needs_browser
+def test_a_search_opens_what_it_finds(opened):
+    """Enter goes from match to match and opens the modules around it."""
+    opened.evaluate("document.querySelector('.graph input').focus()")
+    for letter in "down":
+        opened.press(letter)
+    assert "found" in opened.evaluate("document.querySelector('.graph .matches').textContent")
+    opened.press("Enter")
+    marked = "document.querySelector('.graph .found text').textContent"
+    assert "down" in opened.evaluate(marked)
+    assert any("norm" in each for each in opened.evaluate(NODES))
+
+
+@needs_browser
+def test_the_graph_zooms_and_fits(opened):
+    width = "document.querySelector('.graph svg').getBoundingClientRect().width"
+    before = opened.evaluate(width)
+    opened.evaluate("document.querySelector('.graph [data-do=in]').click()")
+    assert opened.evaluate(width) == pytest.approx(1.25 * before, rel=0.01)
+    opened.evaluate("document.querySelector('.graph [data-do=level]').click()")
+    opened.evaluate("document.querySelector('.graph [data-do=level]').click()")
+    opened.evaluate("document.querySelector('.graph [data-do=all]').click()")
+    frame = "document.querySelector('.graph .picture')"
+    assert opened.evaluate(f"{frame}.scrollHeight <= {frame}.clientHeight + 1")
+    assert opened.evaluate(f"{frame}.scrollWidth <= {frame}.clientWidth + 1")
+
+
+@needs_browser
+def test_a_program_without_modules_has_a_graph_of_parts(window, tmp_path):
+    """Of 3000 operations in a row, which no one wants to see at once; a search opens the part of one."""
+    (tmp_path / "page.html").write_text(page(*facts_alone(chain(3000))), encoding="utf-8")
+    window.errors.clear()
+    window.open(tmp_path / "page.html")
+    assert 1 < len(window.evaluate(NODES)) <= 60
+    window.evaluate("document.querySelector('.graph input').value = 'step 2999'")
+    window.evaluate("document.querySelector('.graph input').dispatchEvent(new Event('input'))")
+    window.evaluate("document.querySelector('.graph input').focus()")
+    window.press("Enter")
+    assert window.evaluate("document.querySelector('.graph .found').dataset.key") == "2999"
+    assert window.errors == []
