@@ -50,7 +50,7 @@ def page_data(facts: ProgramFacts, bundle: Bundle) -> Json:
     return _Writer(facts, bundle).data()
 
 
-def json_text(data: Json) -> str:
+def json_text(data: Json | list[str]) -> str:
     """As JSON that neither HTML nor XML reads as markup."""
     # Compact and in UTF-8: large programs have a hundred thousand numbers.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -6,12 +6,15 @@ program of many bundles is shown at once. The page is XML too, so that tools can
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from spyre_mlir.errors import listed
 from spyre_mlir.report.html import count, time_text
+from spyre_mlir.report.page_data import json_text
 from spyre_mlir.report.panels.finding_list import finding_list
 from spyre_mlir.report.program_report import Moved, ProgramReport, StepReport
 
@@ -31,13 +34,20 @@ summary { cursor: pointer; padding: 4px 0; }
 iframe { width: 100%; height: 88vh; border: 1px solid var(--line); }
 """
 
+#: Stands, with the number of a shared text, for that text in a page: a character of private use.
+_MARK = "\ue000"
+
+#: Texts of a page that all pages have: its styles and its scripts.
+_SHARED = re.compile(r"<style>.*?</style>|<script>.*?</script>", re.DOTALL)
+
 #: Fills a frame when it is opened for the first time. It has no character that XML would escape.
-_SCRIPT = """
+_SCRIPT = r"""
+const shared = JSON.parse(document.getElementById("shared").textContent);
 for (const details of document.querySelectorAll("details"))
   details.addEventListener("toggle", function () {
     const frame = details.querySelector("iframe");
     if (!details.open || frame.dataset.page === undefined) return;
-    frame.srcdoc = frame.dataset.page;
+    frame.srcdoc = frame.dataset.page.replace(/\ue000(\d+)\ue000/g, function (_, number) { return shared[number]; });
     delete frame.dataset.page;
   });
 """
@@ -56,35 +66,45 @@ class FoldedPage:
 
 def document(title: str, parts: Iterable[str], folded: Sequence[FoldedPage] = ()) -> str:
     """Return a page with ``parts`` of HTML, and other pages in frames below them."""
-    return (
-        "\n".join(
-            [
-                "<!DOCTYPE html>",
-                f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>',
-                '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-                f"<style>{_STYLE}</style></head><body>",
-                f"<h1>{escape(title)}</h1>",
-                *parts,
-                *map(_frame, folded),
-                f"<script>{_SCRIPT}</script>" if folded else "",
-                "</body></html>",
-            ]
+    lines = [
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+        *parts,
+        *_frames(folded),
+        "</body></html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _frames(folded: Sequence[FoldedPage]) -> Iterator[str]:
+    """Yield the frames of pages, the texts that they share, which are there once, and the script that fills them."""
+    if not folded:
+        return
+    counts = Counter(text for page in folded for text in set(_SHARED.findall(page.text)))
+    is_free = not any(_MARK in page.text for page in folded)
+    # In the order of the pages, so that the same pages give the same text.
+    in_order = dict.fromkeys(text for page in folded for text in _SHARED.findall(page.text))
+    shared = [text for text in in_order if is_free and counts[text] > 1]
+    marks = {text: f"{_MARK}{number}{_MARK}" for number, text in enumerate(shared)}
+    for page in folded:
+        text = _SHARED.sub(lambda match: marks.get(match[0], match[0]), page.text)
+        title = escape(page.title)
+        yield (
+            f"<details><summary>{title}</summary>"
+            f"<iframe title=\"{title}\" data-page='{_attribute(text)}'></iframe></details>"
         )
-        + "\n"
-    )
-
-
-def _frame(page: FoldedPage) -> str:
-    title = escape(page.title)
-    return (
-        f"<details><summary>{title}</summary>"
-        f'<iframe title="{title}" data-page="{_attribute(page.text)}"></iframe></details>'
-    )
+    yield f'<script type="application/json" id="shared">{json_text(shared)}</script>'
+    yield f"<script>{_SCRIPT}</script>"
 
 
 def _attribute(text: str) -> str:
+    """Escape a text for an attribute in single quotes: a page has many double ones."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
     # XML would read a line end in an attribute as a blank, which ends a comment of a script no more.
-    return escape(text).replace("\n", "&#10;").replace("\t", "&#9;")
+    return text.replace("\n", "&#10;").replace("\t", "&#9;")
 
 
 def steps_page(report: ProgramReport) -> str:

@@ -83,7 +83,12 @@ def test_a_page_has_every_step(kind: str, tmp_path: Path) -> None:
             assert cell.startswith(f"{total:,} bytes: ") if values else cell == ""
     frames = [frame.get("data-page") for frame in root.iter("iframe")]
     assert len(frames) == len(program(kind).bundles)
-    assert all(frame and frame.startswith("<!DOCTYPE html>\n<html") for frame in frames)
+    (shared,) = (json.loads(each.text or "") for each in root.iter("script") if each.get("id") == "shared")
+    for frame, step in zip(frames, program(kind).bundles, strict=True):
+        whole = re.sub("\ue000(\\d+)\ue000", lambda match: shared[int(match[1])], frame or "")
+        assert whole.startswith("<!DOCTYPE html>\n<html") and f"page {step.name}</title>" in whole
+        assert len(whole) > len(frame or "") > 1000
+        ElementTree.fromstring(whole.partition("\n")[2])
     assert ("not predicted" in text) == (kind == "host")
     assert not re.search(r"(?:src|href)=.https?:", text)
 
