@@ -32,6 +32,17 @@ def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
     return rows
 
 
+def equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return for the path of each module that of the first of the modules that it equals, which may be its own."""
+    firsts: dict[str, str] = {}
+    waiting = [root] if (root := module_tree(operations)) else []
+    while waiting:
+        node = waiting.pop()
+        firsts |= dict.fromkeys(node.paths, node.paths[0])
+        waiting.extend(node.children)
+    return firsts
+
+
 def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
     index, work = len(rows), node.work
     first, *copies = node.paths

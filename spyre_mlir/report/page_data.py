@@ -19,7 +19,7 @@ from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
 from spyre_mlir.report.lx_map import LxMap
 from spyre_mlir.report.lx_picture import FILLS
-from spyre_mlir.report.module_data import MODULE, module_rows_of
+from spyre_mlir.report.module_data import MODULE, equal_modules, module_rows_of
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.program_lines import execute_lines
 from spyre_mlir.report.source_lines import source_lines
@@ -109,6 +109,7 @@ class _Writer:
             "operations": self._operations(),
             "buffers": [self._buffer(number) for number in range(len(facts.buffers))],
             "modules": [self._row(MODULE, row) for row in module_rows_of(facts.operations)],
+            "levels": self._levels(),
             "sources": list(self.sources.items()),
             "timeline": self._timeline(),
             "lx": self._lx(facts.map),
@@ -121,6 +122,25 @@ class _Writer:
     def _row(self, names: Iterable[str], values: Iterable[Any]) -> list[Any]:
         pairs = zip(names, values, strict=True)
         return [self._text(value) if name.startswith("$") else value for name, value in pairs]
+
+    def _levels(self) -> list[tuple[str, list[list[int]]]]:
+        """The lines of each level: of the origin the number of a file, line and column, the module, and the text.
+
+        Of equal modules only the lines of the first are there, which stand for those of the others.
+        """
+        copies = {path for path, first in equal_modules(self.facts.operations).items() if path != first}
+        return [
+            (
+                level,
+                [
+                    [self.files.get(line.origin.file, -1), line.origin.line, line.origin.column,
+                     self._text(line.origin.module), self._text(line.text)]
+                    for line in lines
+                    if line.origin.module not in copies
+                ],
+            )
+            for level, lines in self.facts.levels.items()
+        ]  # fmt: skip
 
     # -- operations and buffers ------------------------------------------------------------------------
 
