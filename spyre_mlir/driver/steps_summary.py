@@ -102,7 +102,8 @@ def _reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
     counts = Counter(remark.reason for remark in host_remarks)
     places: dict[str, str] = {}
     for remark in host_remarks:
-        places.setdefault(remark.reason, remark.op_location.rpartition("/")[2])
+        module = f" in {remark.module}" if remark.module else ""
+        places.setdefault(remark.reason, (remark.op_location.rpartition("/")[2] + module).lstrip())
     name = "because"
     for reason, count in counts.most_common():
         where = f" ({places[reason]}{', ..' if count > 1 else ''})" if places[reason] else ""

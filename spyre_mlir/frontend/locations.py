@@ -35,8 +35,11 @@ from spyre_mlir.mlir import ir
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: An operation of PyTorch; the origin of a node of Dynamo is a Python function instead, with its address.
 _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
-#: Dynamo's name for the module that is compiled.
-_DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?")
+#: Dynamo's names for the module that is compiled, in its own method and in the function that torch.compile puts around
+#: one of PyTorch; and what Dynamo writes of other local and global variables and of items.
+_DYNAMO_ROOT = re.compile(r"^L\['(?:self|fn)'\]\.?")
+_DYNAMO_VARIABLE = re.compile(r"^[LG](?=\[')")
+_DYNAMO_ITEM = re.compile(r"\[['\"]?([^\[\]'\"]+)['\"]?\]")
 _FRONTEND = os.path.dirname(__file__) + os.sep
 _INTERNAL_PREFIXES = (
     *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)),
@@ -129,7 +132,14 @@ def source_of_error(error: BaseException) -> str:
 def module_of(node: Node) -> str:
     """Path of the ``nn.Module`` that an FX node belongs to, such as ``layers.0.q``."""
     stack = node.meta.get("nn_module_stack")
-    return _DYNAMO_ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
+    return _module_path(list(stack.values())[-1][0]) if stack else ""
+
+
+@functools.cache
+def _module_path(name: str) -> str:
+    """Path of a module by the name that torch.export or Dynamo has for it: ``models.0.q`` of ``L['models'][0].q``."""
+    name = _DYNAMO_VARIABLE.sub("", _DYNAMO_ROOT.sub("", name))
+    return _DYNAMO_ITEM.sub(r".\1", name).lstrip(".")
 
 
 def operation_of(node: Node) -> str:

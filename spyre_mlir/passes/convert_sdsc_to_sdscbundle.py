@@ -222,7 +222,7 @@ class _Lowering:
             demoted=tuple(self.demoted),
             amplified=tuple(self.amplified),
             numerics=BIT_TRUE if has_bfloat else None,
-        )
+        ).with_origins(map(origin_of, self.locations))
 
     def write_attributes(self) -> None:
         """Write designs, manifest, cuts and constants as attributes of the module."""
@@ -230,8 +230,7 @@ class _Lowering:
             self.module.attributes[sdscbundle.DESIGNS] = to_attribute(
                 {filename: to_plain(design) for filename, design in self.designs.items()}
             )
-            manifest = self.manifest.with_origins(map(origin_of, self.locations))
-            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(manifest))
+            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(self.manifest))
             if self.cuts:
                 self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
             if self.buffers.constants:

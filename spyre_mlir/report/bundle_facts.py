@@ -40,6 +40,11 @@ class OperationFacts:
         """``file:line`` without folders; empty where the bundle does not know."""
         return self.step.source.rpartition("/")[2]
 
+    @property
+    def module(self) -> str:
+        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        return self.step.module
+
 
 @dataclass(frozen=True)
 class BufferFacts:

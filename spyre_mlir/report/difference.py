@@ -1,9 +1,9 @@
 """Differences between two bundles, A and B: totals, operations and buffers side by side.
 
-Operations are matched in the order of the program by source line and opcode, then, between those, by opcode alone:
-lines move when a source is edited, and operations of equal designs share the line of the first of them. A buffer
-is matched by the operation that writes it, an argument by its name. The names of symbols and buffers and the lines
-of the source are no differences; the host values of constants and parameters are not looked at.
+Operations are matched in the order of the program by module, source line and opcode, then, between those, by module
+and opcode, at last by opcode alone: lines move when a source is edited, and modules get other names. A buffer
+is matched by the operation that writes it, an argument by its name. The names of symbols, buffers and modules and the
+lines of the source are no differences; the host values of constants and parameters are not looked at.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def difference(before: Bundle, after: Bundle) -> Difference:
 
 def facts_difference(before: BundleFacts, after: BundleFacts) -> Difference:
     """Return the difference of two bundles by their facts."""
-    matched = list(_aligned(before.operations, after.operations, (_by_source, _by_opcode)))
+    matched = list(_aligned(before.operations, after.operations, (_by_source, _by_module, _by_opcode)))
     buffers = list(_matched_buffers(before, after, matched))
     names = {a.name: b.name for a, b in buffers if a is not None and b is not None}
     return Difference(
@@ -122,7 +122,11 @@ def facts_difference(before: BundleFacts, after: BundleFacts) -> Difference:
 
 
 def _by_source(operation: OperationFacts) -> object:
-    return operation.source, operation.step.opcode
+    return operation.module, operation.source, operation.step.opcode
+
+
+def _by_module(operation: OperationFacts) -> object:
+    return operation.module, operation.step.opcode
 
 
 def _by_opcode(operation: OperationFacts) -> object:

@@ -20,7 +20,7 @@ from spyre_mlir.report.difference_text import (
     headline,
     names,
     percent,
-    source,
+    place,
     steps,
     writer,
 )
@@ -90,7 +90,7 @@ def _operations(pairs: Sequence[Pair[OperationFacts]]) -> Iterator[str]:
         return
     yield _head("operations", ("", "A", "B", "operation", "source", *_CHANGE))
     for pair in differing:
-        cells = (*steps(pair), pair.one.step.opcode, source(pair))
+        cells = (*steps(pair), pair.one.step.opcode, place(pair))
         yield _group(pair, cells, TOLD_OF_OPERATION)
     yield "</table>"
 

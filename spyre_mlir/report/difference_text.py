@@ -27,7 +27,6 @@ NOTES = (
     "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
     "Bytes of a buffer in LX are those of one core.",
     "Times are those of the timeline: that of an operation is its part of the program's.",
-    "Operations of one design share the source line of the first of them.",
 )
 
 DifferingPair = Pair[OperationFacts] | Pair[BufferFacts]
@@ -63,7 +62,7 @@ def _opcodes(difference: Difference) -> list[str]:
 
 def _operations(difference: Difference) -> list[str]:
     rows = [
-        (pair.status, *steps(pair), pair.one.step.opcode, source(pair), _description(pair, TOLD_OF_OPERATION))
+        (pair.status, *steps(pair), pair.one.step.opcode, place(pair), _description(pair, TOLD_OF_OPERATION))
         for pair in difference.operations
         if pair.status != "same"
     ]
@@ -114,14 +113,15 @@ def names(pair: Pair[BufferFacts]) -> tuple[str, str]:
     return before, after
 
 
-def source(pair: Pair[OperationFacts]) -> str:
-    """The line of an operation, both lines where they are not the same."""
-    known = [
-        operation.source
-        for operation in (pair.before, pair.after)
-        if operation is not None and operation.source
-    ]
-    return " / ".join(dict.fromkeys(known))
+def place(pair: Pair[OperationFacts]) -> str:
+    """The line of an operation and its module, both places where they are not the same."""
+    known = [_place(operation) for operation in (pair.before, pair.after) if operation is not None]
+    return " / ".join(dict.fromkeys(filter(None, known)))
+
+
+def _place(operation: OperationFacts) -> str:
+    module = f"in {operation.module}" if operation.module else ""
+    return " ".join(filter(None, (operation.source, module)))
 
 
 def writer(pair: Pair[BufferFacts]) -> str:

@@ -10,6 +10,9 @@ from spyre_mlir.report.program_facts import Operation
 #: Rows that a table has at most.
 MOST_ROWS = 10
 
+#: Times the shortest that the longest of equal modules may take to be told as one number.
+_SAME = 1.05
+
 _HEAD = ("", "share", "us", "us each", "HBM bytes", "operations")
 
 
@@ -33,8 +36,15 @@ def module_lines(operations: Iterable[Operation], most: int = MOST_ROWS) -> list
 
 def _cells(row: ModuleRow, whole: ModuleWork) -> tuple[str, ...]:
     label = f"{row.label}  x {row.times:,}" if row.times > 1 else row.label
-    apiece = _microseconds(row.work.picoseconds / row.times) if row.times > 1 else ""
-    return _numbers(label, row.work, whole, apiece)
+    return _numbers(label, row.work, whole, _each(row) if row.times > 1 else "")
+
+
+def _each(row: ModuleRow) -> str:
+    """The time of one of equal modules; the least and the most where they are not the same."""
+    times = [work.picoseconds for work in row.work_of_each()]
+    least, most = _microseconds(min(times)), _microseconds(max(times))
+    mean = _microseconds(row.work.picoseconds / row.times)
+    return mean if max(times) <= _SAME * min(times) or least == most else f"{least} .. {most}"
 
 
 def _rest(rows: Sequence[ModuleRow], whole: ModuleWork) -> tuple[str, ...]:

@@ -1,5 +1,8 @@
 """The operations of a program by the modules of the model: a tree of paths, in which equal layers are one node.
 
+Layers are equal if they compute the same: the compiler may give the first and the last of them other copies, other
+conversions of layout and other cores.
+
 Times are shares of the timeline, which add up to the program's; bytes are those that the plan moves in device memory,
 operations those of the roofline, two per multiply-add. All runs of loops are in them.
 """
@@ -8,9 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.report.program_facts import Operation
+from spyre_mlir.target.ops import Kind
 
 #: Name of the model itself, whose path is empty.
 MODEL = "(model)"
@@ -44,7 +48,7 @@ class ModuleWork:
 
 @dataclass(frozen=True)
 class ModuleNode:
-    """A module, or sibling modules of equal operations; ``paths`` has the path of each, that of the model is empty.
+    """A module, or sibling modules that compute the same; ``paths`` has the path of each, that of the model is empty.
 
     ``operations`` are those of the modules that are in no submodule, in program order. The submodules of siblings are
     together too: each of ``children`` has a path for each of ``paths``, or several.
@@ -73,6 +77,22 @@ class ModuleNode:
     def work(self) -> ModuleWork:
         """Work of all operations, those of submodules too."""
         return functools.reduce(ModuleWork.plus, (child.work for child in self.children), self.own_work)
+
+    def work_of_each(self) -> list[ModuleWork]:
+        """Return the work of each of equal modules, with that of its submodules, in the order of ``paths``."""
+        work_by_path = dict.fromkeys(self.paths, ModuleWork())
+        for operation in self.all_operations:
+            path = next(path for path in self._paths_around(operation.module) if path in work_by_path)
+            work_by_path[path] = work_by_path[path].plus(_work(operation))
+        return list(work_by_path.values())
+
+    @staticmethod
+    def _paths_around(path: str) -> Iterator[str]:
+        """The path itself and those of the modules around it, the model last."""
+        while path:
+            yield path
+            path = path.rpartition(".")[0]
+        yield path
 
     @functools.cached_property
     def all_operations(self) -> tuple[Operation, ...]:
@@ -104,9 +124,13 @@ class ModuleRow:
         """Work of all the modules together."""
         return self.node.work if self.is_whole else self.node.own_work
 
+    def work_of_each(self) -> list[ModuleWork]:
+        """Return the work of each of equal modules."""
+        return (self.node if self.is_whole else replace(self.node, children=())).work_of_each()
+
 
 def module_tree(operations: Iterable[Operation]) -> ModuleNode | None:
-    """Return the model with its modules, siblings of equal operations in one node; None where no module is known."""
+    """Return the model with its modules, siblings that compute the same in one node; None where no module is known."""
     root = _ModuleBuilder("")
     for operation in operations:
         root.at(operation.module).operations.append(operation)
@@ -138,6 +162,10 @@ def _opened(node: ModuleNode) -> Iterator[ModuleRow]:
         yield ModuleRow(child, is_whole=True)
 
 
+#: The signature of modules that compute nothing.
+_NOTHING: Hashable = ((), ())
+
+
 class _ModuleBuilder:
     """Modules of one path, which get operations and submodules."""
 
@@ -156,9 +184,10 @@ class _ModuleBuilder:
 
     @functools.cached_property
     def signature(self) -> Hashable:
-        """What equal layers have in common: opcodes, sizes, formats, cores and runs of operations, and submodules."""
-        operations = tuple(map(_signature, self.operations))
-        return operations, tuple((name, child.signature) for name, child in self.children.items())
+        """What equal layers have in common: what they compute, and their submodules."""
+        operations = (_signature(operation) for operation in self.operations if _computes(operation))
+        children = ((name, child.signature) for name, child in self.children.items())
+        return tuple(operations), tuple(child for child in children if child[1] != _NOTHING)
 
     def node(self) -> ModuleNode:
         return _merged([self])
@@ -177,17 +206,31 @@ def _merged(equal: Sequence[_ModuleBuilder]) -> ModuleNode:
 def _children(equal: Sequence[_ModuleBuilder]) -> Iterator[ModuleNode]:
     """The submodules of modules with equal signatures: numbered ones that are equal together, others by their names."""
     groups: dict[Hashable, list[str]] = {}
-    for name, child in equal[0].children.items():
+    # A submodule that only moves tensors may be in one of them alone.
+    children = {name: child for builder in reversed(equal) for name, child in builder.children.items()}
+    for name in dict.fromkeys(name for builder in equal for name in builder.children):
+        child = children[name]
         key = child.signature if name.isdecimal() else name
         groups.setdefault((name.isdecimal(), key), []).append(name)
     for names in groups.values():
-        yield _merged([builder.children[name] for builder in equal for name in names])
+        members = [(builder.children, name) for builder in equal for name in names]
+        yield _merged([children[name] for children, name in members if name in children])
+
+
+def _computes(operation: Operation) -> bool:
+    """Return whether an operation does more than to move a tensor."""
+    return operation.category != "clone" and operation.execution.work.kind not in (
+        Kind.RESTICKIFY,
+        Kind.RELAYOUT,
+    )
 
 
 def _signature(operation: Operation) -> Hashable:
+    """Opcode, elements of each dim whatever its name, formats and runs of an operation."""
     design = operation.design
     formats = tuple(operand.data_format for operand in design.operands)
-    return design.opcode, tuple(design.sizes.items()), formats, design.cores, operation.runs
+    sizes = sorted(size - design.padding.get(dim, 0) for dim, size in design.sizes.items())
+    return design.opcode, tuple(sizes), formats, operation.runs
 
 
 def _work(operation: Operation) -> ModuleWork:

@@ -1,12 +1,13 @@
 """A timeline as Chrome trace events, which ui.perfetto.dev and chrome://tracing show.
 
 One process per group of cores that do equal work, with a track per engine and the load of LX; one for the device
-memory, one for the ring, one for loops. Times are microseconds with three decimals. What a loop only repeats is one
-bar on the track of loops.
+memory, one for the ring, one for loops, and one for the modules of the model, submodules on the track below. Times are
+microseconds with three decimals. What a loop only repeats is one bar on the track of loops.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -41,13 +42,14 @@ def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> 
         *writer.memory(),
         *writer.ring(),
         *writer.loops(),
+        *writer.modules(),
         *writer.flows(),
         *writer.lx_use(lx_bytes),
     ]
 
 
 class _TraceWriter:
-    """Process 1 is the first group of cores; those of memory, ring and loops follow."""
+    """Process 1 is the first group of cores; those of memory, ring, loops and modules follow."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -55,6 +57,11 @@ class _TraceWriter:
         self.executions = {execution.position: execution for execution in timeline.executions}
         count = len(timeline.core_groups)
         self.memory_process, self.ring_process, self.loop_process = count + 1, count + 2, count + 3
+        self.module_process = count + 4
+        self.paths = {
+            execution.position: tuple(filter(None, execution.origin.module.split(".")))
+            for execution in timeline.executions
+        }
 
     def names(self) -> Iterator[Json]:
         for process, group in enumerate(self.timeline.core_groups, 1):
@@ -64,6 +71,9 @@ class _TraceWriter:
             self.ring_process, "ring", {CLOCKWISE: "clockwise", COUNTERCLOCKWISE: "counter-clockwise"}
         )
         yield from _named(self.loop_process, "loops", {1: "iterations that repeat those before"})
+        if depths := max(map(len, self.paths.values()), default=0):
+            tracks = {depth: f"depth {depth}" for depth in range(1, depths + 1)}
+            yield from _named(self.module_process, "modules", tracks)
 
     def cores(self) -> Iterator[Json]:
         """Bars of the engines of each group of cores."""
@@ -139,6 +149,18 @@ class _TraceWriter:
         for skip in self.timeline.run.skips:
             details = {"operations": list(skip.positions), "bytes": skip.bytes}
             yield from _bar(self.loop_process, 1, f"{skip.times} times more", skip.begin, skip.end, details)
+
+    def modules(self) -> Iterator[Json]:
+        """Bars of the modules, each from the body of its first operation to the next one that is not in it."""
+        begins = [*(event.body_begin for event in self.events), self.timeline.run.total]
+        for depth in range(1, max(map(len, self.paths.values()), default=0) + 1):
+            ancestors = [self.paths[event.job.position][:depth] for event in self.events]
+            for prefix, group in itertools.groupby(range(len(ancestors)), key=ancestors.__getitem__):
+                indices = list(group)
+                begin, end = begins[indices[0]], begins[indices[-1] + 1]
+                if len(prefix) == depth:
+                    details = {"module": ".".join(prefix), "operations": len(indices)}
+                    yield from _bar(self.module_process, depth, _short(prefix), begin, end, details)
 
     def flows(self) -> Iterator[Json]:
         """From the computation that makes a buffer to the loads, or the computations, that take it."""
@@ -221,6 +243,11 @@ def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:
     ):
         if max(loads):
             yield track, max(loads)
+
+
+def _short(path: Sequence[str]) -> str:
+    """The name of a module, with that of the one around it where it is only a number."""
+    return ".".join(path[-2:] if path[-1].isdecimal() else path[-1:])
 
 
 def _carried(execution: Execution) -> Json:

@@ -40,12 +40,12 @@ from spyre_mlir.bundle.validate import Finding, sound_context, validate, validat
 from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
-from spyre_mlir.report.lx_map import lx_map_of
+from spyre_mlir.report.module_text import module_lines
+from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import Statistics, described, require_first, run
 from spyre_mlir.target.formats import MODES
-from spyre_mlir.timeline import Timeline, timeline_of
+from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import PARTS
-from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.timeline.roofline import of_program
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
@@ -152,13 +152,12 @@ def table(statistics: Statistics) -> str:
 
 
 def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
-    """Write the trace of a bundle and print where its time goes."""
-    context, operations = sound_context(bundle, lx_backend_fraction), work_of_designs(bundle)
-    timeline, lx = timeline_of(context, operations), lx_map_of(context, operations)
-    lx_loads = [lx.occupancy(group[0]).load for group in timeline.core_groups]
-    _common.write_text(path, trace_text(timeline, lx_loads))
+    """Write the trace of a bundle and print where its time goes, by the modules of a model too."""
+    facts = program_facts(bundle, lx_backend_fraction=lx_backend_fraction)
+    lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
+    _common.write_text(path, trace_text(facts.timeline, lx_loads))
     if path != "-":
-        print(times(timeline))
+        print("\n".join((times(facts.timeline), *module_lines(facts.operations))))
 
 
 def times(timeline: Timeline) -> str:

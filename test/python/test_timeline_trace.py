@@ -242,7 +242,7 @@ def test_each_group_of_cores_has_its_engines():
     busy = [sum(bar["dur"] for bar in tracks.get((process, 2), ())) for process in range(1, len(groups) + 1)]
     assert len(groups) == 3 and busy[0] > busy[1] > busy[2]
     names = [each["args"]["name"] for each in traced(bundle) if each["name"] == "process_name"]
-    assert names == ["cores 0-3", "cores 4-5", "core 6", "device memory", "ring", "loops"]
+    assert names == ["cores 0-3", "cores 4-5", "core 6", "device memory", "ring", "loops", "modules"]
 
 
 def test_bars_tell_the_source_line():
