@@ -29,7 +29,7 @@ _LONG = (
     (re.compile(r"\{indexing_maps = \[.*?\], iterator_types = \[[^]]*\]\} "), ""),
     (re.compile(r"sdsc\.history = \[\[.*?\]\],? ?"), ""),
     (re.compile(r"(linalg\.generic) (ins.*?) attrs = +(\{.*\})"), r"\1 \3 \2"),
-    (re.compile(r", \{\}>"), ">"),
+    (re.compile(r"(linalg\.generic) \{(.*?)sdsc\.op = #sdsc\.op<(\"[^\"]*\")[^>]*>(?:, )?"), r"\1 \3 {\2"),
     (re.compile(r"#stick\.layout<affine_map<\([^)]*\) -> \(([^>]*)\)>>"), r"#stick.layout<\1>"),
 )
 
@@ -86,7 +86,7 @@ def _short(head: _Head) -> str:
     for pattern, shorter in _LONG:
         text = pattern.sub(shorter, text)
     text = text.replace(" {}", "").replace("  ", " ")
-    if head.inside and "sdsc.op" not in text:
+    if head.inside and "sdsc.op" not in head.text:
         text = text.replace(" ins", f" {{{', '.join(head.inside)}}} ins", 1)
     return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]} …"
 

@@ -7,7 +7,7 @@ class Provenance {
     this.file = find("source-file");
     this.level = find("level");
     // By origin, the operations of each; those of a copy of a module have the origin of the first.
-    this.origins = page.operations.map((_, position) => this.originOf(page.tree.leaves[position]));
+    this.origins = page.operations.map(({file, line, column, first}) => `${file} ${line} ${column} ${first}`);
     this.byOrigin = new Map();
     this.origins.forEach((origin, position) => {
       if (!this.byOrigin.has(origin)) this.byOrigin.set(origin, []);
@@ -20,11 +20,6 @@ class Provenance {
     this.fillSource();
     this.fillLevel();
     this.fillDevice();
-  }
-
-  originOf(leaf) {
-    const {file, line, column, module} = this.page.operations[(leaf.stand || leaf).position];
-    return `${file} ${line} ${column} ${module}`;
   }
 
   listen(list) {
