@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
@@ -147,7 +148,8 @@ def _bundles(
     module_remarks = Remarks()
     known = len(timing)
     with timing.collecting():
-        run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=module_remarks)
+        levels: dict[str, Sequence[LevelLine]] = {}
+        run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=module_remarks, levels=levels)
         whole, arrays = export(module)
     remarks.extend(module_remarks)
     passes = list(timing)[known:]
@@ -170,6 +172,7 @@ def _bundles(
                 # Work is counted before the cuts are known, so each part gets a share by its number of
                 # uses.
                 work * len(part.manifest.uses) // max(len(whole.manifest.uses), 1),
+                levels=levels,
             )
         )
     return _Compiled(whole, steps)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.images import Images, laid_out
+from spyre_mlir.bundle.level_lines import Levels
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
@@ -27,7 +28,7 @@ class BundleStep:
     ``module`` is the IR at the bundle level (None for one that was read or is one of a sequence), ``passes`` the
     seconds of each pass. What a step behind a host function reads is one of the ``outputs``, in device memory; LX and
     the rest of device memory stay for the bundles of a sequence only. ``images`` are weights that were laid out ahead
-    of time.
+    of time. ``levels`` are the lines of the levels that the bundle came through, empty where they are not known.
     """
 
     name: str
@@ -42,6 +43,7 @@ class BundleStep:
     float_operations: int = 0
     last_run: Result | None = field(default=None, repr=False)
     images: Images = field(default_factory=Images, repr=False)
+    levels: Levels = field(default_factory=dict, repr=False)
 
     def call(self, values: Values) -> BundleCall:
         """The bundle with its arrays and images, as the simulator takes it."""
@@ -66,7 +68,7 @@ class BundleStep:
 
     def facts(self) -> ProgramFacts:
         """Return the numbers in the summary and the page of ``report``."""
-        return program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
+        return program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail, levels=self.levels)
 
 
 @dataclass

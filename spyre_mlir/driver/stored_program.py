@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.bundle_json import bundle_from_json, bundle_to_json
+from spyre_mlir.bundle.level_lines import levels_from_json, levels_to_json
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value
@@ -143,6 +144,7 @@ class StoredProgram:
             [(title, seconds) for title, seconds in plain["passes"]],
             plain["lx_frac_avail"],
             work,
+            levels=levels_from_json(plain["levels"]),
         )
 
 
@@ -163,6 +165,7 @@ def _step_to_plain(step: Step, remarks: Sequence[Remark]) -> dict[str, Any]:
         "remarks": None if is_same else Remarks(step.remarks).json_lines(),
         "passes": [list(entry) for entry in step.passes],
         "lx_frac_avail": step.lx_frac_avail,
+        "levels": levels_to_json(step.levels),
     }
 
 

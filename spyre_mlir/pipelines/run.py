@@ -11,6 +11,7 @@ from functools import partial
 
 from spyre_mlir import logs, passes
 from spyre_mlir.analysis.kept_usage import usage_kept
+from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.diagnostics import compile_error, of_remark
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
@@ -20,6 +21,7 @@ from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
+from spyre_mlir.pipelines.level_text import INPUT, KEPT, level_lines
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.pipelines.whole_module import WholeModule
@@ -66,10 +68,12 @@ def run_pipeline(
     verify_each: bool = True,
     timing: Timing | None = None,
     remarks: Remarks | None = None,
+    levels: dict[str, Sequence[LevelLine]] | None = None,
 ) -> None:
     """Run the passes on ``module`` in place; every failure is a CompileError.
 
-    ``verify_each`` is upstream's check of the IR after each pass. ``timing`` and ``remarks`` are filled.
+    ``verify_each`` is upstream's check of the IR after each pass. ``timing``, ``remarks`` and ``levels`` are filled,
+    the last with the lines of the input and of each level that is kept.
     """
     operation = module.operation
     if isinstance(pipeline, str):
@@ -82,11 +86,13 @@ def run_pipeline(
     with operation.context, operation.location, collecting, timed, hidden, parsed_once(), usage_kept():
         # All managers are built before the first runs: a misspelt option fails while the module is
         # unchanged.
-        whole = WholeModule(operation, remarks)
+        whole = WholeModule(operation, remarks, levels)
         managers = list(_managers(pipeline, verify_each, printing, whole))
         whole.run = partial(_run_between, managers)
         # What follows may run in another process, which has another default.
         settle(operation)
+        if levels is not None:
+            levels[INPUT] = level_lines(operation)
         try:
             _run_folded(managers, operation, remarks, whole)
         finally:
@@ -136,6 +142,8 @@ def _run_steps(
                     whole.keep(index, step.ours)
                 with scope(step.name, "passes", str(step), (index + 1, len(managers))):
                     _run(step, manager, operation, remarks)
+        if whole.levels is not None and stage in KEPT:
+            whole.levels[stage] = level_lines(operation)
 
 
 def check(pipeline: Pipeline, context: ir.Context) -> None:

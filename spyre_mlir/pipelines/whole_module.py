@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import UnfoldRepeatedLayers
@@ -20,8 +21,12 @@ class WholeModule:
 
     run: Callable[[int, int, ir.Operation], None]
 
-    def __init__(self, operation: ir.Operation, remarks: Remarks | None) -> None:
+    def __init__(
+        self, operation: ir.Operation, remarks: Remarks | None, levels: dict[str, Sequence[LevelLine]] | None
+    ) -> None:
         self._operation, self._remarks = operation, remarks
+        #: The lines of the levels that it has been at, None if nobody wants them.
+        self.levels = levels
         self._index = self._known = 0
         self._clone: ir.Operation | None = None
         self._folding = FoldRepeatedLayers()

@@ -32,6 +32,12 @@ const powerTick = (count, times) => {
   return tick;
 };
 
+const terms = (pairs) => {
+  const list = element("dl", {class: "terms"});
+  for (const [name, text] of pairs) list.append(element("dt", {}, name), element("dd", {}, text));
+  return list;
+};
+
 // A text, cut where so many pixels end.
 const fitting = (text, room, letter = LETTER) => {
   const most = Math.max(Math.floor(room / letter), 0);

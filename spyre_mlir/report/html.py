@@ -21,7 +21,7 @@ class Steps:
 Cell = str | int | float | Steps
 
 #: Links in a cell.
-_MOST_LINKS = 4
+_MOST_LINKS = 2
 
 #: Above a table in a listing: shows the rows that have some words.
 FILTER = '<label>Filter <input type="search"/></label> <span class="found"></span>'

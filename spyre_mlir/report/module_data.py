@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.program_facts import Operation
 
 #: Fields of a row. Positions are those of the operations that are in no submodule, of the first of equal modules;
-#: ``others`` are those of its copies, copy by copy.
+#: ``others`` are pairs: an operation of another of them, and that of the first which computes the same, or -1.
 MODULE = (
     "$name",
     "$path",
@@ -32,12 +33,20 @@ def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
     return rows
 
 
+def equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return for the path of each module that of the first of the modules that it equals, which may be its own."""
+    firsts: dict[str, str] = {}
+    waiting = [root] if (root := module_tree(operations)) else []
+    while waiting:
+        node = waiting.pop()
+        firsts |= dict.fromkeys(node.paths, node.paths[0])
+        waiting.extend(node.children)
+    return firsts
+
+
 def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
     index, work = len(rows), node.work
-    first, *copies = node.paths
-    positions = {path: list[int]() for path in node.paths}
-    for operation in node.operations:
-        positions[operation.module].append(operation.position)
+    of_first = [operation for operation in node.operations if operation.module == node.paths[0]]
     every = node.all_operations
     rows.append(
         (
@@ -50,12 +59,33 @@ def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str)
             work.picoseconds,
             work.bytes,
             work.operations,
-            positions[first],
-            [position for path in copies for position in positions[path]],
+            [operation.position for operation in of_first],
+            _others(node, of_first),
         )
     )
     for child in node.children:
         _add(rows, _filled(child), index, node.label if parent >= 0 else "")
+
+
+def _others(node: ModuleNode, of_first: Sequence[Operation]) -> list[tuple[int, int]]:
+    """Return the pairs of a node: equal modules compute the same, but move and copy what they need."""
+    firsts = {key: operation.position for key, operation in zip(_keys(of_first), of_first, strict=True)}
+    others = [operation for operation in node.operations if operation.module != node.paths[0]]
+    return [
+        (operation.position, firsts.get(key, -1))
+        for key, operation in zip(_keys(others), others, strict=True)
+    ]
+
+
+def _keys(operations: Sequence[Operation]) -> list[tuple[str, str, int]]:
+    """Return for each operation its opcode, its shape, and how many of its module before it have the same."""
+    seen = Counter[tuple[str, str, str]]()
+    keys: list[tuple[str, str, int]] = []
+    for operation in operations:
+        key = operation.module, operation.opcode, operation.shape
+        keys.append((operation.opcode, operation.shape, seen[key]))
+        seen[key] += 1
+    return keys
 
 
 def _name(label: str, outer: str) -> str:

@@ -15,9 +15,9 @@ class ModuleTree {
     });
     [this.root] = this.nodes;
     for (const node of this.nodes) this.settle(node);
-    // An operation of a further copy is drawn as that of the first.
-    for (const {positions, others} of this.nodes)
-      others.forEach((position, at) => { this.leaves[position].stand = this.leaves[positions[at % positions.length]]; });
+    // An operation of a further copy is drawn as that of the first, or is in its box.
+    for (const node of this.nodes)
+      for (const [position, first] of node.others) this.leaves[position].stand = first < 0 ? node : this.leaves[first];
     this.root.isOpen = true;
     // As many levels as a reader takes in at once.
     for (let level = this.closed(); level.length && this.rows().length + level.reduce((sum, node) => sum + node.children.length, 0) <= MOST_ROWS;

@@ -104,6 +104,7 @@ for (const [name, scene] of [["timeline-chart", Timeline], ["lx-chart", Scratchp
 
 // What folds with the modules.
 if (find("module-graph")) page.graph = new Graph(find("module-graph"), page.tree, page);
+if (find("source-lines")) page.provenance = new Provenance(data, page);
 if (find("modules-table")) new ModuleTable(find("modules-table"), page.tree, page);
 page.tree.listeners.push(() => page.redraw());
 

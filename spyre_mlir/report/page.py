@@ -6,13 +6,14 @@ XML too, so that tools can read it; without its script the numbers, the graph, t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from html import escape
 from importlib import resources
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report.page_data import json_text, page_data
-from spyre_mlir.report.panels import division, graph, lx, passes
+from spyre_mlir.report.panels import division, graph, lx, passes, provenance
 from spyre_mlir.report.panels import finding_list as findings
 from spyre_mlir.report.panels import module_list as modules
 from spyre_mlir.report.panels import operation_list as operations
@@ -37,6 +38,7 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
     ("ring", "Ring", ring.panel),
     ("roofline", "Roofline", roofline.panel),
     ("operations", "Operations", operations.panel),
+    ("provenance", "Provenance", provenance.panel),
     ("remarks", "Remarks", remarks.panel),
     ("passes", "Compile time per pass", passes.panel),
 )
@@ -48,12 +50,15 @@ _SCRIPTS = (
     "modules.js",
     "graph.js",
     "module_table.js",
+    "provenance.js",
     "timeline.js",
     "scratchpad.js",
     "page.js",
     "tables.js",
     "pane.js",
 )
+
+_NO_CODE = re.compile(r"^ +|^ *//.*\n|^\n", re.MULTILINE)
 
 #: Keys and what they do.
 _KEYS = (
@@ -73,18 +78,19 @@ _KEYS = (
 def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """The page as the text of an HTML file, of a bundle and its facts. ``name`` is the program's.
 
-    The panels of findings and of modules need some, that of passes their times, that of the ring something that uses
-    it. Lines of source files are told where the files can be read.
+    Most panels need an operation, those of findings and modules some, that of passes their times, that of the ring
+    something that uses it. Lines of source files are told where the files can be read.
     """
     title = escape(f"Report of {name}" if name else "Report")
     needed = {
         "findings": facts.findings,
         "modules": any(operation.module for operation in facts.operations),
+        "provenance": facts.operations,
         "passes": facts.passes,
         "ring": facts.timeline.links,
     }
     panels = [entry for entry in PANELS if needed.get(entry[0], True)]
-    scripts = "\n".join(map(_resource, _SCRIPTS))
+    scripts = "\n".join(map(_script, _SCRIPTS))
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
     parts = [
         "<!DOCTYPE html>",
@@ -121,6 +127,11 @@ def _keys() -> str:
 
 def _caps(keys: str) -> str:
     return " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
+
+
+def _script(name: str) -> str:
+    """A script without its comments and indentation, which would be a third of it; none has a text of several lines."""
+    return _NO_CODE.sub("", _resource(name))
 
 
 def _resource(name: str) -> str:

@@ -14,12 +14,12 @@ from math import prod
 from typing import Any
 
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits
-from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.model import Bundle, Origin
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
 from spyre_mlir.report.lx_map import LxMap
 from spyre_mlir.report.lx_picture import FILLS
-from spyre_mlir.report.module_data import MODULE, module_rows_of
+from spyre_mlir.report.module_data import MODULE, equal_modules, module_rows_of
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.program_lines import execute_lines
 from spyre_mlir.report.source_lines import source_lines
@@ -37,8 +37,8 @@ _LOCATION = re.compile(r"(.*?):(\d+)(?::(\d+))?")
 
 _OPERATION = (
     "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "work", "read",
-    "written", "spilled", "file", "line", "column", "$module", "$shape", "$dtype", "$design", "firstLine", "lastLine",
-    "$text", "operands", "remarks",
+    "written", "spilled", "file", "line", "column", "$module", "$first", "$shape", "$dtype", "$design", "firstLine",
+    "lastLine", "$text", "operands", "remarks",
 )  # fmt: skip
 _OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
 _BUFFER = ("$name", "$memory", "address", "bytes", "read", "written", "$reasons")
@@ -64,11 +64,13 @@ def remark_steps(facts: ProgramFacts) -> list[tuple[int, ...]]:
     """
     by_place: dict[_Place, list[Operation]] = {}
     for operation in facts.operations:
-        origin = operation.origin
-        if origin.file:
-            place = origin.file, origin.line, origin.column, origin.module
-            by_place.setdefault(place, []).append(operation)
+        if operation.origin.file:
+            by_place.setdefault(_place(operation.origin), []).append(operation)
     return [_about(remark, by_place) for remark in facts.remarks]
+
+
+def _place(origin: Origin) -> _Place:
+    return origin.file, origin.line, origin.column, origin.module
 
 
 def _about(remark: Remark, by_place: Mapping[_Place, Sequence[Operation]]) -> tuple[int, ...]:
@@ -92,6 +94,7 @@ class _Writer:
         """Return the data of the page as JSON values."""
         facts = self.facts
         self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
+        self.equal = equal_modules(facts.operations)
         self.lines = execute_lines(self.bundle)
         origins = (operation.origin for operation in facts.operations)
         self.sources = source_lines((origin.file, origin.line) for origin in origins if origin.file)
@@ -109,6 +112,7 @@ class _Writer:
             "operations": self._operations(),
             "buffers": [self._buffer(number) for number in range(len(facts.buffers))],
             "modules": [self._row(MODULE, row) for row in module_rows_of(facts.operations)],
+            "levels": self._levels(),
             "sources": list(self.sources.items()),
             "timeline": self._timeline(),
             "lx": self._lx(facts.map),
@@ -121,6 +125,27 @@ class _Writer:
     def _row(self, names: Iterable[str], values: Iterable[Any]) -> list[Any]:
         pairs = zip(names, values, strict=True)
         return [self._text(value) if name.startswith("$") else value for name, value in pairs]
+
+    def _levels(self) -> list[tuple[str, list[list[int]]]]:
+        """The lines of each level: of the origin the number of a file, line and column, the module, and the text.
+
+        Only lines that a device operation comes from are there, and of equal modules those of the first, which stand
+        for those of the others.
+        """
+        origins = (operation.origin for operation in self.facts.operations)
+        known = {(*_place(origin)[:3], self.equal.get(origin.module, origin.module)) for origin in origins}
+        return [
+            (
+                level,
+                [
+                    [self.files.get(line.origin.file, -1), line.origin.line, line.origin.column,
+                     self._text(line.origin.module), self._text(line.text)]
+                    for line in lines
+                    if _place(line.origin) in known
+                ],
+            )
+            for level, lines in self.facts.levels.items()
+        ]  # fmt: skip
 
     # -- operations and buffers ------------------------------------------------------------------------
 
@@ -153,6 +178,7 @@ class _Writer:
             origin.line,
             origin.column,
             origin.module,
+            self.equal.get(origin.module, origin.module),
             operation.shape,
             operation.dtype,
             operation.design.filename,

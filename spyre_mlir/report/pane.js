@@ -1,11 +1,5 @@
 // The pane about one operation, and the links that open it.
 
-const terms = (pairs) => {
-  const list = element("dl", {class: "terms"});
-  for (const [name, text] of pairs) list.append(element("dt", {}, name), element("dd", {}, text));
-  return list;
-};
-
 const tableOf = (heads, rows) => {
   const cell = (tag) => (value) =>
     typeof value === "number" ? element(tag, {class: "number"}, digits(value)) : element(tag, {}, value);
@@ -132,6 +126,7 @@ const follow = () => {
   page.operation = operation ? operation.position : null;
   if (operation) {
     openPane(operation);
+    if (page.provenance) page.provenance.follow(operation.position);
     divideBy(operation.position);
     const places = `tr#op-${operation.position}, .row[data-operation="${operation.position}"]`;
     for (const each of all(document, places)) marked.add(each);

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from spyre_mlir.bundle.level_lines import Levels
 from spyre_mlir.bundle.model import Bundle, Design, Origin
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
@@ -121,7 +122,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """A compiled program; ``passes`` are seconds by pass, empty where nobody measured them.
+    """A compiled program; ``passes`` are seconds by pass, empty where nobody measured them, like ``levels``.
 
     ``argument_bytes`` have to move at least: each argument and result once, of one that is touched in part no more
     than moves.
@@ -137,6 +138,7 @@ class ProgramFacts:
     passes: tuple[tuple[str, float], ...]
     rates: Rates
     findings: tuple[ProgramFinding, ...] = ()
+    levels: Levels = field(default_factory=dict)
 
     @property
     def read_bytes(self) -> int:
@@ -170,6 +172,7 @@ def program_facts(
     passes: Sequence[tuple[str, float]] = (),
     lx_backend_fraction: float | None = None,
     findings: Sequence[ProgramFinding] = (),
+    levels: Levels | None = None,
 ) -> ProgramFacts:
     """The facts of a bundle; ``CompileError`` for one whose parts do not belong together.
 
@@ -199,6 +202,7 @@ def program_facts(
         passes=tuple(passes),
         rates=rates(facts_of_bundle.timeline, bundle),
         findings=tuple(findings),
+        levels=levels or {},
     )
 
 

@@ -460,7 +460,7 @@ def test_tab_goes_down_the_page_and_shows_where_it_is(shown):
         " || at.textContent || (at.labels || [])[0]?.textContent;"
         " return [at.closest('section')?.id || at.tagName, getComputedStyle(at).outlineStyle, name]; })()"
     )
-    for _ in range(140):
+    for _ in range(160):
         opened.press("Tab")
         where, outline, name = opened.evaluate(here)
         reached.append(where)
@@ -473,6 +473,7 @@ def test_tab_goes_down_the_page_and_shows_where_it_is(shown):
         "timeline",
         "roofline",
         "operations",
+        "provenance",
         "remarks",
         "passes",
     ]

@@ -102,8 +102,10 @@ def _picture(owners: Owners, device_cores: int) -> str:
 def _cell(page: Page, box: tuple[float, float, float], cores: Sequence[int], text: str, hue: float) -> None:
     """Draw the cell of ``cores`` in a box of x, y and width; ``hue`` are the degrees from a core to the next."""
     x, y, width = box
-    owning = escape(", ".join(map(str, cores)))
-    page.add(f'<g class="cell" data-cores="{" ".join(map(str, cores))}"><title>cores {owning}</title>')
+    owning = " ".join(map(str, cores))
+    # What does not fit into the cell is in its tooltip.
+    title = "" if len(text) * CHARACTER <= width else f"<title>cores {owning}</title>"
+    page.add(f'<g class="cell" data-cores="{owning}">{title}')
     fill = f"hsl({hue * cores[0]:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
     page.rectangle("owner", x, y, width, _HEIGHT, fill)
     if len(text) * CHARACTER <= width:

@@ -1,0 +1,40 @@
+"""The operations of a program at the levels of the compiler, a line each with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from spyre_mlir.bundle.model import Origin
+
+
+@dataclass(frozen=True)
+class LevelLine:
+    """An operation as text, shortened, and where it comes from."""
+
+    origin: Origin
+    text: str
+
+
+#: The lines of each level in order of the program, the levels in that of the compiler.
+Levels = Mapping[str, Sequence[LevelLine]]
+
+
+def levels_to_json(levels: Levels) -> dict[str, Any]:
+    """Return the levels as JSON values: a table of origins, and for each line its index in it and the text."""
+    table: dict[Origin, int] = {}
+    lines = {
+        level: [[table.setdefault(line.origin, len(table)), line.text] for line in lines]
+        for level, lines in levels.items()
+    }
+    return {"origins": [list(astuple(origin)) for origin in table], "lines": lines}
+
+
+def levels_from_json(plain: Mapping[str, Any]) -> Levels:
+    """Read what ``levels_to_json`` wrote; some exception for anything else."""
+    origins = [Origin(*fields) for fields in plain["origins"]]
+    return {
+        level: tuple(LevelLine(origins[index], text) for index, text in lines)
+        for level, lines in plain["lines"].items()
+    }
