@@ -416,6 +416,7 @@ def test_variables_that_the_package_reads_are_known() -> None:
     """A variable that changes programs is part of the key; the others only say where, whether and what to tell."""
     without_effect = {
         "SPYRE_LOG", "SPYRE_TRACEBACK", "SPYRE_CACHE", "SPYRE_CACHE_DIR", "SPYRE_CACHE_SIZE", "XDG_CACHE_HOME",
+        "SPYRE_REPORT_DIR",
     }  # fmt: skip
     read = set()
     for path in PACKAGE.rglob("*.py"):
