@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from spyre_mlir.findings.core_use import FEW, MORE, few_samples, idle_cores
@@ -29,8 +30,9 @@ _SOURCES = (
 
 #: The parts of the time that a change has to save at least to be told, and may save at least to be tried, 0 to 1.
 LEAST_SAVING, _WORTH_A_TRIAL = 0.01, 0.03
-#: Trials of one program at most, each of which compiles it.
-MOST_TRIALS = 10
+#: Trials of one program at most, each of which compiles it, and operations that all trials together have at most, but
+#: for the first trials.
+_MOST_TRIALS, _MOST_OPERATIONS, _LEAST_TRIALS = 10, 2500, 3
 #: The parts that savings by more samples in a call count in the order: that is another use of the model, which not
 #: every user has. Where matmuls have few rows it is the only remedy.
 _WEIGHTS = {FEW: 0.25, MORE: 0.02}
@@ -39,10 +41,21 @@ _MAIN, _RANKED = 0.5, 3
 
 
 def remedies(program: PlannedProgram) -> list[Remedy]:
-    """Return the changes worth a trial, those that may save most first."""
-    possible = [remedy for source in _SOURCES for remedy in source(program)]
-    worthy = [remedy for remedy in possible if remedy.most_ns >= _WORTH_A_TRIAL * program.ns]
-    return sorted(worthy, key=lambda remedy: -remedy.most_ns)[:MOST_TRIALS]
+    """Return the remedies worth a trial: one of each kind first, of these the one that may save most first.
+
+    Of a large program, which takes long to compile, there are fewer.
+    """
+    ranked: list[tuple[int, float, Remedy]] = []
+    counts = Counter[str]()
+    for source in _SOURCES:
+        for remedy in source(program):
+            if remedy.most_ns >= _WORTH_A_TRIAL * program.ns:
+                ranked.append((counts[remedy.kind], -remedy.most_ns, remedy))
+                counts[remedy.kind] += 1
+    ranked.sort(key=lambda entry: entry[:2])
+    operations = sum(1 for _ in program.operations)
+    most = min(_MOST_TRIALS, max(_LEAST_TRIALS, _MOST_OPERATIONS // max(operations, 1)))
+    return [remedy for _, _, remedy in ranked[:most]]
 
 
 def search(
