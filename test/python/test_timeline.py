@@ -71,7 +71,8 @@ def unrolled(bundle: Bundle) -> Bundle:
                 made.append(_renamed(each, names, suffix))
 
     copy(bundle.statements, {}, "")
-    return manifest(replace(bundle, statements=tuple(made)), uses=tuple(used))
+    without_origins = replace(bundle, manifest=bundle.manifest.with_origins(()))
+    return manifest(replace(without_origins, statements=tuple(made)), uses=tuple(used))
 
 
 def _renamed(statement: Statement, names: dict[str, str], suffix: str) -> Statement:
