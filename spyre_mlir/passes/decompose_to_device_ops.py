@@ -13,7 +13,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.dialects.torch_call import TorchCall, is_torch_call
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
-from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.mlir import ir, location_of, source_operation
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.verify_device_ops import verify_device_ops
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
@@ -111,12 +111,13 @@ class _FunctionDecomposer:
                     {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
                 )
             )
-            # The return is of no module: what a result still needs is of the operation that computes it.
-            location = operand.location
-            value = self.terms.private_buffer(operand, location, frozenset(values))
-            # After CSE both results would be one value, and each needs a kernel argument of its own.
-            if any(_are_equivalent(value, other) for other in values):
-                value = self.terms.copied(value, location)
+            # The return is of no module: what a result still needs is of the operation of the model that computes it.
+            location = operand.location if source_operation(operand.location) else op.location
+            with location:
+                value = self.terms.private_buffer(operand, location, frozenset(values))
+                # After CSE both results would be one value, and each needs a kernel argument of its own.
+                if any(_are_equivalent(value, other) for other in values):
+                    value = self.terms.copied(value, location)
             values.append(value)
         for index, value in enumerate(values):
             op.operands[index] = value

@@ -13,6 +13,7 @@ from spyre_mlir.bundle.model import (
     Extract,
     HeldSlices,
     IndexConstant,
+    Origin,
 )
 from spyre_mlir.bundle.validate import RULES, validate
 
@@ -122,6 +123,10 @@ BROKEN = [
     ("uses", "has 0 uses; expected one for each of 1", manifest(ADD, uses=())),
     ("uses", "names 2 buffers; expected one for each of 3", manifest(ADD, uses=(("x", "y"),))),
     ("uses", "the buffer 'w', which the manifest does not have", manifest(ADD, uses=(("x", "y", "w"),))),
+    ("origins", "has 2 origins of executes", manifest(ADD, origins=(Origin("x.py"),), executes_from=(0, 0))),
+    ("origins", "has the origin 1, but there are 1", manifest(ADD, origins=(Origin(),), executes_from=(1,))),
+    ("origins", "has the origin -1, but", manifest(ADD, origins=(Origin(),), executes_from=(-1,))),
+    ("origins", "Line and column of the origin 0", manifest(ADD, origins=(Origin("x.py", -1),))),
     ("unit", "runs on the unit 'pt'; expected 'sfp'", design(ADD, unit="pt")),
     ("formats", "Tensor1 has the format IEEE_FP32; expected SEN169", tensor(ADD, 1, data_format="IEEE_FP32")),
     ("formats", "computes in IEEE_FP32", design(ADD, data_format="IEEE_FP32")),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import spyre_mlir
 from spyre_mlir.bundle.bundle_json import bundle_from_json, bundle_to_json
 from spyre_mlir.bundle.folder import read_bundle, write_bundle
-from spyre_mlir.bundle.model import Bundle, Origin
+from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join, split
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.steps import BundleStep
@@ -263,20 +263,6 @@ def test_a_bundle_without_origins_has_those_of_its_designs(tmp_path):
     steps = spyre_mlir.report.bundle_facts.bundle_facts(bundle).operations
     assert all(each.step.origin == bundle.designs[f"sdsc_{0}.json"].origin for each in steps[:1])
     assert all(each.source and not each.module for each in steps)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"executes_from": (0,)}, "It has 1 origins of executes; expected none, or one for each of"),
-        ({"origins": ()}, "An execute has the origin 0, but there are 0."),
-        ({"origins": (Origin("x.py", -1),) * 99}, "Line and column of the origin 0 are at least 0."),
-    ],
-)
-def test_origins_that_do_not_fit_are_found(changes, message):
-    bundle = stack(2).bundle
-    wrong = replace(bundle, manifest=replace(bundle.manifest, **changes))
-    assert any(message in str(finding) for finding in validate(wrong))
 
 
 @pytest.mark.parametrize("value", [{"module": 3}, {"path": "layers.0"}, 7])
