@@ -12,7 +12,7 @@ from benchmarks.measure import ROOT
 from benchmarks.programs import programs
 
 #: The program and the window, in pixels.
-_PROGRAM, _WIDTH, _HEIGHT = "llama_block", 1180, 800
+_PROGRAM, _WIDTH, _HEIGHT = "llama_block", 1300, 740
 
 _SCHEMES = ("light", "dark")
 

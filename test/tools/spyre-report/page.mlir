@@ -7,26 +7,26 @@
 // RUN: rm %t/kept/remarks.jsonl && spyre-report %t/kept | filecheck %s --check-prefix=SILENT
 
 // DIR: <title>Report of kept</title>
-// PAGE: <section id="summary">
+// PAGE: <section id="summary" aria-labelledby="summary-heading">
 // PAGE: <dt>operations</dt><dd>3</dd><dd>1 tanh, 1 exp, 1 abs</dd>
 // PAGE: 8,192 bytes read, 8,192 written
-// PAGE: <section id="graph">
+// PAGE: <section id="graph" aria-labelledby="graph-heading">
 // PAGE: data-buffer="buffer0"
 // PAGE: data-operation="2"
-// PAGE: <section id="division">
-// PAGE: <section id="lx">
+// PAGE: <section id="division" aria-labelledby="division-heading">
+// PAGE: <section id="lx" aria-labelledby="lx-heading">
 // PAGE: <div class="chart" id="lx-chart">
-// PAGE: <table id="placed-table">
+// PAGE: <table id="placed-table"
 // PAGE: <td>buffer0</td></tr>
-// PAGE: <section id="timeline">
+// PAGE: <section id="timeline" aria-labelledby="timeline-heading">
 // PAGE: <div class="chart" id="timeline-chart">
-// PAGE: <section id="roofline">
-// PAGE: <table id="operations-table">
-// PAGE: <tr id="op-1"><td class="number"><a href="#op-1">1</a></td><td>exp</td>
-// PAGE: <table id="remarks-table">
+// PAGE: <section id="roofline" aria-labelledby="roofline-heading">
+// PAGE: <table id="operations-table"
+// PAGE: <tr id="op-1"><td><a href="#op-1">1</a></td><td>exp</td>
+// PAGE: <table id="remarks-table"
 // PAGE: <td>scratchpad-planning</td>
-// DIR-NOT: <section id="passes">
-// PASSES: <section id="passes">
+// DIR-NOT: <section id="passes" aria-labelledby="passes-heading">
+// PASSES: <section id="passes" aria-labelledby="passes-heading">
 // PASSES: >scratchpad-planning</text>
 // PAGE: <script type="application/json" id="data">
 // PAGE-SAME: linalg.exp ins(
