@@ -71,7 +71,7 @@ class StaticProgram(Protocol):
 
     def __call__(self, *inputs: Any, **named: Any) -> Any: ...
     def call(self, operands: Any, finish: Any) -> Any: ...
-    def summary(self) -> str: ...
+    def summary(self, *, findings: bool = True) -> str: ...
     def save(self, folder: str | Path) -> None: ...
     def as_report(self, name: str) -> ProgramReport: ...
 
@@ -146,9 +146,9 @@ class DynamicProgram(Generic[ProgramT]):
             self.program(**dict(zip(self.dims, sizes, strict=True)))
 
     def summary(self) -> str:
-        """Return the summaries of all compiled programs, under their sizes."""
+        """Return the summaries of all compiled programs, under their sizes, without findings, which need trials."""
         pages = zip(self.sizes, self.programs.values(), strict=True)
-        return "\n\n".join(f"{_shown(sizes)}\n{program.summary()}" for sizes, program in pages)
+        return "\n\n".join(f"{_shown(sizes)}\n{program.summary(findings=False)}" for sizes, program in pages)
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{dim.name} of {dim.granularity} to {dim.max_value}" for dim in self.dims.values())

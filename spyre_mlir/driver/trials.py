@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 
 from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Remedy, Resize, Untranspose
 from spyre_mlir.tensors.device_tensor import DeviceTensor
+
+_LOGGER = logging.getLogger("spyre_mlir.findings")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class Trials:
         values = self.inputs.values() if isinstance(self.inputs, Mapping) else self.inputs
         return {position for position, value in enumerate(values) if isinstance(value, DeviceTensor)}
 
+    def unchanged(self) -> Any:
+        """Return the program compiled once more as it was."""
+        return self.program(Remedy("", "", "", "no change", 0.0))
+
     def program(self, remedy: Remedy) -> Any:
         """Return the program with a change; None if the change does not fit, or cannot be compiled."""
         options = {**self.options, **remedy.options, "cache": False}
@@ -37,7 +44,8 @@ class Trials:
                 warnings.simplefilter("ignore")
                 return self.compile(source, inputs, **options)
         # A model of the user runs with inputs that it was not written for: whatever it raises, the change is none.
-        except Exception:
+        except Exception as reason:
+            _LOGGER.debug("No finding, '%s' cannot be tried: %s", remedy.text, reason)
             return None
 
     def _edited(self, edit: ModelEdit) -> tuple[Any, Any]:

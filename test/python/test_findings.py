@@ -125,3 +125,13 @@ def test_wide_types_are_told() -> None:
     assert "wider than fp16" in finding.problem
     changed = spyre_mlir.compile(lambda x: torch.relu(x + 1) * x, (x.half(),))
     assert finding.after_us == pytest.approx(device_us(changed))
+
+
+def test_a_program_that_cannot_be_made_again_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials in other surroundings than those of the program say nothing of it."""
+    layer, x = nn.Linear(1024, 1024).half(), torch.randn(1, 1024).half()
+    program = spyre_mlir.compile(layer, (x,))
+    monkeypatch.setenv("SENCORES", "8")
+    assert program.findings == ()
+    monkeypatch.delenv("SENCORES")
+    assert spyre_mlir.compile(layer, (x,)).findings
