@@ -36,21 +36,26 @@ def _is_reproduced(program: Program, trials: Trials) -> bool:
 
 def planned(program: Program, trials: Trials) -> PlannedProgram:
     """Return a program as the search for findings sees it."""
+    on_device = _on_device(trials) if trials.is_model else frozenset()
     return PlannedProgram(
         parts=[(step.bundle, step.facts()) for step in program.bundles],
         device_ns=math.fsum(line.total_ns for line in program.timelines),
         host=_host_work(program),
         remarks=program.pass_remarks,
         inputs=[
-            ExampleInput(
-                position, value.name, value.host_shape, value.host_dtype, position in trials.on_device
-            )
+            ExampleInput(position, value.name, value.host_shape, value.host_dtype, position in on_device)
             for position, value in enumerate(program.inputs)
         ],
         result_shapes=[value.host_shape for value in program.results],
         options=trials.options,
         is_model=trials.is_model,
     )
+
+
+def _on_device(trials: Trials) -> frozenset[int]:
+    from spyre_mlir.frontend.model_edits import places_on_device
+
+    return places_on_device(trials.inputs)
 
 
 def _host_work(program: Program) -> HostWork:

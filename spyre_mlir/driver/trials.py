@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Remedy, Resize, Untranspose
-from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 _LOGGER = logging.getLogger("spyre_mlir.findings")
 
@@ -23,12 +22,6 @@ class Trials:
     options: Mapping[str, Any]
     is_model: bool
     compile: Callable[..., Any]
-
-    @property
-    def on_device(self) -> set[int]:
-        """Positions of the inputs that are tensors of the device."""
-        values = self.inputs.values() if isinstance(self.inputs, Mapping) else self.inputs
-        return {position for position, value in enumerate(values) if isinstance(value, DeviceTensor)}
 
     def unchanged(self) -> Any:
         """Return the program compiled once more as it was."""
@@ -54,13 +47,13 @@ class Trials:
         match edit:
             case Resize(size, to):
                 return model_edits.resized(self.source, self.inputs, size, to)
-            case MovedStick(position, stick_dim):
-                return model_edits.with_stick_dim(self.source, self.inputs, position, stick_dim)
+            case MovedStick(key, stick_dim):
+                return model_edits.with_stick_dim(self.source, self.inputs, key, stick_dim)
             case Untranspose(lines):
                 return model_edits.untransposed(self.source, self.inputs, lines)
             case Batch(size, times):
                 return model_edits.batched(self.source, self.inputs, size, times)
-            case Freeze(positions):
-                return model_edits.frozen(self.source, self.inputs, positions)
+            case Freeze(keys):
+                return model_edits.frozen(self.source, self.inputs, keys)
             case Halve():
                 return model_edits.halved(self.source, self.inputs)

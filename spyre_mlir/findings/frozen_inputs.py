@@ -37,7 +37,7 @@ def masks_from_the_host(program: PlannedProgram) -> Iterator[Remedy]:
             "Its numbers are unknown when the plan is made, so what it hides is computed too.",
             f"self.register_buffer('{value.name}', {value.name}), or is_causal=True where it is the causal mask",
             most,
-            edit=Freeze((value.position,)),
+            edit=Freeze((value.key,)),
         )
 
 

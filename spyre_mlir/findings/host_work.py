@@ -48,7 +48,7 @@ def host_work(program: PlannedProgram) -> Iterator[Remedy]:
             f"if {names} {'is' if len(whole) == 1 else 'are'} the same at each call: keep what the model computes of "
             f"{'it' if len(whole) == 1 else 'them'} in a buffer, self.register_buffer(..)"
         )
-        edit = Freeze(tuple(value.position for value in whole))
+        edit = Freeze(tuple(value.key for value in whole))
         yield Remedy(
             KIND, f"{problem}.", cause, text, program.ns, edit=edit, module=module, location=location
         )

@@ -31,7 +31,7 @@ def argument_layouts(program: PlannedProgram) -> Iterator[Remedy]:
         if argument.kind == "constant" or argument.bytes < _LEAST_BYTES or not waiting or argument.source:
             continue
         most = math.fsum(operation.execution.total_ns for operation in waiting)
-        on_device = {value.name: value.position for value in program.inputs if value.is_on_device}
+        on_device = {value.name: value.key for value in program.inputs if value.is_on_device}
         for dim, size in enumerate(argument.host_shape):
             if size == 1 or dim == _stick_dim(argument):
                 continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle, KernelArgument
+from spyre_mlir.findings.remedy import InputKey
 from spyre_mlir.remarks import HOST, Remark
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
@@ -33,7 +34,7 @@ class HostWork:
 
 @dataclass(frozen=True)
 class ExampleInput:
-    """An input of a model: its position in the call, its name in the program, its shape, and its type on the host.
+    """An input of a model: its place among the tensors of a call, its name, its shape, and its type on the host.
 
     One that ``is_on_device`` is a ``DeviceTensor``, whose layout the caller chose.
     """
@@ -43,6 +44,11 @@ class ExampleInput:
     shape: tuple[int, ...]
     dtype: str
     is_on_device: bool = False
+
+    @property
+    def key(self) -> InputKey:
+        """What an edit of the inputs finds it by."""
+        return InputKey(self.position, self.name)
 
 
 @dataclass(frozen=True)

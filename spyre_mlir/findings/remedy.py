@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,18 @@ class Batch:
     times: int
 
 
+class InputKey(NamedTuple):
+    """An input of a call: its place among the tensors of a call, and its name, by which a mapping has it."""
+
+    position: int
+    name: str
+
+
 @dataclass(frozen=True)
 class Freeze:
-    """The example inputs at ``positions`` as buffers of the model."""
+    """These example inputs as buffers of the model."""
 
-    positions: tuple[int, ...]
+    inputs: tuple[InputKey, ...]
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,9 @@ class Halve:
 
 @dataclass(frozen=True)
 class MovedStick:
-    """The tensor of the device at ``position`` of the inputs, with dim ``stick_dim`` in its sticks."""
+    """A tensor of the device among the inputs, with dim ``stick_dim`` in its sticks."""
 
-    position: int
+    input: InputKey
     stick_dim: int
 
 

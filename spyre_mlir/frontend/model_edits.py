@@ -54,13 +54,27 @@ def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
     return model, larger
 
 
-def with_stick_dim(model: Any, inputs: Any, position: int, stick_dim: int) -> tuple[Any, Any]:
-    """Return the model with the input of the device at ``position`` laid out along ``stick_dim``."""
+def places_on_device(inputs: Any) -> frozenset[int]:
+    """Return the places of tensors of the device among the tensors of a call."""
+    leaves = pytree.tree_leaves(inputs)
+    return frozenset(
+        place for place, index in enumerate(_tensors(leaves)) if isinstance(leaves[index], DeviceTensor)
+    )
+
+
+def _tensors(leaves: Sequence[Any]) -> list[int]:
+    """The indices of the tensors among the leaves of the inputs; numbers are no inputs of a program."""
+    return [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor | DeviceTensor)]
+
+
+def with_stick_dim(model: Any, inputs: Any, key: tuple[int, str], stick_dim: int) -> tuple[Any, Any]:
+    """Return the model with the input of the device that ``key`` names laid out along ``stick_dim``."""
+    leaves, structure = pytree.tree_flatten(inputs)
+    index = _tensors(leaves)[key[0]]
     if isinstance(inputs, Mapping):
-        name = list(inputs)[position]
-        return model, {**inputs, name: to_device(inputs[name].numpy(), stick_dims=[stick_dim])}
-    tensor = to_device(inputs[position].numpy(), stick_dims=[stick_dim])
-    return model, tuple(tensor if number == position else value for number, value in enumerate(inputs))
+        index = list(inputs).index(key[1])
+    leaves[index] = to_device(leaves[index].numpy(), stick_dims=[stick_dim])
+    return model, pytree.tree_unflatten(leaves, structure)
 
 
 def untransposed(model: Any, inputs: Any, lines: Collection[tuple[str, int]]) -> tuple[Any, Any]:
@@ -128,28 +142,27 @@ def halved(model: Any, inputs: Any) -> tuple[Any, Any]:
     return copy.deepcopy(model).half(), _mapped(half, inputs)
 
 
-def frozen(model: Any, inputs: Any, positions: Sequence[int]) -> tuple[Any, Any]:
-    """Return the model as one of the other inputs, with those at ``positions`` as buffers."""
-    if isinstance(inputs, Mapping):
-        names = [name for position, name in enumerate(inputs) if position in positions]
-        if len(pytree.tree_leaves(inputs)) != len(inputs):
-            raise UneditableError("the inputs are nested")
-        kept = {name: value for name, value in inputs.items() if name not in names}
-        return _Frozen(model, (), {name: inputs[name] for name in names}), kept
-    if any(not isinstance(value, torch.Tensor) for value in inputs):
+def frozen(model: Any, inputs: Any, keys: Sequence[tuple[int, str]]) -> tuple[Any, Any]:
+    """Return the model as one of the other inputs, with those that ``keys`` name as buffers."""
+    leaves = pytree.tree_leaves(inputs)
+    if len(leaves) != len(inputs):
         raise UneditableError("the inputs are nested")
-    values = {position: inputs[position] for position in positions}
-    return _Frozen(model, values, {}), tuple(
-        value for position, value in enumerate(inputs) if position not in positions
+    if isinstance(inputs, Mapping):
+        values = {name: inputs[name] for _, name in keys}
+        return _Frozen(model, {}, values), {
+            name: value for name, value in inputs.items() if name not in values
+        }
+    tensors = _tensors(leaves)
+    chosen = {tensors[place]: leaves[tensors[place]] for place, _ in keys}
+    return _Frozen(model, chosen, {}), tuple(
+        value for index, value in enumerate(inputs) if index not in chosen
     )
 
 
 class _Frozen(torch.nn.Module):
     """A model some inputs of which are buffers."""
 
-    def __init__(
-        self, model: Callable, positions: Mapping[int, Any] | tuple[()], names: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, model: Callable, positions: Mapping[int, Any], names: Mapping[str, Any]) -> None:
         super().__init__()
         self.model = model
         self._places = dict(positions)

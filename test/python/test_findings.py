@@ -11,6 +11,8 @@ from programs import PROGRAMS
 from torch import nn
 
 import spyre_mlir
+from spyre_mlir.findings.remedy import InputKey
+from spyre_mlir.frontend import model_edits
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning"),
@@ -135,3 +137,25 @@ def test_a_program_that_cannot_be_made_again_has_none(monkeypatch: pytest.Monkey
     assert program.findings == ()
     monkeypatch.delenv("SENCORES")
     assert spyre_mlir.compile(layer, (x,)).findings
+
+
+@pytest.mark.parametrize("is_mapping", (True, False))
+def test_edits_find_their_inputs(is_mapping: bool) -> None:
+    """Numbers are no inputs of a program; a mapping may have another order than the model."""
+
+    def model(x: torch.Tensor, scale: float, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x * scale + 2 * y + 3 * z
+
+    x, y, z = torch.randn(3, 4, 64).half().unbind(0)
+    inputs = {"z": z, "scale": 2.0, "y": y, "x": x} if is_mapping else (x, 2.0, y, z)
+    program = spyre_mlir.compile(model, inputs)
+    keys = [InputKey(place, value.name) for place, value in enumerate(program.inputs) if value.name == "y"]
+    edited, rest = model_edits.frozen(model, inputs, keys)
+    result = edited(**rest) if is_mapping else edited(*rest)
+    assert torch.equal(result, model(x, 2.0, y, z)) and len(rest) == 3
+
+    device = {**inputs, "y": spyre_mlir.to_device(y)} if is_mapping else (x, 2.0, spyre_mlir.to_device(y), z)
+    _, moved = model_edits.with_stick_dim(model, device, keys[0], 0)
+    tensor = moved["y"] if is_mapping else moved[2]
+    assert tensor.layout.stick_dims == (0,) and (tensor.numpy() == y.numpy()).all()
+    assert len(model_edits.places_on_device(device)) == 1
