@@ -15,8 +15,9 @@ IDLE, FEW, MORE = "idle cores", "few rows", "more samples"
 _TIMES = 8
 #: Most samples of a call that a trial multiplies.
 _MOST_SAMPLES = 16
-#: Multiples that a number of rows is tried at: of rows of a step of the matrix unit, of cores, of elements in a stick.
-_MULTIPLES = (8, 32, 64)
+#: Multiples that a number of rows is tried at beside the number of cores: of rows of a step of the matrix unit, and of
+#: fp16 numbers in a stick.
+_STEP, _STICK = 8, 64
 #: Operations in a sentence.
 _NAMED = 3
 #: Rows in which a core's matrix unit attains most of its rate (docs/cost.md).
@@ -39,14 +40,15 @@ def idle_cores(program: PlannedProgram) -> Iterator[Remedy]:
 
 
 def _more_rows(program: PlannedProgram, problem: str, cause: str, lost: float) -> Iterator[Remedy]:
-    sizes = {size for value in program.inputs for size in value.shape if size > max(_MULTIPLES) // 2}
+    multiples = (_STEP, program.device_cores, _STICK)
+    sizes = {size for value in program.inputs for size in value.shape if size > program.device_cores}
     for size in sorted(sizes):
         sized = math.fsum(
             operation.execution.total_ns
             for operation in program.operations
             if any(extent % size == 0 for extent in operation.design.sizes.values())
         )
-        for to in sorted({-(-size // multiple) * multiple for multiple in _MULTIPLES} - {size}):
+        for to in sorted({-(-size // multiple) * multiple for multiple in multiples} - {size}):
             text = (
                 f"pad the {size} rows of the inputs to {to} and take the first {size} of the results: "
                 f"name_tensor_dims(..) and compile(.., dynamic={{'ROWS': ({to}, {to})}}) do, docs/dynamic.md"

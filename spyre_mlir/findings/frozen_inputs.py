@@ -11,7 +11,7 @@ from spyre_mlir.findings.remedy import Freeze, Remedy
 KIND = "mask from the host"
 
 #: Elements of a mask along each of its dims at least.
-_LEAST = 32
+_LEAST = 16
 
 
 def masks_from_the_host(program: PlannedProgram) -> Iterator[Remedy]:

@@ -16,7 +16,7 @@ KIND, TRANSPOSES = "layout of an argument", "transposes"
 _LINES = 3
 
 #: Bytes of arguments that are tried: smaller ones cost little whatever their layout.
-_LEAST_BYTES = 32 << 10
+_LEAST_BYTES = 1 << 15
 
 
 def argument_layouts(program: PlannedProgram) -> Iterator[Remedy]:

@@ -15,7 +15,7 @@ import pytest
 from looped import LOOPED, looped
 from programs import PROGRAMS
 from test_programs import MOST, imported, on_all_cores, ran
-from test_report_page import numbers, parsed, rows
+from test_report_page import numbers, operation_rows, parsed
 from test_traffic import planned
 from two_ops import NAMES, executed, placed
 
@@ -134,8 +134,8 @@ def test_every_operation_moves_what_is_told(name):
     assert [(each.read_bytes, each.written_bytes) for each in timeline(case.bundle).executions] == expected
     assert [(each.facts[READ], each.facts[WRITTEN]) for each in case.told.operations] == expected
     root = parsed(page(case.facts, case.bundle))
-    table = rows(root, "operations-table")
-    assert list(zip(numbers(table, 7), numbers(table, 8), strict=True)) == expected
+    table = operation_rows(root)
+    assert list(zip(numbers(table, "read (B)"), numbers(table, "written (B)"), strict=True)) == expected
     assert drawn(root) == expected
 
 
