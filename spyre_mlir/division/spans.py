@@ -145,6 +145,6 @@ def _too_large(
     whole = f"; dims {sorted(blocked)} must stay whole" if blocked else ""
     return SpanError(
         -operand,
-        f"It cannot be split legally: with {list(splits)} slices of {list(space.units)} sticks or rows on at most"
-        f" {cores} cores one core still spans {span} bytes, the limit is {limit}{whole}.",
+        f"It cannot be split legally: one core still spans {span} bytes, the limit is {limit}{whole}, with"
+        f" {list(splits)} slices of {list(space.units)} sticks or rows on at most {cores} cores.",
     )

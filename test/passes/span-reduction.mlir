@@ -38,7 +38,7 @@ func.func @small(%x: tensor<2097120x64xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @prime(%x: tensor<2097169x64xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<2097169x64xf16, #stick.layout<#rows>>
-  // expected-error@below {{'exp' cannot reach operand 0, of shape [2097169, 64]. It cannot be split legally: with [1, 1] slices of [2097169, 1] sticks or rows on at most 32 cores one core still spans 268437632 bytes, the limit is 268431360.}}
+  // expected-error@below {{'exp' cannot reach operand 0, of shape [2097169, 64]. It cannot be split legally: one core still spans 268437632 bytes, the limit is 268431360, with [1, 1] slices of [2097169, 1] sticks or rows on at most 32 cores.}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<2097169x64xf16, #stick.layout<#rows>>) outs(%e0 : tensor<2097169x64xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -53,7 +53,7 @@ func.func @prime(%x: tensor<2097169x64xf16, #stick.layout<#rows>>) {
 #first = affine_map<(d0, d1) -> (d0)>
 func.func @masked(%x: tensor<64x4194305xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64xf16, #stick.layout<#sparse>>
-  // expected-error@below {{one core still spans 536871168 bytes, the limit is 268431360; dims [1] must stay whole.}}
+  // expected-error@below {{one core still spans 536871168 bytes, the limit is 268431360; dims [1] must stay whole}}
   %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<64x4194305xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d1 = 0.0 : f64}} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

@@ -47,6 +47,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "planning",
         "program-cache",
         "relayouts",
+        "report-page",
         "restickify",
         "simulate",
         "solvers",

@@ -122,7 +122,7 @@ def test_a_transposed_weight_needs_both_dims():
     assert required_splits(TRANSPOSED, 32, 256 * MEBIBYTE, exempt=frozenset({1})) == (1, 5)
     assert required_splits(TRANSPOSED, 32, exempt=frozenset({0})) == (8, 1)
     assert required_splits(TRANSPOSED, 40) == (8, 5)
-    with pytest.raises(SpanError, match=r"\[8, 4\] slices of .* spans 320864256 bytes.* 268431360"):
+    with pytest.raises(SpanError, match=r"spans 320864256 bytes.* 268431360.*\[8, 4\] slices of"):
         required_splits(TRANSPOSED, 32)
 
 
@@ -145,7 +145,7 @@ def test_a_prime_outermost_dim_cannot_be_split():
     """8191 rows of 64 KiB: no divisor up to 32, and what lies further inside hardly helps."""
     space = space_of((8191, 32, 1024), Operand((0, 1, 2), (1, 0, 2)))
     assert space.views[0].layout.device_size == (8191, 16, 32, 64)
-    with pytest.raises(SpanError, match=r"cannot be split legally: with .* slices of \[8191, 32, 16\]"):
+    with pytest.raises(SpanError, match=r"cannot be split legally: .* slices of \[8191, 32, 16\]"):
         required_splits(space, 32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -68,7 +69,8 @@ def test_a_signal_leaves_files_as_they_were(tool: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"spyre_mlir.tools.spyre_{tool}", "x.mlir", "--load", "own.py", *arguments],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True, text=True,
+        # A job in the background of a shell ignores the signal, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == files
