@@ -36,10 +36,11 @@ def idle_cores(program: PlannedProgram) -> Iterator[Remedy]:
         text = "spyre_mlir.compile(model, inputs, uneven_splits=True)"
         yield Remedy(IDLE, problem, cause, text, 2 * lost, {"uneven_splits": True})
     if program.is_model:
-        yield from _more_rows(program, problem if idle else "", cause, lost)
+        yield from _more_rows(program, (problem, cause) if idle else None, lost)
 
 
-def _more_rows(program: PlannedProgram, problem: str, cause: str, lost: float) -> Iterator[Remedy]:
+def _more_rows(program: PlannedProgram, idle: tuple[str, str] | None, lost: float) -> Iterator[Remedy]:
+    """Yield numbers of rows that divide evenly; ``idle`` are problem and cause if operations leave cores idle."""
     multiples = (_STEP, program.device_cores, _STICK)
     sizes = {size for value in program.inputs for size in value.shape if size > program.device_cores}
     for size in sorted(sizes):
@@ -53,8 +54,13 @@ def _more_rows(program: PlannedProgram, problem: str, cause: str, lost: float) -
                 f"pad the {size} rows of the inputs to {to} and take the first {size} of the results: "
                 f"name_tensor_dims(..) and compile(.., dynamic={{'ROWS': ({to}, {to})}}) do, docs/dynamic.md"
             )
-            told = problem or f"{size} rows do not divide into slices of whole steps of the matrix unit."
-            yield Remedy(IDLE, told, cause, text, min(2 * lost + 0.05 * sized, sized), edit=Resize(size, to))
+            problem, cause = idle or (
+                f"{size} rows do not divide into slices of whole steps of the matrix unit.",
+                f"The matrix unit takes {_STEP} rows in a step, and a stick has {_STICK} numbers of fp16.",
+            )
+            yield Remedy(
+                IDLE, problem, cause, text, min(2 * lost + 0.05 * sized, sized), edit=Resize(size, to)
+            )
 
 
 def few_samples(program: PlannedProgram) -> Iterator[Remedy]:
@@ -113,4 +119,4 @@ def _device_cores(operation: Operation) -> int:
 
 def _divided(operations: list[Operation]) -> str:
     longest = sorted(operations, key=lambda operation: -operation.execution.total_ns)[:_NAMED]
-    return "; ".join(dict.fromkeys(operation.slices or "one core" for operation in longest)) or "they do"
+    return "; ".join(dict.fromkeys(operation.slices or "one core" for operation in longest))
