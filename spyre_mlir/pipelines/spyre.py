@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir import passes
+from spyre_mlir.cost.cost_model import CostModel
+from spyre_mlir.division_search.joint_choice import JointDivider
+from spyre_mlir.division_search.work_division import WorkDivision
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout_search.layout_choice import LayoutChoice
 from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.passes_by_level import by_level, no_level
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
+from spyre_mlir.target.target import ANALYTIC
+from spyre_mlir.tiling.tiling_choice import TilingChoice
 
 #: Upstream's cleaning: between our passes, so that each finds equal values as one and nothing dead.
 _CLEAN = ("canonicalize", "cse")
@@ -137,7 +143,8 @@ class LevelPasses:
         return tuple(name for level in checks[:begin] for name in level)
 
     def _distribution(self) -> str:
-        return _text("work-distribution", matmul=self.options.matmul, uneven=self.options.uneven_splits)
+        options = {"matmul": self.options.matmul, "uneven": self.options.uneven_splits}
+        return _text("work-distribution", **options, division=self.options.division)
 
     def _expansion(self) -> tuple[str, ...]:
         if not (self.options.tile_attention and self.options.lx_planning):
@@ -158,6 +165,7 @@ class LevelPasses:
                     spans=self.options.tile_for_span,
                     spills=spills,
                     bundle_operations=self.options.bundle_operations,
+                    tiling=self.options.tiling,
                 ),
                 spills or self.options.tile_for_span,
             ),
@@ -170,6 +178,7 @@ class LevelPasses:
             "choose-layouts",
             stick_outermost=self.options.stick_outermost,
             argument_layouts=self.options.argument_layouts,
+            layout_choice=self.options.layout_choice,
         )
 
     def _resolve_padding(self) -> str:
@@ -183,7 +192,8 @@ class LevelPasses:
             solver = "largest-first" if self.options.order_by_size else self.options.layout_solver
             options = {"in_place": self.options.in_place, "lx_ops": self.options.lx_ops}
             return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
-        return (_text("joint-planning", matmul=self.options.matmul),)
+        options = {"matmul": self.options.matmul, "joint_division": self.options.joint_division}
+        return (_text("joint-planning", **options),)
 
     def _sinking(self) -> tuple[str, ...]:
         return ("sink-restickify", "hoist-loads") if self.options.lx_planning else ()
@@ -269,7 +279,9 @@ class SpyrePipeline(PipelineOptions):
         """Return the passes from ``from_level`` up to and including a level; without one all that follow.
 
         What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
+        ``CompileError`` for an option that names an algorithm that there is not.
         """
+        self._require_algorithms()
         stages = self.stages()
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
@@ -291,6 +303,18 @@ class SpyrePipeline(PipelineOptions):
             steps = tuple(step for step in steps if step.name not in _FOLDING)
         whole = self._parsed(self._target(), "entry") + entry + replace(chosen, steps=steps)
         return replace(whole, beyond=beyond.steps)
+
+    def _require_algorithms(self) -> None:
+        """``CompileError`` for a name of an algorithm that is not registered: before passes run that would need it."""
+        named = {
+            WorkDivision: self.division,
+            JointDivider: self.joint_division,
+            LayoutChoice: self.layout_choice,
+            TilingChoice: self.tiling,
+            CostModel: self.cost_model or ANALYTIC,
+        }
+        for kind, name in named.items():
+            kind.registry.find(name)
 
     def _target(self) -> tuple[str, ...]:
         """Return the pass that attaches the target of the options; none without such options."""
