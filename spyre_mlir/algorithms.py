@@ -15,6 +15,7 @@ import contextlib
 import difflib
 import functools
 import gc
+import importlib
 import importlib.metadata
 import inspect
 import math
@@ -34,9 +35,6 @@ _NOT_FOREIGN = frozenset({"spyre_mlir", *sys.stdlib_module_names})
 
 #: Caches beside those of ``functools``, whose values may depend on an algorithm.
 CACHES: list[Clearable] = []
-
-#: Registries of all kinds whose modules are imported, by noun.
-REGISTRIES: dict[str, Registry[Any]] = {}
 
 
 class Clearable(Protocol):
@@ -102,15 +100,22 @@ class Algorithm(abc.ABC):
 
 
 class Registry(Generic[_Kind]):
-    """The algorithms of one kind by name; ``noun`` is the kind in messages, ``group`` that of its entry points."""
+    """The algorithms of one kind by name.
 
-    def __init__(self, noun: str, group: str, default: str, error: type[Exception] = CompileError) -> None:
-        self.noun, self.group, self.default, self.error = noun, group, default, error
+    ``noun`` is the kind in messages, ``group`` that of its entry points, ``module`` defines the compiler's own.
+    """
+
+    def __init__(self, noun: str, group: str, default: str, module: str) -> None:
+        self.noun, self.group, self.default = noun, f"spyre_mlir.{group}", default
+        self.module = f"spyre_mlir.{module}"
+        self.error: type[Exception] = AlgorithmError
         self.classes: dict[str, type[_Kind]] = {}
-        REGISTRIES[noun] = self
 
     def add(self, cls: type[_Kind]) -> None:
         """Make a class known by its name; the ``error`` of the registry for a name that another class has."""
+        # A class of the user comes behind those of the compiler, whose names it may not take.
+        if cls.is_foreign():
+            importlib.import_module(self.module)
         if not isinstance(getattr(cls, "name", None), str) or inspect.isabstract(cls):
             missing = ", ".join(sorted(cls.__abstractmethods__)) or "name"
             raise self.error(f"The {self.noun} '{cls.__qualname__}' lacks: {missing}.")
@@ -124,6 +129,7 @@ class Registry(Generic[_Kind]):
 
     def find(self, name: str) -> type[_Kind]:
         """Return the class of a name; the ``error`` of the registry lists all names if there is none."""
+        importlib.import_module(self.module)
         if name not in self.classes:
             self._load(name)
         if name in self.classes:
@@ -146,7 +152,13 @@ class Registry(Generic[_Kind]):
 
     def names(self) -> list[str]:
         """Return the names of all algorithms, those of entry points that are not imported yet among them."""
+        importlib.import_module(self.module)
         return list(dict.fromkeys([*self.classes, *(entry.name for entry in self._entry_points())]))
+
+    def require(self, name: str) -> None:
+        """Raise the ``error`` of the registry if no algorithm has a name."""
+        if name != self.default:
+            self.find(name)
 
     def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
         return sorted(
@@ -168,6 +180,21 @@ class Registry(Generic[_Kind]):
             if getattr(cls, "registry", None) is not self or getattr(cls, "name", None) != name:
                 raise self.error(f"The entry point '{entry.value}' is no {self.noun} with the name '{name}'.")
             self.add(cls)
+
+
+#: The kinds by the option of the pipeline that takes a name.
+REGISTRIES: dict[str, Registry[Any]] = {
+    "layout_solver": Registry("solver", "solvers", "portfolio", "scratchpad.solvers"),
+    "division": Registry("division", "divisions", "priority", "division_search.work_division"),
+    "joint_division": Registry(
+        "joint division", "joint_divisions", "lagrangian", "division_search.joint_choice"
+    ),
+    "layout_choice": Registry(
+        "layout choice", "layout_choices", "elimination", "layout_search.layout_choice"
+    ),
+    "tiling": Registry("tiling", "tilings", "least-time", "tiling.tiling_choice"),
+    "cost_model": Registry("cost model", "cost_models", "analytic", "cost.cost_model"),
+}
 
 
 def register(cls: _Class) -> _Class:
@@ -198,7 +225,12 @@ def is_integer(value: object) -> bool:
 def foreign_modules(cls: type) -> list[str]:
     """Return the modules that define a class and its bases and are not of the compiler."""
     modules = dict.fromkeys(base.__module__ for base in cls.__mro__)
-    return [name for name in modules if name.split(".")[0] not in _NOT_FOREIGN]
+    return list(filter(is_foreign_module, modules))
+
+
+def is_foreign_module(name: str) -> bool:
+    """Return whether a module is neither of the compiler nor of Python."""
+    return name.partition(".")[0] not in _NOT_FOREIGN
 
 
 def place_of_class(cls: type) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, ParamSpec
 
 import numpy as np
 
-from spyre_mlir.algorithms import Algorithm, Registry
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.target import ANALYTIC
 
@@ -25,7 +25,7 @@ class CostModel(Algorithm):
     a work together are at most its ``memory_ns``, or else bounds of searches are none.
     """
 
-    registry: ClassVar[Registry[CostModel]] = Registry("cost model", "spyre_mlir.cost_models", ANALYTIC)
+    registry: ClassVar[Registry[CostModel]] = REGISTRIES["cost_model"]
 
     @abc.abstractmethod
     def compute_ns(self, work: OperationWork) -> float:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir import problems
-from spyre_mlir.algorithms import Algorithm, Registry, register
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, register
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.optimization.elimination import Sum
 
@@ -135,9 +135,7 @@ class JointProblem:
 class JointDivider(Algorithm):
     """Divisions of all operations and placements of all buffers of a function, chosen together."""
 
-    registry: ClassVar[Registry[JointDivider]] = Registry(
-        "joint division", "spyre_mlir.joint_divisions", "lagrangian"
-    )
+    registry: ClassVar[Registry[JointDivider]] = REGISTRIES["joint_division"]
 
     @abc.abstractmethod
     def choose(self, problem: JointProblem) -> Sequence[int]:

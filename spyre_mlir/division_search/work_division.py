@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir import problems
-from spyre_mlir.algorithms import Algorithm, Registry, is_integer, register
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer, register
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.division.distribute import work_distribution
@@ -155,7 +155,7 @@ def _problem_of(
 class WorkDivision(Algorithm):
     """Slices per dim of an operation, chosen for each operation by itself; joint planning may change them later."""
 
-    registry: ClassVar[Registry[WorkDivision]] = Registry("division", "spyre_mlir.divisions", "priority")
+    registry: ClassVar[Registry[WorkDivision]] = REGISTRIES["division"]
 
     @abc.abstractmethod
     def divide(self, problem: DivisionOfOperation) -> Sequence[int]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir import problems
-from spyre_mlir.algorithms import Algorithm, Registry, register
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, register
 from spyre_mlir.optimization.elimination import Minimum, Sum
 
 
@@ -53,9 +53,7 @@ class LayoutProblem:
 class LayoutChoice(Algorithm):
     """States of all tensors of a program, of which relayouts and operations follow."""
 
-    registry: ClassVar[Registry[LayoutChoice]] = Registry(
-        "layout choice", "spyre_mlir.layout_choices", "elimination"
-    )
+    registry: ClassVar[Registry[LayoutChoice]] = REGISTRIES["layout_choice"]
 
     @abc.abstractmethod
     def choose(self, problem: LayoutProblem) -> Sequence[int] | None:

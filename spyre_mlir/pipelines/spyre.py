@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir import passes
-from spyre_mlir.cost.cost_model import CostModel
-from spyre_mlir.division_search.joint_choice import JointDivider
-from spyre_mlir.division_search.work_division import WorkDivision
+from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout_search.layout_choice import LayoutChoice
 from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.passes_by_level import by_level, no_level
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
-from spyre_mlir.target.target import ANALYTIC
-from spyre_mlir.tiling.tiling_choice import TilingChoice
 
 #: Upstream's cleaning: between our passes, so that each finds equal values as one and nothing dead.
 _CLEAN = ("canonicalize", "cse")
@@ -281,7 +276,7 @@ class SpyrePipeline(PipelineOptions):
         What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
         ``CompileError`` for an option that names an algorithm that there is not.
         """
-        self._require_algorithms()
+        self.require_algorithms()
         stages = self.stages()
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
@@ -304,17 +299,12 @@ class SpyrePipeline(PipelineOptions):
         whole = self._parsed(self._target(), "entry") + entry + replace(chosen, steps=steps)
         return replace(whole, beyond=beyond.steps)
 
-    def _require_algorithms(self) -> None:
-        """``CompileError`` for a name of an algorithm that is not registered: before passes run that would need it."""
-        named = {
-            WorkDivision: self.division,
-            JointDivider: self.joint_division,
-            LayoutChoice: self.layout_choice,
-            TilingChoice: self.tiling,
-            CostModel: self.cost_model or ANALYTIC,
-        }
-        for kind, name in named.items():
-            kind.registry.find(name)
+    def require_algorithms(self) -> None:
+        """Raise ``CompileError`` for an option that names an algorithm that there is not."""
+        for option, registry in REGISTRIES.items():
+            # Scratchpads say at which function they cannot be planned.
+            if option != "layout_solver":
+                registry.require(getattr(self, option) or registry.default)
 
     def _target(self) -> tuple[str, ...]:
         """Return the pass that attaches the target of the options; none without such options."""

@@ -9,10 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.algorithms import Algorithm, Registry, is_integer
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
+
+REGISTRIES["layout_solver"].error = PlanError
 
 #: Reasons for a buffer without an address, apart from those that barred it from planning.
 TOO_LARGE = "it is larger than the memory"
@@ -43,9 +45,7 @@ class MemoryPlanSolver(Algorithm):
     what ``spyre-plan`` lets it plan: some 20 s where most of them are live together.
     """
 
-    registry: ClassVar[Registry[MemoryPlanSolver]] = Registry(
-        "solver", "spyre_mlir.solvers", "portfolio", PlanError
-    )
+    registry: ClassVar[Registry[MemoryPlanSolver]] = REGISTRIES["layout_solver"]
     most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:

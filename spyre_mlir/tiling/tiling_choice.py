@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from spyre_mlir.algorithms import Algorithm, Registry, is_integer, register
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer, register
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TilingProblem:
 class TilingChoice(Algorithm):
     """Loops that the compiler puts around operations by itself; what hints tile is not asked about."""
 
-    registry: ClassVar[Registry[TilingChoice]] = Registry("tiling", "spyre_mlir.tilings", "least-time")
+    registry: ClassVar[Registry[TilingChoice]] = REGISTRIES["tiling"]
 
     @abc.abstractmethod
     def choose(self, problem: TilingProblem) -> int | None:

@@ -18,7 +18,18 @@ PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
-EVERYBODY = {"algorithms", "errors", "files", "logs", "options", "problems", "remarks", "tables", "timing", "version"}
+EVERYBODY = {
+    "algorithms",
+    "errors",
+    "files",
+    "logs",
+    "options",
+    "problems",
+    "remarks",
+    "tables",
+    "timing",
+    "version",
+}
 BINDINGS = {"mlir", "diagnostics"}
 ALGEBRA = {"layout", "division"}
 #: No IR. The searches stand above the cost model, which prices what the algebra says.
