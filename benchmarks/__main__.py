@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from spyre_mlir.tools._loading import load
+
 from benchmarks import __doc__ as manual
 from benchmarks import registry, report
 from spyre_mlir.errors import CompileError
-from spyre_mlir.tools._loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Problems:
-    """Problems by the name of their bundle and by kind, in the order in which they came; equal objects once."""
+    """Problems by the name of their bundle and by kind, in the order in which they came."""
 
     def __init__(self) -> None:
         self.by_bundle: dict[str, dict[str, list[Any]]] = {}
@@ -17,9 +17,7 @@ class Problems:
 
     def add(self, kind: str, problem: Any) -> None:
         """Add a problem of the bundle that is compiled."""
-        of_kind = self.by_bundle.setdefault(self._bundle, {}).setdefault(kind, [])
-        if problem not in of_kind:
-            of_kind.append(problem)
+        self.by_bundle.setdefault(self._bundle, {}).setdefault(kind, []).append(problem)
 
     @contextlib.contextmanager
     def of_bundle(self, name: str) -> Iterator[None]:

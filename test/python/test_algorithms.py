@@ -297,7 +297,7 @@ def test_the_code_of_an_algorithm_is_part_of_the_key(
     )
 
     def served(model: str) -> bool:
-        from spyre_mlir.tools._loading import load
+        from spyre_mlir.loading import load
 
         (tmp_path / "own.py").write_text(model)
         load(str(tmp_path / "own.py"))

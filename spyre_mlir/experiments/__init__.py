@@ -1,0 +1,1 @@
+"""Experiments: algorithms of anybody, checked and compared."""
