@@ -1,7 +1,7 @@
 """Problems of algorithms as files: JSON that a compilation writes, and that algorithms of anybody can be run on.
 
-A file has ``format``, ``version``, ``kind`` and the fields of the problem; what does not go together is null. Times of a
-joint problem that was read are those of its tables.
+A file has ``format``, ``version``, ``kind`` and the fields of the problem; the cost of what does not go together is
+null. Times of a joint problem that was read are those of its tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +122,18 @@ def _plain(problem: Problem) -> tuple[str, dict[str, Any]]:
 
 def _nested(array: NDArray[np.float64]) -> Any:
     """Return an array as nested lists, in which infinity is None."""
-    return np.where(np.isinf(array), None, array).tolist()
+    plain = array.astype(object)
+    plain[np.isinf(array)] = None
+    return plain.tolist()
+
+
+def _without_null(value: Any) -> Any:
+    """Return nested lists with infinity in the place of None; ``TypeError`` for what is no number."""
+    if isinstance(value, list):
+        return [_without_null(entry) for entry in value]
+    if isinstance(value, bool | str):
+        raise TypeError
+    return math.inf if value is None else value
 
 
 class _Fields:
@@ -134,7 +145,7 @@ class _Fields:
             self.fail("it is no object")
         self.fields: Mapping[str, Any] = fields
 
-    def fail(self, reason: str) -> Any:
+    def fail(self, reason: str) -> NoReturn:
         """Raise the error of the file."""
         raise CompileError(f"The file is no problem: {reason}.", self.path)
 
@@ -154,14 +165,15 @@ class _Fields:
     def flag(self, name: str) -> bool:
         """Return true or false."""
         value = self.fields.get(name)
-        return value if isinstance(value, bool) else self.fail(f"'{name}' must be true or false")
+        if not isinstance(value, bool):
+            self.fail(f"'{name}' must be true or false")
+        return value
 
     def array(self, name: str, value: Any, shape: Sequence[int]) -> NDArray[np.float64]:
         """Return nested lists of numbers of a shape; null is infinity."""
         try:
-            array = np.array(value, object)
-            numbers = np.where(array == None, math.inf, array).astype(float)  # noqa: E711
-        except (ValueError, TypeError):
+            numbers = np.array(_without_null(value), float)
+        except (ValueError, TypeError, OverflowError):
             self.fail(f"'{name}' must have numbers, or null")
         if numbers.shape != tuple(shape) or np.isnan(numbers).any() or (numbers < 0).any():
             self.fail(f"'{name}' must have {' x '.join(map(str, shape))} numbers from 0")
@@ -194,7 +206,9 @@ def _division(fields: _Fields) -> DivisionOfOperation:
     ):
         fields.fail(f"its lists do not go together: there are {dims} dims")
     rows = fields.fields.get("splits")
-    count = len(rows) if isinstance(rows, list) else fields.fail("'splits' is no list")
+    if not isinstance(rows, list):
+        fields.fail("'splits' is no list")
+    count = len(rows)
     splits = fields.array("splits", rows or np.zeros((0, dims)), (count, dims))
     cost, read = (fields.array(name, fields.fields.get(name), (count,)) for name in ("cost_ns", "read_bytes"))
     if (splits != np.rint(splits)).any() or (splits < 1).any() or (splits.prod(axis=1) > cores).any():
@@ -228,9 +242,7 @@ def _layout(fields: _Fields) -> LayoutProblem:
         or not all(isinstance(n, str) for n in names)
     ):
         fields.fail(f"'names' must have {len(counts)} texts")
-    return LayoutProblem(
-        counts, tables, tuple(names or ()), fields.number("limit_entries"), fields.number("width")
-    )
+    return LayoutProblem(counts, tables, tuple(names), fields.number("limit_entries"), fields.number("width"))
 
 
 def _joint(fields: _Fields) -> JointProblem:
@@ -241,7 +253,7 @@ def _joint(fields: _Fields) -> JointProblem:
     if any(least > most for least, most in zip(as_is, counts, strict=True)):
         fields.fail("'counts_as_is' are more than 'counts'")
     splits = []
-    for count, rows in zip(counts, options or (), strict=False):
+    for count, rows in zip(counts, options, strict=False):
         if not isinstance(rows, list) or len(rows) != count:
             fields.fail("'splits' must have a list for each candidate of each operation")
         splits.append(tuple(fields.integers("splits", 1, row) for row in rows))

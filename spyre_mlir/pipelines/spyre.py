@@ -129,17 +129,13 @@ class LevelPasses:
             (),
             ("verify-laid-out", "verify-padding"),
             ("verify-divided",),
-            (
-                "verify-placed",
-                "verify-scratchpad",
-                "verify-ownership",
-            ),
+            ("verify-placed", "verify-scratchpad", "verify-ownership"),
         )
         return tuple(name for level in checks[:begin] for name in level)
 
     def _distribution(self) -> str:
-        options = {"matmul": self.options.matmul, "uneven": self.options.uneven_splits}
-        return _text("work-distribution", **options, division=self.options.division)
+        splits = {"matmul": self.options.matmul, "uneven": self.options.uneven_splits}
+        return _text("work-distribution", **splits, division=self.options.division)
 
     def _expansion(self) -> tuple[str, ...]:
         if not (self.options.tile_attention and self.options.lx_planning):

@@ -264,8 +264,12 @@ def test_entry_points_are_found_by_their_names(tmp_path: Path, monkeypatch: pyte
     metadata = tmp_path / "spyre_test_division-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spyre-test-division\nVersion: 1.0\n")
-    lines = "[spyre_mlir.divisions]\ntest-division = spyre_test_division:LastDimFirst\nother = spyre_test_division:math\n"
-    (metadata / "entry_points.txt").write_text(lines)
+    entries = (
+        "[spyre_mlir.divisions]",
+        "test-division = spyre_test_division:LastDimFirst",
+        "other = spyre_test_division:math",
+    )
+    (metadata / "entry_points.txt").write_text("\n".join(entries))
     monkeypatch.syspath_prepend(str(tmp_path))
     registry = REGISTRIES["division"]
     assert "test-division" in registry.names() and "spyre_test_division" not in sys.modules

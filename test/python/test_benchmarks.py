@@ -136,9 +136,14 @@ def test_an_unknown_name_is_one_sentence(capsys):
 
 def test_a_solver_of_a_loaded_file_is_compared(tmp_path, monkeypatch, capsys):
     """``--load`` makes it one more of those that the benchmark 'solvers' runs; others are as they were."""
-    from spyre_mlir.scratchpad.solvers import SOLVERS
+    from spyre_mlir.scratchpad import MemoryPlanSolver
+    from spyre_mlir.scratchpad import solvers as own
 
-    monkeypatch.setattr("spyre_mlir.scratchpad.solvers.SOLVERS", dict(SOLVERS))
+    registry = MemoryPlanSolver.registry
+    monkeypatch.setattr(
+        registry, "classes", {n: c for n, c in registry.classes.items() if not c.is_foreign()}
+    )
+    monkeypatch.setattr(own, "SOLVERS", registry.classes)
     lines = ["from spyre_mlir.scratchpad.solvers import SOLVERS, register"]
     lines.append("register(type('Own', (SOLVERS['greedy'],), {'name': 'test-own', '__module__': __name__}))")
     (tmp_path / "own.py").write_text("\n".join(lines))

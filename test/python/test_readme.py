@@ -68,6 +68,7 @@ PAGES = (
     "docs/tiling.md",
     "docs/writing-a-pass.md",
     "docs/writing-a-solver.md",
+    "docs/writing-an-algorithm.md",
 )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from spyre_mlir.algorithms import REGISTRIES, Algorithm
 from spyre_mlir.driver.problem_files import Problem, read_problem
 from spyre_mlir.errors import CompileError
-from spyre_mlir.experiments.algorithm_checks import Check, CheckFailure, checks_of
+from spyre_mlir.experiments.check.algorithm_checks import Check, CheckFailure, checks_of
 from spyre_mlir.loading import load
 
 

@@ -27,7 +27,7 @@ from spyre_mlir.division_search.work_division import WorkDivision
 from spyre_mlir.driver.checking import compare, random_arguments
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.problem_files import problem_text
-from spyre_mlir.experiments import random_problems
+from spyre_mlir.experiments.check import random_problems
 from spyre_mlir.host import HostEvaluator
 from spyre_mlir.layout_search.layout_choice import LayoutChoice
 from spyre_mlir.problems import Problems, collecting
@@ -61,7 +61,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Task:
+class ProblemTask:
     """A problem for an algorithm: ``solve`` gives the checked answer, ``describe`` the problem as it is now."""
 
     problem: Any
@@ -98,7 +98,7 @@ def _pickles(cls: type[Algorithm]) -> None:
         raise CheckFailure(f"It does not pickle: {type(error).__name__}: {error}.") from None
 
 
-def _solve(cls: type[Algorithm], tasks: Sequence[Task]) -> None:
+def _solve(cls: type[Algorithm], tasks: Sequence[ProblemTask]) -> None:
     for number, task in enumerate(tasks):
         with _limited(_MOST_SECONDS, f"problem {number}"):
             before = task.describe(task.problem)
@@ -163,13 +163,13 @@ def _costs(model: CostModel, work: Any) -> list[float]:
     return [*parts, *streams, *slowdowns]
 
 
-def _task_of(kind: type[Algorithm], problem: Any) -> Task | None:
+def _task_of(kind: type[Algorithm], problem: Any) -> ProblemTask | None:
     """Return the task of a problem; None if it is not one of the kind."""
     text = repr if kind in (CostModel, TilingChoice) else problem_text
     if kind is MemoryPlanSolver:
-        return Task(problem, _place, _describe_buffers) if isinstance(problem, tuple) else None
+        return ProblemTask(problem, _place, _describe_buffers) if isinstance(problem, tuple) else None
     if kind is CostModel:
-        return Task(problem, _costs, text)
+        return ProblemTask(problem, _costs, text)
     solve = {
         WorkDivision: WorkDivision.splits,
         LayoutChoice: LayoutChoice.minimum,
@@ -182,10 +182,10 @@ def _task_of(kind: type[Algorithm], problem: Any) -> Task | None:
     }  # fmt: skip
     # Not that of the base: one that an algorithm has overridden is what the compiler calls.
     call = lambda algorithm, asked: getattr(algorithm, solve.__name__)(asked)  # noqa: E731
-    return Task(problem, call, text) if type(problem).__name__ == names[kind] else None
+    return ProblemTask(problem, call, text) if type(problem).__name__ == names[kind] else None
 
 
-def _tasks(kind: type[Algorithm], make: Callable[[int], Any], seed: int) -> Iterator[Task]:
+def _tasks(kind: type[Algorithm], make: Callable[[int], Any], seed: int) -> Iterator[ProblemTask]:
     problem = make(seed)
     for part in problem if isinstance(problem, types.GeneratorType) else (problem,):
         task = _task_of(kind, part)
@@ -193,12 +193,12 @@ def _tasks(kind: type[Algorithm], make: Callable[[int], Any], seed: int) -> Iter
         yield task
 
 
-def _maker(kind: type[Algorithm], make: Callable[[int], Any]) -> Callable[[int], Iterator[Task]]:
+def _maker(kind: type[Algorithm], make: Callable[[int], Any]) -> Callable[[int], Iterator[ProblemTask]]:
     return lambda seed: _tasks(kind, make, seed)
 
 
 #: What makes the random tasks of a seed.
-_TASKS: dict[type[Algorithm], Callable[[int], Iterator[Task]]] = {
+_TASKS: dict[type[Algorithm], Callable[[int], Iterator[ProblemTask]]] = {
     kind: _maker(kind, make)
     for kind, make in (
         (MemoryPlanSolver, random_problems.random_buffers),
@@ -216,7 +216,7 @@ _COLLECTED: dict[type[Algorithm], str] = {
 }  # fmt: skip
 
 
-def _tasks_of_programs(kind: type[Algorithm]) -> list[Task]:
+def _tasks_of_programs(kind: type[Algorithm]) -> list[ProblemTask]:
     """Return the problems that the compiler's own algorithms get for the programs."""
     problems = Problems()
     for text, options in PROGRAMS.values():
@@ -257,7 +257,7 @@ func.func @main(%x: tensor<64x256xf16>, %w: tensor<256x512xf16>) -> tensor<64x51
   %f = linalg.fill ins(%zero : f16) outs(%e : tensor<64x512xf16>) -> tensor<64x512xf16>
   %m = linalg.matmul ins(%x, %w : tensor<64x256xf16>, tensor<256x512xf16>)
       outs(%f : tensor<64x512xf16>) -> tensor<64x512xf16>
-  %y = linalg.exp ins(%m : tensor<64x512xf16>) outs(%e : tensor<64x512xf16>) -> tensor<64x512xf16>
+  %y = linalg.tanh ins(%m : tensor<64x512xf16>) outs(%e : tensor<64x512xf16>) -> tensor<64x512xf16>
   return %y : tensor<64x512xf16>
 }
 """

@@ -1,0 +1,1 @@
+"""The base test suite that any algorithm is run through, from the shell or from pytest (``algorithm_checks.py``)."""
