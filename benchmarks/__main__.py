@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spyre_mlir.tools._loading import load
+from spyre_mlir.loading import load
 
 from benchmarks import __doc__ as manual
 from benchmarks import registry, report

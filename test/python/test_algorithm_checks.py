@@ -56,7 +56,7 @@ def test_those_of_users_pass(text: str, tmp_path: Path, capsys: pytest.CaptureFi
          "It does not pickle: TypeError: no"),
         (SOLVER, ("fit(instance, list(range(len(instance))), lowest)", "dict.fromkeys(range(len(instance)), 0)"),
          "overlap"),
-        (SOLVER, ("return Placement(", "instance.sizes[:] = 1; return Placement("), "changes|overlap|read-only|fails"),
+        (SOLVER, ("return Placement(", "instance.sizes[:] = 1; return Placement("), "is not aligned"),
         (LAYOUTS, ("return best", "return [0] * len(best)"), "whose cost is infinite"),
         (JOINT, ("[0] * len(problem.counts)", "None"), "it must be a sequence"),
         (COST_MODEL, ("/ 1000", "/ 1000 * (3 if len(work.operands) == 1 else 1)"), "its memory_ns only"),
