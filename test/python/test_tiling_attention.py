@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import spyre_mlir
-from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir import declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
@@ -190,7 +190,6 @@ def test_hints_on_keys(name):
             return model(q, k, v)
 
     inputs = _tensors(queries, keys, keys)
-    clear_tensor_dims()
     sizes = zip(("batch", "heads", "rows", "columns"), queries, strict=True)
     for dim, size in (*sizes, ("keys", keys[2]), ("groups", keys[1])):
         declare_tensor_dim(dim, size)
@@ -198,7 +197,6 @@ def test_hints_on_keys(name):
         heads = "groups" if is_grouped and along == "keys" else "heads"
         name_tensor_dims(tensor, ["batch", heads, along, "columns"])
     program = spyre_mlir.compile(hinted, inputs)
-    clear_tensor_dims()
     check_close("hinted", program(*inputs), model, inputs, FLOOR)
     assert runs(program, "exp") > 1
     told = [each.reason for each in program.remarks if each.pass_name == "coarse-tiling"]
