@@ -324,6 +324,11 @@ def packaged_text() -> str:
     return Path(__file__).with_name("spyre.toml").read_text(encoding="utf-8")
 
 
+def check_fields(sections: Sections, source: str) -> None:
+    """Raise ``CompileError`` for tables with an unknown or a missing field, or one of another type."""
+    _fields_of(sections, source)
+
+
 def is_integer(path: str) -> bool:
     """Return whether a field, by section and key, is a whole number; ``KeyError`` if it is no single number."""
     kinds: dict[str, Any] = {}
