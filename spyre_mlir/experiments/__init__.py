@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spyre_mlir.experiments.results import Results
+    from spyre_mlir.experiments.sweeping import sweep
 
 #: Public names by the module that defines them, imported on first use.
 _MODULES = {
@@ -11,7 +15,7 @@ _MODULES = {
     "sweep": "spyre_mlir.experiments.sweeping",
 }
 
-__all__ = ["Results", "sweep"]  # noqa: F822 - imported on first use
+__all__ = ["Results", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

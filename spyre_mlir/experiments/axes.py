@@ -109,7 +109,9 @@ def device_and_options(point: Mapping[str, Value]) -> tuple[str, tuple[tuple[str
         of_target = {name: options[name] for name in _OF_TARGET[1:] if name in options}
     else:
         of_target = {}
-    pipeline = {name: value for name, value in options.items() if name in _PIPELINE and name not in _OF_TARGET}
+    pipeline = {
+        name: value for name, value in options.items() if name in _PIPELINE and name not in _OF_TARGET
+    }
     keywords = {
         "cache": False,
         **{name: options[name] for name in _KEYWORDS if options.get(name) is not None},
@@ -139,7 +141,9 @@ def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
 def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables of the device of a point: its file, or the default device, with the fields of the point."""
     tables = values.get("device") or default_target().sections()
-    tables = {section: dict(table) if isinstance(table, Mapping) else table for section, table in tables.items()}
+    tables = {
+        section: dict(table) if isinstance(table, Mapping) else table for section, table in tables.items()
+    }
     fields = {name: value for name, value in values.items() if name.startswith(_FIELD)}
     # As in a device file, all cores are usable where nothing else is said.
     if "device.cores.count" in fields and "device.cores.usable" not in fields:
@@ -179,7 +183,9 @@ def _check_name(key: str, name: str) -> None:
         raise AxisError(name, f"The option '{name}' is no axis: it {_REFUSED[key]}.")
     if key.startswith(_FIELD):
         if key.count(".") != 2:
-            raise AxisError(name, f"The axis '{name}' must name section and key of a device file: device.lx.bytes.")
+            raise AxisError(
+                name, f"The axis '{name}' must name section and key of a device file: device.lx.bytes."
+            )
         return
     known = [*_PIPELINE, *_KEYWORDS]
     if key not in known:
@@ -191,7 +197,11 @@ def _check_name(key: str, name: str) -> None:
 
 
 def _is_one(values: Any) -> bool:
-    return values is None or isinstance(values, bool | int | float | str | Path) or not isinstance(values, Iterable)
+    return (
+        values is None
+        or isinstance(values, bool | int | float | str | Path)
+        or not isinstance(values, Iterable)
+    )
 
 
 def _shown(value: Any) -> Any:
@@ -222,7 +232,9 @@ def _checked(name: str, value: Any) -> Any:
         return None if value is None else checks[name](value)
     allowed = _KEYWORDS.get(name)
     if allowed is not None and not any(value is each or value == each for each in allowed):
-        raise CompileError(f"the value must be one of {', '.join(map(show_value, allowed))}, not {value!r:.80}.")
+        raise CompileError(
+            f"the value must be one of {', '.join(map(show_value, allowed))}, not {value!r:.80}."
+        )
     if name in _PIPELINE and value is not None:
         if isinstance(value, list):
             value = tuple(value)
@@ -260,10 +272,15 @@ def _layouts(layouts: Any) -> Any:
 def _solver(name: Any) -> str:
     if name not in SOLVERS:
         raise CompileError(f"there is no solver '{name}'; there are {', '.join(SOLVERS)}.")
+    if SOLVERS[name].__module__ == "__main__":
+        raise CompileError(
+            f"workers do not have the solver '{name}' of this script; give its file as 'load'."
+        )
     return name
 
 
 def user_files(load: str | Path | Iterable[str | Path]) -> tuple[UserFile, ...]:
     """Return the files of the user that workers import."""
     paths = [load] if isinstance(load, str | Path) else load
-    return tuple(UserFile.read(str(Path(path).resolve())) for path in paths)
+    resolved = dict.fromkeys(str(Path(path).resolve()) for path in paths)
+    return tuple(map(UserFile.read, resolved))

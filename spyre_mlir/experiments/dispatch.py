@@ -12,6 +12,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from typing import Any
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.local_workers import LocalWorkers, WorkerDiedError
@@ -33,7 +34,9 @@ class Dispatcher:
     def __init__(self, executor: Executor | None, workers: int | None) -> None:
         self._is_own = executor is None
         self._executor = LocalWorkers(workers) if executor is None else executor
-        count = workers or getattr(self._executor, "_max_workers", None) or getattr(self._executor, "count", None)
+        count = (
+            workers or getattr(self._executor, "_max_workers", None) or getattr(self._executor, "count", None)
+        )
         self._most_calls = count * _CALLS_PER_WORKER if count else _CALLS
         self._waiting: deque[Task] = deque()
         self._suspects: deque[Task] = deque()
@@ -106,9 +109,11 @@ class Dispatcher:
 
     def _renew(self) -> None:
         """Replace a pool that broke by one like it, which is the sweep's to shut down."""
-        pool = self._executor
-        if not isinstance(pool, ProcessPoolExecutor):
-            raise CompileError("The executor broke, and only a pool of processes can be made again; start the sweep anew.")
+        pool: Any = self._executor
+        if not isinstance(self._executor, ProcessPoolExecutor):
+            raise CompileError(
+                "The executor broke, and only a pool of processes can be made again; start the sweep anew."
+            )
         if self._is_own:
             pool.shutdown(wait=False)
         self._executor = ProcessPoolExecutor(

@@ -75,7 +75,11 @@ def _draw(axes: Any, kind: str, label: str, points: Series) -> None:
 
 def _ordered(points: Series) -> Series:
     """Return points by their first numbers; words stay in the order of the rows."""
-    return sorted(points, key=lambda point: point[0]) if all(_is_number(point[0]) for point in points) else points
+    return (
+        sorted(points, key=lambda point: point[0])
+        if all(_is_number(point[0]) for point in points)
+        else points
+    )
 
 
 def _is_number(value: Any) -> bool:

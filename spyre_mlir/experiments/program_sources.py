@@ -126,7 +126,9 @@ def _of_zoo(text: str, label: str) -> ProgramSource:
         raise CompileError(f"The program '{text}' cannot be loaded: {error}.") from None
     name = text.removeprefix(_ZOO)
     if name not in names:
-        raise CompileError(f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}.")
+        raise CompileError(
+            f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}."
+        )
     reference = f"spyre_mlir.zoo:load({name!r})"
     return ProgramSource(label, _reference_digest(reference), reference=reference)
 
@@ -135,7 +137,9 @@ def _of_reference(reference: str, label: str) -> ProgramSource:
     module, function, *_ = _parsed_reference(reference)
     file = module_file(module)
     if file is None:
-        raise CompileError(f"There is no module '{module}' for the program '{label}'; is its folder in PYTHONPATH?")
+        raise CompileError(
+            f"There is no module '{module}' for the program '{label}'; is its folder in PYTHONPATH?"
+        )
     try:
         names = bound_names(read_text(str(file)))
     except (SyntaxError, ValueError) as error:

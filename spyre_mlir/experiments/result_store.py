@@ -106,7 +106,7 @@ class ResultStore:
             for values in rows:
                 if _digest(list(values[:-1])) != values[-1]:
                     raise sqlite3.DatabaseError(f"the row of the point {values[0]} is not as it was written")
-        yield from (dict(zip(names, values, strict=True)) for values in rows)
+        yield from (dict[str, Any](zip(names, values, strict=True)) for values in rows)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -117,7 +117,8 @@ class ResultStore:
             raise CompileError(f"The store cannot be used: {error}.", str(self.path)) from None
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise CompileError(
-                f"The store is damaged, and stays as it is: {error}. Move it away to begin anew.", str(self.path)
+                f"The store is damaged, and stays as it is: {error}. Move it away to begin anew.",
+                str(self.path),
             ) from None
 
 
@@ -136,10 +137,13 @@ def _is_new(path: Path) -> bool:
         return True
     application, version = (int.from_bytes(head[offset : offset + 4], "big") for offset in (68, 60))
     if not head.startswith(_MAGIC) or application != _APPLICATION:
-        raise CompileError("The file is no store of results, and stays as it is; name another one.", str(path))
+        raise CompileError(
+            "The file is no store of results, and stays as it is; name another one.", str(path)
+        )
     if version != _VERSION:
         raise CompileError(
-            f"The store is of version {version}; this compiler has version {_VERSION}. Name another file.", str(path)
+            f"The store is of version {version}; this compiler has version {_VERSION}. Name another file.",
+            str(path),
         )
     return False
 

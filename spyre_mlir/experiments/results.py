@@ -70,7 +70,13 @@ class Results(Sequence[Row]):
         return text.getvalue()
 
     def plot(
-        self, *, x: str, y: str, by: str | Sequence[str] = (), kind: str = "line", path: str | Path | None = None
+        self,
+        *,
+        x: str,
+        y: str,
+        by: str | Sequence[str] = (),
+        kind: str = "line",
+        path: str | Path | None = None,
     ) -> Figure:
         """Draw a column over another, a series for each value of the columns ``by``, and write it to a file.
 

@@ -1,4 +1,4 @@
-"""``sweep``: programs, options and devices as the product of their values, compiled by workers, with results in a file."""
+"""``sweep``: every combination of programs, options and devices, compiled by workers, with results in a file."""
 
 from __future__ import annotations
 
@@ -77,12 +77,15 @@ class _Sweep:
     ) -> None:
         code = code_digest()
         self._axes, self._store, self._retry_lost, self._progress = axes, store, retry_lost, progress
-        choices = [(point, device_and_options(point)) for point in points(axes)]
+        choices = [
+            ({name: value.shown for name, value in point.items()}, device_and_options(point))
+            for point in points(axes)
+        ]
         self._points = [
-            ({"program": source.label, **{name: value.shown for name, value in point.items()}}, Task(source, *choice, files, code))
+            ({"program": source.label, **shown}, Task(source, *choice, files, code))
             for source in sources
-            for point, choice in choices
-        ]  # fmt: skip
+            for shown, choice in choices
+        ]
         self._shown = {task.key: shown for shown, task in reversed(self._points)}
         self._outcomes: dict[str, Outcome] = {}
         self._computed = 0

@@ -73,7 +73,13 @@ class Task:
     @functools.cached_property
     def key(self) -> str:
         """Digest of the content of the point."""
-        content = [self.source.digest, self.device, self.options, [file.digest for file in self.load], self.code]
+        content = [
+            self.source.digest,
+            self.device,
+            self.options,
+            [file.digest for file in self.load],
+            self.code,
+        ]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
 
