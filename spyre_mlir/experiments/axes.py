@@ -57,7 +57,7 @@ class AxisError(CompileError):
 
 
 @dataclass(frozen=True)
-class Value:
+class AxisValue:
     """A value of an axis, and what the results show for it."""
 
     shown: Any
@@ -65,14 +65,14 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     """An option or a field of the device, and its values in order."""
 
     name: str
-    values: tuple[Value, ...]
+    values: tuple[AxisValue, ...]
 
 
-def parsed_axes(axes: Mapping[str, Any]) -> tuple[Axis, ...]:
+def parsed_axes(axes: Mapping[str, Any]) -> tuple[SweepAxis, ...]:
     """Return the axes, whose values are a sequence, a mapping by the names to show, or one value.
 
     ``AxisError`` for a name that there is not and for a value that its option does not take.
@@ -85,14 +85,14 @@ def parsed_axes(axes: Mapping[str, Any]) -> tuple[Axis, ...]:
     return parsed
 
 
-def points(axes: Iterable[Axis]) -> Iterator[dict[str, Value]]:
+def points(axes: Iterable[SweepAxis]) -> Iterator[dict[str, AxisValue]]:
     """Yield the product of the axes, the last one fastest, as values by name."""
     axes = tuple(axes)
     for values in itertools.product(*(axis.values for axis in axes)):
         yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
 
 
-def device_and_options(point: Mapping[str, Value]) -> tuple[str, tuple[tuple[str, Any], ...]]:
+def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """Return what a task has of a point: the tables of the device as JSON, and keywords of ``compile``.
 
     Points that say the same in different words have the same: a default by name, or a number of cores as a field.
@@ -157,7 +157,7 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- one axis --------------------------------------------------------------------------------------------
 
 
-def _axis(name: str, values: Any) -> Axis:
+def _axis(name: str, values: Any) -> SweepAxis:
     key = name if name.startswith(_FIELD) else name.replace("-", "_")
     _check_name(key, name)
     if isinstance(values, Mapping):
@@ -173,7 +173,7 @@ def _axis(name: str, values: Any) -> Axis:
     if twice is not None:
         raise AxisError(name, f"The axis '{name}' has the value '{twice}' twice.")
     try:
-        return Axis(key, tuple(Value(text, _checked(key, value)) for text, value in pairs))
+        return SweepAxis(key, tuple(AxisValue(text, _checked(key, value)) for text, value in pairs))
     except CompileError as error:
         raise AxisError(name, f"The axis '{name}': {error.message}") from None
 
@@ -238,7 +238,7 @@ def _checked(name: str, value: Any) -> Any:
     if name in _PIPELINE and value is not None:
         if isinstance(value, list):
             value = tuple(value)
-        SpyrePipeline.parse(f"{name}={show_value(value)}")
+        SpyrePipeline.parse(f"{name}={show_value(value)}").pipeline()
     return value
 
 
@@ -258,7 +258,7 @@ def _plan(plan: Any) -> str:
 
 def _passes(passes: Any) -> tuple[str, ...]:
     texts = entries([passes] if isinstance(passes, str) else passes)
-    SpyrePipeline.parse(f"passes={show_value(texts)}")
+    SpyrePipeline.parse(f"passes={show_value(texts)}").pipeline()
     return texts
 
 

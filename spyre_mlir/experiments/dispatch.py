@@ -16,7 +16,7 @@ from typing import Any
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.local_workers import LocalWorkers, WorkerDiedError
-from spyre_mlir.experiments.task import LOST, Outcome, Task, run_task
+from spyre_mlir.experiments.task import LOST, Outcome, SweepTask, run_task
 
 #: Workers that a point is given to at most.
 MOST_ATTEMPTS = 3
@@ -25,7 +25,7 @@ MOST_ATTEMPTS = 3
 _CALLS_PER_WORKER, _CALLS = 2, 64
 
 #: Takes the result of a point and how often it was given to a worker.
-Record = Callable[[Task, Outcome, int], None]
+Record = Callable[[SweepTask, Outcome, int], None]
 
 
 class Dispatcher:
@@ -38,12 +38,12 @@ class Dispatcher:
             workers or getattr(self._executor, "_max_workers", None) or getattr(self._executor, "count", None)
         )
         self._most_calls = count * _CALLS_PER_WORKER if count else _CALLS
-        self._waiting: deque[Task] = deque()
-        self._suspects: deque[Task] = deque()
-        self._running: dict[Future[Outcome], Task] = {}
+        self._waiting: deque[SweepTask] = deque()
+        self._suspects: deque[SweepTask] = deque()
+        self._running: dict[Future[Outcome], SweepTask] = {}
         self._attempts: Counter[str] = Counter()
 
-    def run(self, tasks: Iterable[Task], is_needed: Callable[[Task], bool], record: Record) -> None:
+    def run(self, tasks: Iterable[SweepTask], is_needed: Callable[[SweepTask], bool], record: Record) -> None:
         """Compile points in any order; ``is_needed`` is asked right before one is given out."""
         self._waiting.extend(tasks)
         is_complete = False
@@ -61,7 +61,7 @@ class Dispatcher:
             if self._is_own:
                 self._executor.shutdown(wait=is_complete)
 
-    def _submit(self, is_needed: Callable[[Task], bool]) -> bool:
+    def _submit(self, is_needed: Callable[[SweepTask], bool]) -> bool:
         """Give out points as far as the executor takes them; False if nothing is left to wait for."""
         while self._waiting and len(self._running) < self._most_calls:
             task = self._waiting.popleft()
@@ -71,7 +71,7 @@ class Dispatcher:
             self._give(self._suspects.popleft())
         return bool(self._running)
 
-    def _give(self, task: Task) -> None:
+    def _give(self, task: SweepTask) -> None:
         try:
             future = self._executor.submit(run_task, task)
         except BrokenExecutor:
@@ -97,7 +97,7 @@ class Dispatcher:
             return
         record(task, outcome, self._attempts[task.key])
 
-    def _give_again(self, task: Task, record: Record) -> None:
+    def _give_again(self, task: SweepTask, record: Record) -> None:
         attempts = self._attempts[task.key]
         if attempts >= MOST_ATTEMPTS:
             text = f"The worker that compiled the point died, and so did {attempts - 1} others after it."

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from spyre_mlir.errors import CompileError, without_causes
-from spyre_mlir.experiments.axes import Axis, device_and_options, parsed_axes, points, user_files
+from spyre_mlir.experiments.axes import SweepAxis, device_and_options, parsed_axes, points, user_files
 from spyre_mlir.experiments.dispatch import Dispatcher
 from spyre_mlir.experiments.program_sources import ProgramChoice, ProgramSource, program_sources
 from spyre_mlir.experiments.result_store import ResultStore
 from spyre_mlir.experiments.results import Results
-from spyre_mlir.experiments.task import FAILED, LOST, Outcome, Task, code_digest, import_file
+from spyre_mlir.experiments.task import FAILED, LOST, Outcome, SweepTask, code_digest, import_file
 
 #: Takes the number of points that have a result, and that of all points.
 Progress = Callable[[int, int], None]
@@ -69,7 +69,7 @@ class _Sweep:
     def __init__(
         self,
         sources: Sequence[ProgramSource],
-        axes: Sequence[Axis],
+        axes: Sequence[SweepAxis],
         files: tuple[Any, ...],
         store: ResultStore,
         retry_lost: bool,
@@ -82,7 +82,7 @@ class _Sweep:
             for point in points(axes)
         ]
         self._points = [
-            ({"program": source.label, **shown}, Task(source, *choice, files, code))
+            ({"program": source.label, **shown}, SweepTask(source, *choice, files, code))
             for source in sources
             for shown, choice in choices
         ]
@@ -104,7 +104,7 @@ class _Sweep:
         failures = sum(outcome.kind in (FAILED, LOST) for outcome in self._outcomes.values())
         return Results(rows, ("program", *(axis.name for axis in self._axes)), self._computed, failures)
 
-    def _is_missing(self, task: Task) -> bool:
+    def _is_missing(self, task: SweepTask) -> bool:
         """Look whether another process has written the result of a point meanwhile."""
         outcome = self._store.outcome(task.key)
         if outcome is None or (self._retry_lost and outcome.kind == LOST):
@@ -113,7 +113,7 @@ class _Sweep:
         self._tell()
         return False
 
-    def _record(self, task: Task, outcome: Outcome, attempts: int) -> None:
+    def _record(self, task: SweepTask, outcome: Outcome, attempts: int) -> None:
         self._store.add(task.key, self._shown[task.key], outcome, attempts)
         self._outcomes[task.key] = outcome
         self._computed += 1
@@ -124,7 +124,7 @@ class _Sweep:
             self._progress(len(self._outcomes), len(self._shown))
 
 
-def _row(shown: Mapping[str, Any], task: Task, outcome: Outcome) -> dict[str, Any]:
+def _row(shown: Mapping[str, Any], task: SweepTask, outcome: Outcome) -> dict[str, Any]:
     # The compiler calls a text that came without a file "-".
     error = re.sub(r"^-(?=:\d)", lambda _: task.source.label, outcome.error)
     return {**shown, **outcome.metrics, "error": error, "wall_s": outcome.wall_s, "cpu_s": outcome.cpu_s}

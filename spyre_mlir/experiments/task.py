@@ -57,7 +57,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Task:
+class SweepTask:
     """A point: the program, all tables of the device as JSON, the keywords of ``compile``, files to import.
 
     Nothing else decides about the result: options whose default is that of the environment are among the ``options``.
@@ -91,7 +91,7 @@ def code_digest() -> str:
         raise CompileError(f"A program of the sweep {reason}.") from None
 
 
-def run_task(task: Task) -> Outcome:
+def run_task(task: SweepTask) -> Outcome:
     """Compile a point; ``CompileError`` if this process has other files than the sweep was started with."""
     with _LOCK:
         _check_code(task.code)
@@ -136,7 +136,7 @@ def _loaded(source: ProgramSource) -> tuple[Any, Any]:
     return source.load()
 
 
-def _compiled(task: Task, program: tuple[Any, Any]) -> Outcome:
+def _compiled(task: SweepTask, program: tuple[Any, Any]) -> Outcome:
     model, inputs = program
     options = dict(task.options)
     if options.get("plan") is not None:
@@ -163,9 +163,9 @@ def _failure(error: Exception) -> Outcome:
     # Its traceback would be printed for each point.
     with contextlib.redirect_stderr(io.StringIO()):
         of_file = None if isinstance(error, CompileError) else error_of_file(error)
-    if of_file is not None:
-        return Outcome(error=str(of_file), kind=FAILED)
-    if isinstance(error, CompileError):
-        return Outcome(error=str(error).removeprefix("error: "), kind=REFUSED)
+    kind = REFUSED if isinstance(error, CompileError) else FAILED
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    return Outcome(error=brief(f"{type(error).__name__}{notes}: {error}"), kind=FAILED)
+    text = brief(f"{type(error).__name__}{notes}: {error}") if kind == FAILED else str(error)
+    text = (text if of_file is None else str(of_file)).removeprefix("error: ")
+    # No file has half of a surrogate pair.
+    return Outcome(error=text.encode("utf-8", "replace").decode(), kind=kind)
