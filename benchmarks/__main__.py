@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import __doc__ as manual
 from benchmarks import registry, report
 from spyre_mlir.errors import CompileError
-from spyre_mlir.tools._loading import load
+from spyre_mlir.loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -152,7 +152,7 @@ class _Device(argparse.Action):
 
 class _LoadAction(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
-        from spyre_mlir.tools._loading import load
+        from spyre_mlir.loading import load
 
         load(str(values))
 
@@ -176,7 +176,7 @@ def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[s
 def _of_loaded_file(error: Exception) -> CompileError | None:
     """Return the diagnostic of an error in a file of ``--load``, whose traceback is printed; None for another error."""
     # Without a file there is nothing to import for it.
-    loading = sys.modules.get("spyre_mlir.tools._loading")
+    loading = sys.modules.get("spyre_mlir.loading")
     return None if loading is None else loading.error_of_file(error)
 
 

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
-EVERYBODY = {"errors", "files", "logs", "options", "remarks", "tables", "timing", "version"}
+EVERYBODY = {"errors", "files", "loading", "logs", "options", "remarks", "tables", "timing", "version"}
 BINDINGS = {"mlir", "diagnostics"}
 ALGEBRA = {"layout", "division"}
 #: No IR. The searches stand above the cost model, which prices what the algebra says.
@@ -61,7 +61,8 @@ ALLOWED = {
     "tensors": {"target", *MATHEMATICS, "bundle"},
     "frontend": {*COMPILER, "tensors"},
     "driver": {*COMPILER, "findings", "frontend", "report", "simulator", "tensors"},
-    "tools": {*COMPILER, "calibration", "driver", "frontend", "report", "simulator"},
+    "experiments": {*COMPILER, "driver"},
+    "tools": {*COMPILER, "calibration", "driver", "experiments", "frontend", "report", "simulator"},
     "zoo": set(),
     "moved_modules": set(),
     "__init__": {"driver", "frontend", "moved_modules", "tensors"},

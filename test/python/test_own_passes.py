@@ -169,7 +169,7 @@ def test_an_error_of_a_file_ends_in_the_file(
     assert spyre_opt.main(["--load", str(tmp_path / "own.py")]) == 1
     output = capsys.readouterr().err
     assert re.search(".*".join(lines), output, re.DOTALL), output
-    assert "_loading.py" not in output and "json/" not in output and "passes/base.py" not in output
+    assert "loading.py" not in output and "json/" not in output and "passes/base.py" not in output
 
 
 def test_a_method_may_come_from_a_base() -> None:
