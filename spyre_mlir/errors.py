@@ -70,6 +70,10 @@ class UncapturedError(CompileError):
     """A model that torch.export does not capture as one graph of static shapes; in pieces it may run."""
 
 
+class AlgorithmError(CompileError):
+    """An algorithm of the user that fails or gives a wrong answer: no other way to compile is tried."""
+
+
 class _BriefWarning(UserWarning):
     """A warning whose text is cut as that of an error is."""
 

@@ -1,5 +1,8 @@
 """The cost of an operation, in nanoseconds: one model for every pass, to rank plans, not to predict times.
 
+The target of a work names the model. The formulas here are those of ``analytic``, the default; functions that are
+``replaceable`` ask another model (``replaced_model.py``) where the target names one.
+
 Layouts are chosen by it (``of_tensor.py``), splits of a matmul, joint divisions, and the timeline. The numbers
 of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_work``): so are its costs then.
 
@@ -31,14 +34,16 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from spyre_mlir.algorithms import register
+from spyre_mlir.cost.replaced_model import CostModel, replaceable
 from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.target.target import Target
+from spyre_mlir.target.target import ANALYTIC, Target
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def operation_cost(work: OperationWork) -> OperationCost:
     )
 
 
+@replaceable
 def compute_ns(work: OperationWork) -> float:
     """Time of the busiest core with its operands at hand."""
     if not work.on_array:
@@ -141,6 +147,7 @@ def multiply_adds_per_ns(target: Target, opcode: str) -> float:
     return array.multiply_adds_per_ns * (array.speedup_of(op.formats[0]) if op else 1)
 
 
+@replaceable
 def ring_ns(work: OperationWork) -> float:
     """Time of a shuffle, or to add up the partial results of a split reduction, one hop after the other."""
     if work.relayout is not None:
@@ -148,6 +155,7 @@ def ring_ns(work: OperationWork) -> float:
     return (work.parts - 1) * work.outputs_per_core * work.target.ring.partial_sum_ns
 
 
+@replaceable
 def memory_ns(work: OperationWork) -> float:
     """Time of the streams of all operands, which share one memory, and of its turnarounds."""
     moving = [operand for operand in work.operands if not operand.in_lx]
@@ -170,6 +178,33 @@ def least_ns(work: OperationWork) -> float:
     return (work.read_bytes + work.written_bytes) / work.target.peak_bytes_per_ns
 
 
+@register
+class AnalyticModel(CostModel):
+    """The formulas of this file, with the rates of the device."""
+
+    name: ClassVar[str] = ANALYTIC
+
+    def compute_ns(self, work: OperationWork) -> float:
+        """Return the formula's time of the busiest core."""
+        return compute_ns.formula(work)
+
+    def memory_ns(self, work: OperationWork) -> float:
+        """Return the formula's time of all streams and turnarounds."""
+        return memory_ns.formula(work)
+
+    def ring_ns(self, work: OperationWork) -> float:
+        """Return the formula's time of the ring."""
+        return ring_ns.formula(work)
+
+    def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
+        """Return the formula's time of one stream."""
+        return stream_ns.formula(work, operand)
+
+    def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
+        """Return the formula's ratio of short runs to whole bursts."""
+        return burst_slowdown.formula(work, operand)
+
+
 def access_ns(work: OperationWork, operand: OperandWork) -> float:
     """Cost of one operand in device memory by itself: the separable part of an operation's cost.
 
@@ -187,6 +222,7 @@ def lx_saving_ns(work: OperationWork, operand: OperandWork) -> float:
     return work.target.hbm_access_ns + overlapped(compute, stream_ns(work, operand)) - compute
 
 
+@replaceable
 def stream_ns(work: OperationWork, operand: OperandWork) -> float:
     """Time to move an operand at the rate of its operation, in runs and beside what other cores load."""
     if work.on_array:
@@ -224,6 +260,7 @@ def transfer_ns(
     return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(target, operand.run_bytes)
 
 
+@replaceable
 def burst_slowdown(work: OperationWork, operand: OperandWork) -> float:
     """Ratio of the time of an operand in its runs to that in whole bursts."""
     return _burst_slowdown(work.target, _run_bytes(work, operand) if work.on_array else operand.run_bytes)

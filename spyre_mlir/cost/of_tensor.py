@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 
-from spyre_mlir.cost.cost_model import operation_cost, transfer_ns
+from spyre_mlir.cost.cost_model import operation_cost, stream_ns
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import picoseconds
-from spyre_mlir.cost.work import OperandWork
+from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.target import Target
@@ -24,7 +24,11 @@ def pass_cost(target: Target, moved_bytes: int, run_bytes: int) -> int:
     """
     # Reading or writing makes no difference: all of it goes in one direction.
     operand = OperandWork(False, moved_bytes, -(-moved_bytes // target.cores), 1, run_bytes)
-    return picoseconds(transfer_ns(target, operand, target.cores, target.one_way_bytes_per_ns))
+    work = OperationWork(
+        target, "identity", target.cores, sticks_per_core=0, multiply_adds_per_core=0, rows_per_core=0, parts=1,
+        outputs_per_core=0, results=0, broadcast=False, operands=(operand,),
+    )  # fmt: skip
+    return picoseconds(stream_ns(work, operand))
 
 
 def wait_cost(target: Target) -> int:

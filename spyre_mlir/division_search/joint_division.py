@@ -3,14 +3,8 @@
 Work division looks at one operation at a time, so two of them may want other parts of the buffer between them, and it
 has to go through device memory. Here each operation has a few *variants* (``division_candidates.py``), and each
 buffer a *placement* (``placements.py``): views that its writer and readers share, maybe with a relayout over the ring
-between them, or device memory. Both are chosen at once, for the shortest program.
-
-An operation takes hypot(compute, memory), its compute and its memory time overlapped. For any angle ``a`` that is at
-least ``cos(a) * compute + sin(a) * memory``, which is a sum over operands, so placements make every cost a table of two
-variables and ``optimization/elimination.py`` finds the smallest sum. It bounds what any choice takes. Angles that
-follow the ratio of memory to compute of each operation in the choice before (a subgradient of the Lagrangian dual)
-raise the bound and better the choice; the best choice by its real time counts. Whether all placements fit the
-scratchpads at once is left to their planner, so the bound holds for every plan with these candidates.
+between them, or device memory. Both are chosen at once, for the shortest program. The search is that of
+``joint_choice.py``, or another.
 """
 
 from __future__ import annotations
@@ -21,11 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from spyre_mlir.cost.cost_model import compute_ns, lx_saving_ns, memory_ns, operation_cost, ring_ns, stream_ns
+from spyre_mlir.cost.cost_model import compute_ns, lx_saving_ns, operation_cost, ring_ns, stream_ns
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division_search.division_candidates import (
@@ -34,17 +26,9 @@ from spyre_mlir.division_search.division_candidates import (
     SharedBuffer,
     division_candidates,
 )
+from spyre_mlir.division_search.joint_choice import JointProblem, JointTable, JointTimes, Table, joint_states
 from spyre_mlir.division_search.placements import BufferAccess, BufferPlacement, BufferSource, placements_of
 from spyre_mlir.layout.space import Space
-from spyre_mlir.optimization.elimination import Sum
-
-Table = NDArray[np.float64]
-
-#: How far the angles follow the ratio of memory to compute, from one round to the next.
-_STEPS = (0.8, 0.5, 0.3)
-
-#: Angles keep this distance from compute alone and from memory alone, so that of plans equal in one the other counts.
-_LEAST_ANGLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -100,17 +84,9 @@ class DivisionProblem:
         ]
         return cls(ops, buffers, candidates, accesses)
 
-    def divide(self, capacity: int, relayouts: bool) -> JointDivision:
+    def divide(self, capacity: int, relayouts: bool, algorithm: str = "lagrangian") -> JointDivision:
         """Return the best choice with buffers of at most ``capacity`` bytes per core, over the ring or not."""
-        return _JointSearch(self, capacity, relayouts).solve()
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """States of all operations, then of all buffers, and their time."""
-
-    states: tuple[int, ...]
-    nanoseconds: float
+        return _JointSearch(self, capacity, relayouts).solve(algorithm)
 
 
 class _JointSearch:
@@ -128,32 +104,34 @@ class _JointSearch:
             )
             for buffer, accesses in zip(self.buffers, self.accesses, strict=True)
         ]
-        self.tables = list(self._tables())
         # A choice is asked for its placements and its work several times before the next one.
         self._placements: dict[tuple[int, ...], list[BufferPlacement | None]] = {}
+        self._times: dict[tuple[int, ...], JointTimes] = {}
         self._work: dict[tuple[int, ...], list[OperationWork]] = {}
 
-    def solve(self) -> JointDivision:
-        """Return the best of all rounds, with the largest bound."""
-        angles = np.full(len(self.ops), math.pi / 4)
+    def solve(self, algorithm: str) -> JointDivision:
+        """Return the choice of an algorithm, with its bound."""
+        problem = self._problem()
+        states, bound = joint_states(algorithm, problem)
         # What there is without a joint division, to compare with.
-        start = self._measured(self._minimum(angles, fixed=True)[0])
-        best, bound = start, 0.0
-        for step in (*_STEPS, None):
-            states, least = self._minimum(angles, fixed=False)
-            bound = max(bound, least)
-            choice = self._measured(states)
-            best = min(best, choice, key=lambda choice: choice.nanoseconds)
-            # The last round has no successor to choose angles for.
-            if step is None:
-                break
-            angles = self._next_angles(angles, choice.states, step)
+        before, after = (self._measured(chosen).total_ns for chosen in (problem.as_is, states))
         return JointDivision(
-            tuple(options[state] for options, state in zip(self.candidates, best.states, strict=False)),
-            tuple(self._placements_of(best.states)),
-            start.nanoseconds,
-            best.nanoseconds,
-            min(bound, best.nanoseconds),
+            tuple(options[state] for options, state in zip(self.candidates, states, strict=False)),
+            tuple(self._placements_of(states)),
+            before,
+            after,
+            min(bound, after),
+        )
+
+    def _problem(self) -> JointProblem:
+        """The choice as plain data."""
+        splits = [tuple(candidate.division.splits for candidate in options) for options in self.candidates]
+        return JointProblem(
+            tuple(map(len, (*self.candidates, *self.placements))),
+            (*(1 for _ in self.ops), *map(_without_relayouts, self.placements)),
+            tuple(splits),
+            tuple(self._tables()),
+            self._measured,
         )
 
     def _placements_of(self, states: tuple[int, ...]) -> list[BufferPlacement | None]:
@@ -195,14 +173,14 @@ class _JointSearch:
 
     # -- the sum ---------------------------------------------------------------------------------------
 
-    def _tables(self) -> Iterator[tuple[tuple[int, ...], int | None, Table]]:
-        """Yield variables, the operation whose angle counts and planes of each table; equal ones are one object."""
+    def _tables(self) -> Iterator[JointTable]:
+        """Yield the tables; the planes of equal ones are one object."""
         shared = frozenset(access for buffer in self.buffers for access in buffer.accesses)
         for index, op in enumerate(self.ops):
             unshared = tuple(
                 operand for operand in range(len(op.space.views)) if (index, operand) not in shared
             )
-            yield (
+            yield JointTable(
                 (index,),
                 index,
                 _operation_table(op.opcode, op.space, op.executions, self.candidates[index], unshared),
@@ -211,42 +189,25 @@ class _JointSearch:
             variable = len(self.ops) + number
             for position, access in enumerate(self.accesses[number]):
                 index, _ = buffer.accesses[position]
-                yield (
+                yield JointTable(
                     (index, variable),
                     index,
                     _access_table(access, buffer.share(position), placements),
                 )
-            yield (variable,), None, _placement_table(buffer.copies, placements)
-
-    def _minimum(self, angles: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
-        """The states of the smallest weighted sum and a bound in nanoseconds.
-
-        ``fixed``: with the divisions as they came, and without relayouts.
-        """
-        ops, weighted = len(self.ops), {}
-        sizes = [1 if fixed else len(options) for options in self.candidates]
-        sizes += [_without_relayouts(options) if fixed else len(options) for options in self.placements]
-        total = Sum(sizes)
-        for scope, index, planes in self.tables:
-            # Equal tables are one object: so the elimination recognises equal sums by identity.
-            key = id(planes), None if index is None else angles[index]
-            if key not in weighted:
-                table = _weighted(planes, 0.0 if index is None else angles[index])
-                weighted[key] = table[tuple(slice(0, sizes[variable]) for variable in scope)]
-            total.add(scope, weighted[key])
-        minimum = total.minimize()
-        # States 0 are the divisions as they came and device memory, which always go together.
-        if minimum.cost == math.inf:
-            return (0,) * (ops + len(self.placements)), minimum.bound / PICOSECONDS
-        return minimum.states, minimum.bound / PICOSECONDS
+            yield JointTable((variable,), None, _placement_table(buffer.copies, placements))
 
     # -- real times ------------------------------------------------------------------------------------
 
-    def _measured(self, states: tuple[int, ...]) -> _Choice:
+    def _measured(self, states: tuple[int, ...]) -> JointTimes:
         """The time that a choice takes: compute and memory of each operation overlapped."""
+        if states not in self._times:
+            self._times[states] = self._computed_times(states)
+        return self._times[states]
+
+    def _computed_times(self, states: tuple[int, ...]) -> JointTimes:
+        work_of_ops = self._work_of_ops(states)
         costs = [
-            (op.executions, operation_cost(work))
-            for op, work in zip(self.ops, self._work_of_ops(states), strict=True)
+            (op.executions, operation_cost(work)) for op, work in zip(self.ops, work_of_ops, strict=True)
         ]
         spent = [runs * cost.total_ns for runs, cost in costs]
         for number, placement in enumerate(self._placements_of(states)):
@@ -254,7 +215,10 @@ class _JointSearch:
                 buffer = self.buffers[number]
                 spent.append(buffer.copies * placement.copy_ns)
                 spent.append(placement.relayout_ns * self._relayouts(number, placement, states))
-        return _Choice(states, math.fsum(spent))
+        compute, memory = (
+            tuple(getattr(cost, part) for _, cost in costs) for part in ("compute_ns", "memory_ns")
+        )
+        return JointTimes(math.fsum(spent), compute, memory)
 
     def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
         """Count the relayouts of a buffer that run: one of each value that a reader needs so."""
@@ -289,14 +253,6 @@ class _JointSearch:
             operation_work(op.opcode, op.space, options[states[index]].division, frozenset(in_lx[index]))
             for index, (op, options) in enumerate(zip(self.ops, self.candidates, strict=True))
         ]
-
-    def _next_angles(
-        self, angles: NDArray[np.float64], states: tuple[int, ...], step: float
-    ) -> NDArray[np.float64]:
-        """Angles nearer to those of each operation in a choice, with which its weighted sum is its time."""
-        own = [math.atan2(memory_ns(work), compute_ns(work)) for work in self._work_of_ops(states)]
-        turned = np.round(angles + step * (np.array(own) - angles), 9)
-        return np.clip(turned, _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
 
 
 def _without_relayouts(placements: Sequence[BufferPlacement | None]) -> int:
@@ -363,15 +319,3 @@ def _placement_table(copies: int, placements: tuple[BufferPlacement | None, ...]
     table = np.zeros((3, len(placements)))
     table[0] = [0.0 if placement is None else copies * placement.copy_ns for placement in placements]
     return table
-
-
-def _weighted(table: Table, angle: float) -> Table:
-    """Waits, and compute and memory by the cosine and the sine of an angle."""
-    # Libraries differ in the last digit of a sine, and equal plans on all machines are worth more than that.
-    cosine, sine = round(math.cos(angle), 9), round(math.sin(angle), 9)
-    return _whole(table[0] + cosine * table[1] + sine * table[2])
-
-
-def _whole(costs: Table) -> Table:
-    """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
-    return np.rint(costs * PICOSECONDS)

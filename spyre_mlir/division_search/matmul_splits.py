@@ -33,7 +33,7 @@ def cheapest_split(
     ``ValueError`` if the committed splits need more cores, or if there are no such slices.
     """
     least = checked(space.units, cores, committed)
-    splits = _reaching(opcode, space, cores, least, blocked, uneven)
+    splits = reaching_splits(opcode, space, cores, least, blocked, uneven)
     if not splits.size:
         raise ValueError(
             f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
@@ -50,7 +50,7 @@ def cheapest_splits(
 
     Slices are equal, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
     """
-    splits = _reaching(opcode, space, cores, (1,) * len(space.units), blocked)
+    splits = reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked)
     if not splits.size:
         return ()
     best = np.argsort(split_cost(opcode, space, splits), kind="stable")[:limit]
@@ -65,7 +65,7 @@ def cheapest_on_chip(
 
     Of equal ones first those whose cores have the fewest bytes of all operands: less is in LX twice.
     """
-    splits = _reaching(opcode, space, cores, (1,) * len(space.units), blocked)
+    splits = reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked)
     if not splits.size:
         return ()
     work = even_work(opcode, space, tuple(splits))
@@ -80,7 +80,7 @@ def cheapest_uneven(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the cheapest splits with operands in device memory and in LX that are cheaper than all equal slices."""
     even, uneven = (
-        _reaching(opcode, space, cores, (1,) * len(space.units), blocked, is_uneven)
+        reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked, is_uneven)
         for is_uneven in (False, True)
     )
     cheaper = []
@@ -97,7 +97,7 @@ def _on_chip_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float
     return np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
 
 
-def _reaching(
+def reaching_splits(
     opcode: str,
     space: Space,
     cores: int,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from numpy.typing import NDArray
 
+from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.bundle.model import Bundle, Manifest
@@ -18,7 +19,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers, transfers
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.host.float_operations import float_operations
 from spyre_mlir.lowering.export import cuts_of, export
@@ -94,6 +95,9 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     remarks, timing = Remarks(), Timing()
     try:
         compiled = _bundles(ONLY, module, pipeline, remarks, timing)
+    # The host is no way round a mistake in an algorithm of the user.
+    except AlgorithmError:
+        raise
     except CompileError as error:
         parts = _partitioned(source, pipeline, error) if source is not None else None
         if parts is None:
@@ -147,7 +151,7 @@ def _bundles(
     work = sum(float_operations(func) for func in functions(module.operation))
     module_remarks = Remarks()
     known = len(timing)
-    with timing.collecting():
+    with timing.collecting(), problems.of_bundle(name):
         levels: dict[str, Sequence[LevelLine]] = {}
         run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=module_remarks, levels=levels)
         whole, arrays = export(module)
@@ -195,6 +199,8 @@ def _partitioned(
     remarks, timing = Remarks(), Timing()
     try:
         run_pipeline(whole, pipeline.partition(), remarks=remarks, timing=timing)
+    except AlgorithmError:
+        raise
     except CompileError:
         # The first error says why the device cannot run all of the program; the second only that the host
         # cannot help.

@@ -1,8 +1,9 @@
 """Settings of a compilation that decide about a program beside its source, as one text for the key of the cache.
 
 They are the code of this package by its content, the versions of what it is built on, the device, the options of the
-pipeline with the plan file that they name, the environment, and the device operations that are defined. Code of the
-user's that takes part, or a package that has changed since it was loaded, is no text: ``Uncached`` says why.
+pipeline with the plan file that they name, the environment, the device operations that are defined, and the algorithms
+of the user (``cache_algorithms.py``). Passes of the user that take part, or a package that has changed since it was
+loaded, are no text: ``Uncached`` says why.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from spyre_mlir.driver.cache_algorithms import algorithms_text
 from spyre_mlir.errors import Uncached
 from spyre_mlir.files import read_text
 from spyre_mlir.passes.base import is_ours
 from spyre_mlir.pipelines import SpyrePipeline
-from spyre_mlir.scratchpad.solvers import SOLVERS
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import default_target
 from spyre_mlir.version import LOADED_NS, VERSION
@@ -55,15 +56,14 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     """Return the text of all settings; ``Uncached`` if there is none."""
     if pipeline.save_plan is not None:
         raise Uncached("writes a plan file")
-    for name, cls in SOLVERS.items():
-        if not cls.__module__.startswith("spyre_mlir."):
-            raise Uncached(f"may run the solver '{name}', which is not of the compiler")
+    algorithms = algorithms_text(pipeline)
     _refuse_passes_of_users(pipeline)
     target = default_target()
     lines = [
         code_text(),
         *(f"{name}={os.environ.get(name)}" for name in VARIABLES),
         repr(pipeline), repr(pipeline.target_from(target)), repr(target), _plan_text(pipeline), repr(DEVICE_OPS),
+        algorithms,
     ]  # fmt: skip
     return "\n".join(lines)
 

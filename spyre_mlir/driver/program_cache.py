@@ -22,6 +22,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError, Uncached
 from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.scratchpad.buffers import PlanError
 
 #: The topic of all lines of the log about the cache.
 TOPIC = "cache"
@@ -49,7 +50,7 @@ class ProgramCache:
             return cls(pipeline, CacheFolder.of_environment(), settings_text(pipeline))
         except Uncached as reason:
             tell_uncached(str(reason))
-        except CompileError:
+        except (CompileError, PlanError):
             # Of a file that the options name: the compilation reports it at its place.
             tell_uncached("has options that cannot be read")
         return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.driver.argument_layouts import Choice, request_results, returned, set_layouts, split_results
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.mlir import ir
@@ -54,7 +55,10 @@ def _cost(
     request_results(trial, results, request)
     remarks = Remarks()
     try:
-        run_pipeline(trial, pipeline.pipeline("laid-out"), remarks=remarks)
+        with problems.collecting(None):
+            run_pipeline(trial, pipeline.pipeline("laid-out"), remarks=remarks)
+    except AlgorithmError:
+        raise
     except CompileError:
         return _IMPOSSIBLE[request]
     # A pin of a view does not change the layout of its source, which is returned as it was.

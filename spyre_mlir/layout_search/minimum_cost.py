@@ -29,6 +29,7 @@ from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.layout_search.domains import Domains
 from spyre_mlir.layout_search.edges import INFINITE, CopyOf, Edge, InsertInto, OperandEdge, SameBuffer, ViewOf
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, relayout_cost
+from spyre_mlir.layout_search.layout_choice import LayoutProblem, cheapest_layouts
 from spyre_mlir.layout_search.reader_candidates import ReaderCandidates
 from spyre_mlir.layout_search.requested_layouts import requested_layouts
 from spyre_mlir.layout_search.sparsity import op_layouts_of
@@ -103,15 +104,22 @@ class LayoutPlan:
 
 
 def choose(
-    graph: Graph, *, stick_outermost: bool = False, limit_entries: int = 1 << 21, width: int = 200
+    graph: Graph,
+    *,
+    stick_outermost: bool = False,
+    limit_entries: int = 1 << 21,
+    width: int = 200,
+    choice: str = "elimination",
 ) -> LayoutPlan:
-    """Return the cheapest consistent layouts of all tensors.
+    """Return the cheapest consistent layouts of all tensors, by the layout ``choice`` of a name.
 
     ``stick_outermost`` is the convention of the default order. Exact while no table of the elimination has
     more than ``limit_entries``, else a beam of ``width`` with a bound. ``LayoutError`` if nothing fits.
     """
     problem = Problem(graph, stick_outermost)
-    return problem.plan(problem.sum().minimize(limit_entries, width))
+    total, names = problem.sum(), tuple(node.name for node in graph.nodes)
+    tables = LayoutProblem(tuple(total.sizes), total.tables, names, limit_entries, width)
+    return problem.plan(cheapest_layouts(choice, tables))
 
 
 class Problem:

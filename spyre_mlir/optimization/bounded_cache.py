@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from spyre_mlir.algorithms import CACHES
+
 _Value = TypeVar("_Value")
 
 
@@ -18,6 +20,13 @@ class BoundedCache(Generic[_Value]):
         self.total = 0
         self._values: OrderedDict[Hashable, _Value] = OrderedDict()
         self._lock = threading.Lock()
+        CACHES.append(self)
+
+    def clear(self) -> None:
+        """Forget all values."""
+        with self._lock:
+            self._values.clear()
+            self.total = 0
 
     def get(self, key: Hashable, build: Callable[[], _Value]) -> _Value:
         """Return the value of a key, which is built if it is not there."""

@@ -18,18 +18,20 @@ class AttachTarget(Pass):
     ``module {..}``  ->  ``module attributes {sdsc.target = {cores = {usable = 2 : i64}}} {..}``
 
     ``device`` is a device file (docs/devices.md); without it the device stays the one of the module. ``sencores`` is
-    the number of cores that the program may use, ``lx_frac_avail`` the part of LX that the back end keeps.
+    the number of cores that the program may use, ``lx_frac_avail`` the part of LX that the back end keeps,
+    ``cost_model`` the name of what says how long operations take (docs/writing-an-algorithm.md).
     """
 
     name: ClassVar[str] = "attach-target"
     device: str = ""
     sencores: int | None = None
     lx_frac_avail: float | None = None
+    cost_model: str | None = None
 
     def target_from(self, base: Target) -> Target:
         """Return the target of the device file, or else ``base``, as the other options change it."""
         target = Target.read(self.device) if self.device else base
-        return target.with_options(self.sencores, self.lx_frac_avail)
+        return target.with_options(self.sencores, self.lx_frac_avail, self.cost_model)
 
     def run(self, module: ir.Operation) -> None:
         """Set the attribute."""

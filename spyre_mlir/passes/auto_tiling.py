@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
+from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, TilingProblem
 
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
 Tiles = tuple[tuple[int, DimTiles], ...]
@@ -41,6 +42,7 @@ class AutoTiling(EvaluatingPass):
     where the intermediates that are alive at an operation need more than all scratchpads have, the run of
     operations around that shares a dim, which some may reduce, is tiled if that takes less time, alone and among its
     neighbours. Costs are those of the cost model after the rest of the pipeline. What hints tile is left as it is.
+    ``tiling`` is the name of another choice (docs/writing-an-algorithm.md).
     ``bundle_operations``: a bundle has at most so many operations (0: any number), and a loop is never cut, so such a
     run has no more.
 
@@ -51,6 +53,7 @@ class AutoTiling(EvaluatingPass):
     spans: bool = True
     spills: bool = True
     bundle_operations: int = 0
+    tiling: str = "least-time"
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -77,19 +80,27 @@ class AutoTiling(EvaluatingPass):
         classes = dim_classes([tiled_op])
         # Two loops only where no dim alone is enough.
         for depth in (1, 2):
-            nests = itertools.combinations(classes, depth)
-            attempts = [
-                coarsest for nest in nests if (coarsest := _coarsest(tiled_op, nest, evaluator)) is not None
+            tilings = [
+                tiling
+                for nest in itertools.combinations(classes, depth)
+                for tiling in _tilings(tiled_op, nest)
             ]
-            if attempts:
+            costs = _Costs(lambda index, of=tilings: evaluator.cost(_tiled_module(tiled_op, of[index])))
+            index = self._choice(_span_problem(tiled_op, tilings, costs))
+            if index is not None:
                 break
         else:
             return  # span-reduction says what is wrong
-        price, chosen = min(attempts, key=lambda choice: (choice[0].nanoseconds, _counts(choice[1])))
+        chosen, price = tilings[index], costs[index]
+        assert price is not None
         tiled_op.op.attributes[TILING] = tiling_attr(_nested(tiled_op, chosen)[tiled_op.result])
+        attempts = [(cost, tilings[other]) for other, cost in costs.items() if cost is not None]
         others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in attempts)
         text = f"'{tiled_op.generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
         self.remark(tiled_op.op, "tiling", text, after=price.nanoseconds)
+
+    def _choice(self, problem: TilingProblem) -> int | None:
+        return TilingChoice.registry.make(self.tiling).index(problem) if problem.candidates else None
 
     # -- spills ---------------------------------------------------------------------------------------
 
@@ -106,40 +117,25 @@ class AutoTiling(EvaluatingPass):
 
     def _best_run(self, runs: _Runs, index: int, evaluator: Evaluator, live: int, lx_bytes: int) -> int:
         """Tile the run around an operation along the dim that saves most time, and return the last index of the run."""
-        best: tuple[float, float, Sequence[Tiled], DimClass, DimTiles] | None = None
-        attempts: list[str] = []
-        ops = runs.ops
-        for first, last, dim_class in runs.around(index):
-            run = ops[first : last + 1]
-            chosen = [tiled_op.op for tiled_op in run]
-            untiled = evaluator.cost(group_module(chosen, {}))
-            if untiled is None:
-                continue
-            for cut in _enough(dim_class, math.ceil(live / lx_bytes), target_of(ops[index].op)):
-                price = evaluator.cost(group_module(chosen, _together(run, dim_class, cut, index)))
-                attempts.append(
-                    f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}"
-                )
-                saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
-                if saved > 0 and (best is None or saved > best[0]):
-                    best = saved, untiled.nanoseconds, run, dim_class, cut
-        if best is None:
+        choice = _RunChoice(runs, index, evaluator)
+        number = self._choice(choice.problem(live, lx_bytes))
+        attempts = "; ".join(dict.fromkeys(choice.attempts))
+        if number is None:
             if attempts:
-                self.remark(ops[index].op, "no tiling", "; ".join(attempts))
+                reasons = [*choice.reasons, attempts]
+                self.remark(runs.ops[index].op, "no tiling", "; ".join(reasons))
             return index
-        saved, untiled_ns, run, dim_class, cut = best
-        tiling = _together(run, dim_class, cut, index)
-        if reason := _why_not_among_neighbours(ops, run, tiling, evaluator):
-            self.remark(ops[index].op, "no tiling", f"{reason}; {'; '.join(dict.fromkeys(attempts))}")
-            return index
+        run, _, cut = choice.candidates[number]
+        tiling, price, untiled = choice.tiling(number), choice.tiled[number], choice.untiled(number)
+        assert price is not None and untiled is not None
         for result, loops in tiling.items():
             next(tiled_op for tiled_op in run if tiled_op.result == result).op.attributes[TILING] = (
                 tiling_attr(loops)
             )
         what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
-        text = f"{what}; {'; '.join(dict.fromkeys(attempts))}"
-        self.remark(run[0].op, "tiling", text, before=round(untiled_ns), after=round(untiled_ns - saved))
-        return ops.index(run[-1])
+        before, after = round(untiled.nanoseconds), round(price.nanoseconds)
+        self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
+        return runs.ops.index(run[-1])
 
 
 def _why_not_among_neighbours(
@@ -161,19 +157,105 @@ def _why_not_among_neighbours(
     return f"with {len(window) - len(run)} neighbours {tiled or 'not possible'}, untiled {untiled}"
 
 
-def _coarsest(
-    tiled_op: Tiled, nest: Sequence[DimClass], evaluator: Evaluator
-) -> tuple[ProgramCost, Tiles] | None:
-    """Return the fewest tiles of nested loops along some dims with which an operation is in reach, and their cost."""
+class _Costs(dict[int, "ProgramCost | None"]):
+    """Costs of candidates by index, each evaluated when it is first asked for."""
+
+    def __init__(self, evaluate: Callable[[int], ProgramCost | None]) -> None:
+        super().__init__()
+        self.evaluate = evaluate
+
+    def __missing__(self, index: int) -> ProgramCost | None:
+        self[index] = self.evaluate(index)
+        return self[index]
+
+    def ns(self, index: int) -> float | None:
+        """Return the nanoseconds of a candidate; None if it is not possible."""
+        cost = self[index]
+        return None if cost is None else cost.nanoseconds
+
+
+def _span_problem(tiled_op: Tiled, tilings: Sequence[Tiles], costs: _Costs) -> TilingProblem:
+    """Return the problem of an operation out of reach, which nothing can be compared with."""
+    candidates = tuple(TilingCandidate(1, tuple((dim, cut.tiles) for dim, cut in tiles)) for tiles in tilings)
+    generic = tiled_op.generic
+    extents = tuple(generic.extents)
+    return TilingProblem(
+        "span", generic.opcode, extents, 0, 0, candidates, costs.ns, lambda _: None, lambda _: True
+    )
+
+
+def _tiled_module(tiled_op: Tiled, chosen: Tiles) -> ir.Module:
+    return group_module([tiled_op.op], _nested(tiled_op, chosen))
+
+
+def _tilings(tiled_op: Tiled, nest: Sequence[DimClass]) -> list[Tiles]:
+    """Return tilings by nested loops along some dims, those with the fewest tiles first."""
     dims, target = [dim_class.dims[tiled_op][0] for dim_class in nest], target_of(tiled_op.op)
     cuts = (dim_class.cuts(2, target.loop_iterations, target.cores) for dim_class in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
     coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
-    for chosen in coarsest_first[:_MOST_COUNTS]:
-        price = evaluator.cost(group_module([tiled_op.op], _nested(tiled_op, chosen)))
-        if price is not None:
-            return price, chosen
-    return None
+    return coarsest_first[:_MOST_COUNTS]
+
+
+class _RunChoice:
+    """Runs around an operation with the cuts that may be enough for each, and what they cost."""
+
+    def __init__(self, runs: _Runs, index: int, evaluator: Evaluator) -> None:
+        self.ops, self.op_index, self.evaluator = runs.ops, index, evaluator
+        self.around = list(runs.around(index))
+        self.candidates: list[tuple[Sequence[Tiled], DimClass, DimTiles]] = []
+        self.tiled = _Costs(self._tiled)
+        self.untiled_runs: dict[int, ProgramCost | None] = {}
+        self.attempts: list[str] = []
+        self.reasons: list[str] = []
+
+    def problem(self, live: int, lx_bytes: int) -> TilingProblem:
+        """Return the choice as plain data."""
+        tiled_op = self.ops[self.op_index]
+        candidates = []
+        for first, last, dim_class in self.around:
+            run = self.ops[first : last + 1]
+            for cut in _enough(dim_class, math.ceil(live / lx_bytes), target_of(tiled_op.op)):
+                self.candidates.append((run, dim_class, cut))
+                candidates.append(TilingCandidate(len(run), ((dim_class.dims[tiled_op][0], cut.tiles),)))
+        generic = tiled_op.generic
+        return TilingProblem(
+            "lx", generic.opcode, tuple(generic.extents), live, lx_bytes, tuple(candidates),
+            self.tiled.ns, self._untiled_ns, self._pays,
+        )  # fmt: skip
+
+    def tiling(self, number: int) -> dict[ir.Value, list[TiledLoop]]:
+        """Return the loops of a candidate."""
+        return _together(*self.candidates[number], self.op_index)
+
+    def untiled(self, number: int) -> ProgramCost | None:
+        """Return the cost of the run of a candidate without tiles."""
+        run = self.candidates[number][0]
+        key = id(run)
+        if key not in self.untiled_runs:
+            self.untiled_runs[key] = self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], {}))
+        return self.untiled_runs[key]
+
+    def _untiled_ns(self, number: int) -> float | None:
+        cost = self.untiled(number)
+        return None if cost is None else cost.nanoseconds
+
+    def _tiled(self, number: int) -> ProgramCost | None:
+        run, _, cut = self.candidates[number]
+        chosen = [tiled_op.op for tiled_op in run]
+        untiled = self.untiled(number)
+        if untiled is None:
+            return None
+        price = self.evaluator.cost(group_module(chosen, self.tiling(number)))
+        self.attempts.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
+        return price
+
+    def _pays(self, number: int) -> bool:
+        """Return whether a candidate takes less time among its neighbours, too, and keep the reason if not."""
+        run = self.candidates[number][0]
+        reason = _why_not_among_neighbours(self.ops, run, self.tiling(number), self.evaluator)
+        self.reasons += [reason] if reason else []
+        return not reason
 
 
 def _nested(tiled_op: Tiled, chosen: Tiles) -> dict[ir.Value, list[TiledLoop]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.layout_pins import LayoutPins
@@ -14,7 +15,7 @@ from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
@@ -38,7 +39,8 @@ class ChooseLayouts(EvaluatingPass):
     The cost, the candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
 
     ``stick_outermost`` makes the default order that of the tiled-tensor RFC. ``width`` is that of the beam
-    for functions whose choice is too wide to be exact.
+    for functions whose choice is too wide to be exact; ``layout_choice`` is the name of another search
+    (docs/writing-an-algorithm.md).
 
     Before: level *device ops*. After: every tensor type has ``#stick.layout``, every conversion is a
     ``stick.restickify``.
@@ -52,6 +54,7 @@ class ChooseLayouts(EvaluatingPass):
     stick_outermost: bool = False
     argument_layouts: Literal["price", "default"] = "price"
     width: int = 200
+    layout_choice: str = "elimination"
 
     def run(self, module: ir.Operation) -> None:
         """Rewrite ``module`` in place; the cost of conversions alone decides about inputs."""
@@ -92,7 +95,10 @@ class ChooseLayouts(EvaluatingPass):
         # Remarks about a copy are not those about the program.
         with Remarks().collecting():
             try:
-                self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
+                with problems.collecting(None):
+                    self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
+            except AlgorithmError:
+                raise
             except (CompileError, ViewError):
                 return None
         return evaluator.time(module)
@@ -113,7 +119,12 @@ class ChooseLayouts(EvaluatingPass):
         # A pin becomes a constraint only when a choice breaks it; the next choice may break others.
         while True:
             try:
-                plan = choose(source.graph, stick_outermost=self.stick_outermost, width=self.width)
+                plan = choose(
+                    source.graph,
+                    stick_outermost=self.stick_outermost,
+                    width=self.width,
+                    choice=self.layout_choice,
+                )
             except LayoutError as error:
                 raise pins.error(error) from error
             if not pins.impose(plan):

@@ -50,9 +50,9 @@ class _PlannedFunction:
     buffers: tuple[int, ...]
 
     @scope("joint division")
-    def divide(self, relayouts: bool, parts: int = 1) -> JointDivision:
+    def divide(self, algorithm: str, relayouts: bool, parts: int = 1) -> JointDivision:
         """Return the joint division with buffers that each take at most one of the ``parts`` of LX."""
-        return self.problem.divide(self.usage.memory.target.usable_lx_bytes // parts, relayouts)
+        return self.problem.divide(self.usage.memory.target.usable_lx_bytes // parts, relayouts, algorithm)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class JointPlanning(EvaluatingPass):
 
     ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring;
     ``matmul=specified`` leaves the slices of matmuls as they are; ``compare`` takes the new plan only if the timeline
-    of the whole program, planned to its end, is shorter than with the old one.
+    of the whole program, planned to its end, is shorter than with the old one; ``joint_division`` is the name of
+    another search (docs/writing-an-algorithm.md).
 
     Before, level *divided*:
         %0 = max .. division<[2, 16]>
@@ -83,6 +84,7 @@ class JointPlanning(EvaluatingPass):
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
+    joint_division: str = "lagrangian"
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -101,7 +103,7 @@ class JointPlanning(EvaluatingPass):
         # The search is not exact, and the timeline overlaps what the cost model adds up: without the ring it can find
         # a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
-            joint, planned = plan.divide(relayouts), None
+            joint, planned = plan.divide(self.joint_division, relayouts), None
             if not _changes(joint, usage) or not _may_win(joint, attempts, unplanned):
                 break
             unplanned = unplanned or self._unplanned_cost(plan, evaluator)
@@ -142,7 +144,7 @@ class JointPlanning(EvaluatingPass):
         if planned is None or planned.nanoseconds <= joint.after:
             return joint, planned
         # It takes longer than its placements say: they are chosen each for itself, and LX had no room for all.
-        smaller = replace(plan.divide(relayouts, parts=2), bound=joint.bound)
+        smaller = replace(plan.divide(self.joint_division, relayouts, parts=2), bound=joint.bound)
         if (smaller.candidates, smaller.placements) == (joint.candidates, joint.placements):
             return joint, planned
         return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))

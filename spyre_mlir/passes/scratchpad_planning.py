@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions, is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE
@@ -131,6 +132,7 @@ class ScratchpadPlanning(Pass):
         self, func: ir.Operation, eligible: Sequence[Candidate], space: MemorySpace
     ) -> MemoryPlan:
         name = "largest-first" if self.order_by_size else self.layout_solver
+        problems.offer("buffers", (tuple(candidate.buffer for candidate in eligible), space))
         try:
             chosen = solver(name)
             with scope(name):

@@ -9,10 +9,8 @@ from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_c
 from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.division import work_distribution
 from spyre_mlir.division.slices import splits_text
-from spyre_mlir.division.spans import out_of_reach
-from spyre_mlir.division_search.matmul_splits import cheapest_split
+from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDivision
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -32,9 +30,9 @@ class WorkDistribution(Pass):
     The second pass of work division ("Work Division Planning"): what ``span-reduction`` committed is a lower bound;
     output dims come first, the largest first; then at most one reduction dim, whose partial results the cores combine
     over the ring (``sdsc.combine``), the last slice's core having the finished value. ``matmul=cost`` takes the
-    cheapest split of a matmul by the cost model instead (``division_search/matmul_splits.py``), ``specified`` the
-    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a plan file pins
-    (``apply-plan``) is taken as it is.
+    cheapest split of a matmul by the cost model instead (``division_search/work_division.py``), ``specified`` the
+    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. ``division`` is the name of another
+    algorithm (docs/writing-an-algorithm.md). What a plan file pins (``apply-plan``) is taken as it is.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
     """
@@ -42,6 +40,7 @@ class WorkDistribution(Pass):
     name: ClassVar[str] = "work-distribution"
     matmul: Literal["cost", "specified"] = "cost"
     uneven: bool = False
+    division: str = "priority"
 
     def run(self, module: ir.Operation) -> None:
         cores, divider = target_of(module).cores, Divider()
@@ -73,11 +72,7 @@ class WorkDistribution(Pass):
             raise error_at(op, f"'{opcode}' cannot be divided: {error}") from error
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
-        committed, blocked = committed_splits(op), blocked_dims(op)
-        if self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost:
-            return cheapest_split(opcode, space, cores, committed, blocked, self.uneven)
-        splits = work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)
-        # The larger slices of an uneven split can span more than those of an even one.
-        if self.uneven and out_of_reach(space, splits, DEVICE_OPS[opcode].indirect) is not None:
-            return work_distribution(space.units, space.reduced, cores, committed, blocked)
-        return splits
+        by_cost = self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost
+        limits = committed_splits(op), blocked_dims(op), self.uneven
+        problem = DivisionOfOperation.of_space(opcode, space, cores, *limits, by_cost)
+        return WorkDivision.registry.make(self.division).splits(problem)

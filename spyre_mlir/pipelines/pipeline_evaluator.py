@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.kept_usage import usage_kept, usage_of
 from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import Pass, Refusal
@@ -77,6 +78,8 @@ class PipelineEvaluator:
             try:
                 with scope("bundle"):
                     bundle = bundle_of(module.operation)
+            except AlgorithmError:
+                raise
             except CompileError:
                 return None
             run = timeline(bundle)
@@ -88,7 +91,7 @@ class PipelineEvaluator:
         steps = [step for step in self.rest if step.stage in _RUNNABLE]
         whole = next(index for index, step in enumerate(steps) if step.name == _WHOLE)
         # Remarks about a part of the program on trial would contradict those about the program.
-        with scope("trial"), Remarks().collecting():
+        with scope("trial"), Remarks().collecting(), problems.collecting(None):
             for index, step in enumerate(steps):
                 error = _failure(_evaluated(step), module)
                 if error is not None:
@@ -110,7 +113,7 @@ class PipelineEvaluator:
         )
 
     def _run(self, passes: Sequence[Pass | PipelineStep], module: ir.Module) -> CompileError | None:
-        with Remarks().collecting():
+        with Remarks().collecting(), problems.collecting(None):
             return next((error for pass_ in passes if (error := _failure(pass_, module)) is not None), None)
 
 
@@ -139,6 +142,9 @@ def _failure(step: Pass | PipelineStep | None, module: ir.Module) -> CompileErro
     try:
         with scope(step.name):
             execute(step, module)
+    # An evaluation answers for a module, not for a mistake in an algorithm of the user.
+    except AlgorithmError:
+        raise
     except CompileError as error:
         return error
     return None

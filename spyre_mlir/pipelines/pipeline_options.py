@@ -63,6 +63,15 @@ class PipelineOptions(Options):
         "portfolio",
         documentation="the solver of scratchpad-planning (docs/writing-a-solver.md)",
     )
+    division: str = option(
+        "priority", "the division of each operation by itself (docs/writing-an-algorithm.md)"
+    )
+    joint_division: str = option("lagrangian", "the search of joint planning (docs/writing-an-algorithm.md)")
+    layout_choice: str = option("elimination", "the search for layouts (docs/writing-an-algorithm.md)")
+    tiling: str = option("least-time", "the choice of tiles (docs/writing-an-algorithm.md)")
+    cost_model: str | None = option(
+        None, "the model of times (docs/writing-an-algorithm.md; default: that of the device, analytic)"
+    )
     lx_frac_avail: float | None = option(
         None, "part of LX that the back end keeps (default: that of the device)"
     )
@@ -122,4 +131,4 @@ class PipelineOptions(Options):
     @property
     def attach_target(self) -> AttachTarget:
         """Pass that attaches the target of the options."""
-        return AttachTarget(self.device, self.sencores, self.lx_frac_avail)
+        return AttachTarget(self.device, self.sencores, self.lx_frac_avail, self.cost_model)

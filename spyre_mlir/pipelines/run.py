@@ -15,7 +15,7 @@ from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.diagnostics import compile_error, of_remark
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass
@@ -111,8 +111,8 @@ def _run_folded(
         _run_steps(managers, 0, operation, remarks, whole)
     except NotPeriodic:
         _run_steps(managers, whole.restore(), operation, remarks, whole)
-    except CompileError:
-        if not whole.is_unfolded:
+    except CompileError as error:
+        if not whole.is_unfolded or isinstance(error, AlgorithmError):
             raise
         _run_steps(managers, whole.restore(), operation, remarks, whole)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir import passes
+from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.errors import CompileError
 from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.passes_by_level import by_level, no_level
@@ -137,7 +138,8 @@ class LevelPasses:
         return tuple(name for level in checks[:begin] for name in level)
 
     def _distribution(self) -> str:
-        return _text("work-distribution", matmul=self.options.matmul, uneven=self.options.uneven_splits)
+        options = {"matmul": self.options.matmul, "uneven": self.options.uneven_splits}
+        return _text("work-distribution", **options, division=self.options.division)
 
     def _expansion(self) -> tuple[str, ...]:
         if not (self.options.tile_attention and self.options.lx_planning):
@@ -158,6 +160,7 @@ class LevelPasses:
                     spans=self.options.tile_for_span,
                     spills=spills,
                     bundle_operations=self.options.bundle_operations,
+                    tiling=self.options.tiling,
                 ),
                 spills or self.options.tile_for_span,
             ),
@@ -170,6 +173,7 @@ class LevelPasses:
             "choose-layouts",
             stick_outermost=self.options.stick_outermost,
             argument_layouts=self.options.argument_layouts,
+            layout_choice=self.options.layout_choice,
         )
 
     def _resolve_padding(self) -> str:
@@ -183,7 +187,8 @@ class LevelPasses:
             solver = "largest-first" if self.options.order_by_size else self.options.layout_solver
             options = {"in_place": self.options.in_place, "lx_ops": self.options.lx_ops}
             return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
-        return (_text("joint-planning", matmul=self.options.matmul),)
+        options = {"matmul": self.options.matmul, "joint_division": self.options.joint_division}
+        return (_text("joint-planning", **options),)
 
     def _sinking(self) -> tuple[str, ...]:
         return ("sink-restickify", "hoist-loads") if self.options.lx_planning else ()
@@ -269,7 +274,9 @@ class SpyrePipeline(PipelineOptions):
         """Return the passes from ``from_level`` up to and including a level; without one all that follow.
 
         What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
+        ``CompileError`` for an option that names an algorithm that there is not.
         """
+        self.require_algorithms()
         stages = self.stages()
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
@@ -291,6 +298,13 @@ class SpyrePipeline(PipelineOptions):
             steps = tuple(step for step in steps if step.name not in _FOLDING)
         whole = self._parsed(self._target(), "entry") + entry + replace(chosen, steps=steps)
         return replace(whole, beyond=beyond.steps)
+
+    def require_algorithms(self) -> None:
+        """Raise ``CompileError`` for an option that names an algorithm that there is not."""
+        for option, registry in REGISTRIES.items():
+            # Scratchpads say at which function they cannot be planned.
+            if option != "layout_solver":
+                registry.require(getattr(self, option) or registry.default)
 
     def _target(self) -> tuple[str, ...]:
         """Return the pass that attaches the target of the options; none without such options."""

@@ -7,21 +7,24 @@
 A buffer is live at the operations from ``lower`` to before ``upper``. ``size`` is in bytes. Columns that may be left
 out, whole or in a line: ``alignment`` (bytes; it must divide the one of the memory), ``in_place_parent`` (names
 separated by blanks), ``uses`` (operations separated by blanks, the first and the last one if left out), ``copies`` (2
-for ping-pong), ``scope`` (the name of the memory, empty if there is one).
+for ping-pong), ``scope`` (the name of the memory, empty if there is one), and what ``LifetimeBoundBuffer`` knows of
+traffic: ``first_use_is_read`` (0 or 1), ``spilled_traffic``, ``placed_traffic`` (bytes) and ``traffic_of_uses``.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.tables import TableRow, read_rows
 
 _REQUIRED = ("id", "lower", "upper", "size")
-_COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies", "scope")
+_TRAFFIC = ("first_use_is_read", "spilled_traffic", "placed_traffic", "traffic_of_uses")
+_COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies", "scope", *_TRAFFIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,42 @@ def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
     return table.getvalue()
 
 
+def buffers_table(by_scope: Mapping[str, Sequence[LifetimeBoundBuffer]]) -> str:
+    """A table that ``read_buffers`` reads back, with the name of the memory before each name if there are several."""
+    table = io.StringIO()
+    columns = (
+        *_REQUIRED,
+        "in_place_parent",
+        "uses",
+        "copies",
+        *_TRAFFIC,
+        *(["scope"] if len(by_scope) > 1 else []),
+    )
+    writer = csv.DictWriter(table, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for scope, buffers in by_scope.items():
+        prefix = f"{scope}." if len(by_scope) > 1 else ""
+        for buffer in buffers:
+            writer.writerow({**_cells(buffer, prefix), "scope": scope})
+    return table.getvalue()
+
+
+def _cells(buffer: LifetimeBoundBuffer, prefix: str) -> dict[str, object]:
+    return {
+        "id": f"{prefix}{buffer.name}",
+        "lower": buffer.uses[0],
+        "upper": buffer.uses[-1] + 1,
+        "size": buffer.size,
+        "in_place_parent": " ".join(f"{prefix}{name}" for name in buffer.in_place_parents),
+        "uses": " ".join(map(str, buffer.uses)),
+        "copies": buffer.copies,
+        "first_use_is_read": int(buffer.first_use_is_read),
+        "spilled_traffic": buffer.spilled_traffic,
+        "placed_traffic": buffer.placed_traffic,
+        "traffic_of_uses": " ".join(map(str, buffer.traffic_of_uses or ())),
+    }
+
+
 def _unknown_scope(scope: str, scopes: Collection[str]) -> str:
     if not scope:
         return f"The buffer has no scope; there are {', '.join(scopes)}."
@@ -91,7 +130,26 @@ def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
         _uses(row),
         in_place_parents=tuple(dict.fromkeys(row.names("in_place_parent"))),
         copies=row.at_least_1("copies", 1),
+        **_traffic_of(row),
     )
+
+
+def _traffic_of(row: TableRow) -> dict[str, Any]:
+    """Return the fields of a buffer that say what it moves, as far as the line has them."""
+    fields: dict[str, Any] = {}
+    if row.names("first_use_is_read"):
+        is_read = row.number("first_use_is_read")
+        if is_read not in (0, 1):
+            raise row.error("first_use_is_read", f"The column 'first_use_is_read' has 0 or 1, not {is_read}.")
+        fields["first_use_is_read"] = bool(is_read)
+    for column in ("spilled_traffic", "placed_traffic"):
+        if row.names(column):
+            fields[column] = row.number(column)
+            if fields[column] < 0:
+                raise row.error(column, f"The column '{column}' has numbers from 0, not {fields[column]}.")
+    if row.names("traffic_of_uses"):
+        fields["traffic_of_uses"] = tuple(row.numbers("traffic_of_uses"))
+    return fields
 
 
 def _uses(row: TableRow) -> tuple[int, ...]:

@@ -9,9 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
+
+REGISTRIES["layout_solver"].error = PlanError
 
 #: Reasons for a buffer without an address, apart from those that barred it from planning.
 TOO_LARGE = "it is larger than the memory"
@@ -34,7 +37,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class MemoryPlanSolver(abc.ABC):
+class MemoryPlanSolver(Algorithm):
     """Gives addresses to buffers so that little traffic is left; options are fields.
 
     A solver sees only buffers that fit on their own and save traffic. It is deterministic: the same buffers
@@ -42,14 +45,14 @@ class MemoryPlanSolver(abc.ABC):
     what ``spyre-plan`` lets it plan: some 20 s where most of them are live together.
     """
 
-    name: ClassVar[str]
+    registry: ClassVar[Registry[MemoryPlanSolver]] = REGISTRIES["layout_solver"]
     most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
         """A plan of the buffers; ``PlanError`` if they make no sense."""
         instance = Instance.of(buffers, space)
         able = instance.subset(self.able(instance))
-        placement = self.place(able)
+        placement = self._placement(able)
         # In the order of the buffers, not of the search, so that equal plans are written alike.
         placed = np.zeros(len(able), bool)
         placed[list(placement.addresses)] = True
@@ -69,6 +72,26 @@ class MemoryPlanSolver(abc.ABC):
             load=int(able.load_of(placed).max(initial=0)),
             work=placement.work,
         )
+
+    def _placement(self, able: Instance) -> Placement:
+        """The answer of ``place``, of which it is checked that it is one: ``check_plan`` looks at addresses."""
+        if not self.is_foreign():
+            return self.place(able)
+        problem = f"{len(able)} buffers in {able.space.capacity} bytes"
+        with self.guarded(problem):
+            placement = self.place(able)
+        if not isinstance(placement, Placement) or not isinstance(placement.addresses, Mapping):
+            self.reject(
+                f"it must be a 'Placement' with a mapping of addresses, not {placement!r:.60}", problem
+            )
+        for index, address in placement.addresses.items():
+            if not is_integer(index) or not 0 <= index < len(able):
+                self.reject(f"{index!r:.60} is no index of a buffer", problem)
+            if not is_integer(address) or address < 0:
+                self.reject(f"the address of buffer {index} is {address!r:.60}", problem)
+        for noun in ("bound", "work"):
+            self.checked_number(getattr(placement, noun), f"the {noun}", problem)
+        return placement
 
     def able(self, instance: Instance) -> list[int]:
         """The buffers that ``place`` sees, by rising index."""

@@ -62,9 +62,11 @@ def value_of(kind: Any, table: Sections, key: str, path: str, source: str) -> An
 
 
 def _converted(kind: Any, value: Any) -> Any:
-    """Return a value of TOML as ``kind``: bool, int, float, a tuple of these or the pairs of a table; None if not."""
+    """Return a value of TOML as ``kind``: bool, int, float, str, a tuple or the pairs of a table; None if it is not."""
     if kind is bool:
         return value if isinstance(value, bool) else None
+    if kind is str:
+        return value if isinstance(value, str) and value else None
     if isinstance(value, bool):
         return None
     if kind is int:
@@ -85,7 +87,7 @@ def _converted(kind: Any, value: Any) -> Any:
 
 
 def _noun(kind: Any) -> str:
-    nouns = {bool: "true or false", int: "an integer", float: "a number"}
+    nouns = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
     if kind in nouns:
         return nouns[kind]
     entries = typing.get_args(kind)

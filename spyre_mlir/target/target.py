@@ -36,6 +36,9 @@ _MAX_FILE_BYTES = 1 << 20
 #: Bounds of bytes of LX and of cores: the validator and the simulator keep tables of both.
 _MAX_LX_BYTES, _MAX_CORES = 1 << 28, 1024
 
+#: The cost model of a device that names none.
+ANALYTIC = "analytic"
+
 
 @dataclass(frozen=True)
 class ArrayRates:
@@ -149,6 +152,8 @@ class Target:
     operand_layouts: Annotated[int, "program.operand_layouts"]
     #: True if loads begin while the operation before computes.
     loads_begin_early: Annotated[bool, "program.loads_begin_early"]
+    #: Name of the model that says how long operations take (docs/writing-an-algorithm.md).
+    cost_model: Annotated[str, "program.cost_model"]
 
     def __hash__(self) -> int:
         return self._hash
@@ -175,7 +180,7 @@ class Target:
     @classmethod
     def of_sections(cls, sections: Sections, source: str) -> Self:
         """Create the target that the tables of a device file describe; ``CompileError`` names ``source`` and field."""
-        target = cls(**_fields_of(_with_usable_cores(sections), source))
+        target = cls(**_fields_of(_with_defaults(sections), source))
         problem = _problem(target)
         if problem is not None:
             raise CompileError(f"The device {problem}.", source)
@@ -226,9 +231,13 @@ class Target:
             )
         }
 
-    def with_options(self, cores: int | None, backend_fraction: float | None) -> Target:
-        """Return the target with so many cores and such a part of LX for the back end, where these are not None."""
+    def with_options(
+        self, cores: int | None, backend_fraction: float | None, cost_model: str | None = None
+    ) -> Target:
+        """Return the target with so many cores, such a part of LX for the back end and a cost model, if not None."""
         target = self if cores is None else self.with_cores(cores)
+        if cost_model not in (None, target.cost_model):
+            target = _replaced(target, "cost_model", cost_model)
         return target if backend_fraction is None else target.with_backend_fraction(backend_fraction)
 
     def with_cores(self, cores: int) -> Target:
@@ -258,7 +267,7 @@ class Target:
 
 
 @functools.lru_cache(maxsize=64)
-def _replaced(target: Target, name: str, value: float) -> Target:
+def _replaced(target: Target, name: str, value: float | str) -> Target:
     """Return one object for equal changes: caches that have it in their keys compare it by identity."""
     return replace(target, **{name: value})
 
@@ -323,17 +332,17 @@ def packaged_text() -> str:
 
 def check_fields(sections: Sections, source: str) -> None:
     """Raise ``CompileError`` for tables with an unknown or a missing field, or one of another type."""
-    _fields_of(_with_usable_cores(sections), source)
+    _fields_of(_with_defaults(sections), source)
 
 
-def _with_usable_cores(sections: Sections) -> Sections:
-    """Return the tables with all cores usable where nothing else is said."""
-    cores = sections.get("cores")
-    return (
-        {**sections, "cores": {"usable": cores.get("count"), **cores}}
-        if isinstance(cores, Mapping)
-        else sections
-    )
+def _with_defaults(sections: Sections) -> Sections:
+    """Return the tables with all cores usable and the analytic cost model where nothing else is said."""
+    cores, program = sections.get("cores"), sections.get("program")
+    if isinstance(cores, Mapping):
+        sections = {**sections, "cores": {"usable": cores.get("count"), **cores}}
+    if isinstance(program, Mapping):
+        sections = {**sections, "program": {"cost_model": ANALYTIC, **program}}
+    return sections
 
 
 def is_integer(path: str) -> bool:
@@ -437,7 +446,7 @@ def _numbers(target: Target) -> Iterator[tuple[str, str, float]]:
             else {path: value}
         )
         for where, number in parts.items():
-            if not isinstance(number, tuple | bool):
+            if not isinstance(number, tuple | bool | str):
                 yield where.rpartition(".")[2] if len(parts) > 1 else name, where, number
 
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from spyre_mlir import logs
 from spyre_mlir.errors import CompileError
+from spyre_mlir.problems import Problems, collecting
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     source = _Source(options.input, options.autocast)
     if options.autocast == "dl16" and options.numerics is None:
         options.numerics = "dl16"
-    program = _served_or_compiled(source, options)
+    problems = Problems() if options.save_problems or options.save_buffers else None
+    with collecting(problems):
+        program = _served_or_compiled(source, options)
+    if problems is not None:
+        _save_problems(problems, options)
     if options.findings:
         _search_for_findings(program, source, options)
     _common.show_warnings(program.remarks)
@@ -75,6 +80,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.remarks, Remarks([*program.remarks, *program.finding_remarks]).json_lines()
         )
     return status
+
+
+def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
+    """Write the problems of the compilation to files, and say how to run solvers on the buffers."""
+    from spyre_mlir.driver.problem_files import save_buffers, save_problems
+
+    if options.save_problems:
+        save_problems(problems, options.save_problems)
+    if options.save_buffers:
+        spaces = save_buffers(problems, options.save_buffers)
+        names = {scope: f"{scope}=" if len(spaces) > 1 else "" for scope in spaces}
+        capacities = " ".join(f"--capacity {names[scope]}{space.capacity}" for scope, space in spaces.items())
+        alignment = max((space.alignment for space in spaces.values()), default=1)
+        command = f"spyre-plan {options.save_buffers} {capacities} --alignment {alignment} --solver all"
+        print(f"note: {command}" if spaces else "note: No buffer could be in LX.", file=sys.stderr)
 
 
 def _search_for_findings(program: Program, source: _Source, options: argparse.Namespace) -> None:
@@ -152,8 +172,7 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
 
     pipeline, fallback = _pipeline(options), not options.no_fallback
     layouts = _layouts(options.layout, pipeline.stick_outermost)
-    # Times are asked for of passes that run.
-    programs = ProgramCache.open(pipeline, False if options.no_cache or options.mlir_timing else None)
+    programs = ProgramCache.open(pipeline, False if _needs_passes(options) else None)
     if programs is None:
         return _compile(source, pipeline, layouts, options)
     key = programs.key(
@@ -172,6 +191,11 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
         if source.is_unchanged():
             programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
     return program
+
+
+def _needs_passes(options: argparse.Namespace) -> bool:
+    """Return whether the passes have to run: what is asked for is of them, not of the program."""
+    return bool(options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers)
 
 
 def _compile(
@@ -290,6 +314,10 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--save-plan", metavar="FILE.json",
                         help="write what was decided, to be edited and given back")  # fmt: skip
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
+    parser.add_argument("--save-buffers", metavar="FILE.csv",
+                        help="write what the scratchpads are planned for, as spyre-plan reads it")  # fmt: skip
+    parser.add_argument("--save-problems", metavar="DIR",
+                        help="write what layouts and divisions are chosen from, as JSON")  # fmt: skip
     parser.add_argument("--findings", action="store_true",
                         help="try what could make the program faster, by more compilations")  # fmt: skip
     parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")

@@ -3,11 +3,13 @@
     spyre-plan buffers.csv --capacity 1625344 --alignment 128 --output offsets.csv
     spyre-plan buffers.csv --capacity 1048576 --solver firstfit
     spyre-plan scopes.csv --capacity lx=1625344 --capacity l0=65536
+    spyre-plan buffers.csv --capacity 1048576 --solver all
 
 The table (CSV) has the columns id, lower, upper, size: a buffer of so many bytes is live at the operations from
 lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies, scope. With a scope for
 each buffer every memory has a name and a plan of its own. --output writes a table of id and offset, the offset empty
-for a buffer that stays outside. All plans are checked before that.
+for a buffer that stays outside. All plans are checked before that. --solver all compares all solvers in a table; the
+first of those with the least traffic writes the offsets.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
+    from spyre_mlir.scratchpad.buffer_table import ScopedBuffer
     from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
     from spyre_mlir.scratchpad.memory_plan import MemoryPlan
     from spyre_mlir.scratchpad.solver import MemoryPlanSolver
@@ -44,23 +48,69 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         capacities = _capacities(options.capacity)
         spaces = {scope: MemorySpace(size, options.alignment) for scope, size in capacities.items()}
-        solver = _solver(options)
+        solvers = _solvers(options)
     except PlanError as error:
         raise CompileError(str(error)) from None
     text = _common.read_text(options.file, _MAX_BYTES)
-    table = read_buffers(text, options.file, options.alignment, solver.most_buffers, spaces)
-    addresses: dict[str, int] = {}
-    summaries = []
-    for scope, space in spaces.items():
-        buffers = [scoped.buffer for scoped in table if scoped.scope == scope]
-        plan, summary = _plan(buffers, space, solver, options.file)
-        addresses |= plan.addresses
-        summaries.append(f"{'scope':12}{scope}\n{summary}" if scope else summary)
+    # Of several, those that do not plan so many buffers are named in the table.
+    most = max(solver.most_buffers for solver in solvers)
+    table = read_buffers(text, options.file, options.alignment, most, spaces)
+    runs, refusals = [], {}
+    for solver in solvers:
+        try:
+            if len(table) > solver.most_buffers:
+                raise CompileError(f"The solver plans at most {solver.most_buffers} buffers.")
+            runs.append(_planned(solver, table, spaces, options.file))
+        except CompileError as error:
+            if len(solvers) == 1:
+                raise
+            refusals[solver.name] = error
+    if not runs:
+        raise next(iter(refusals.values()))
+    best = min(runs, key=lambda run: run.traffic)
     if options.output is not None:
         names = (scoped.buffer.name for scoped in table)
-        _common.write_text(options.output, offsets_table(names, addresses))
-    print("\n\n".join(summaries), file=sys.stderr if options.output == "-" else sys.stdout)
-    return 0
+        _common.write_text(options.output, offsets_table(names, best.addresses))
+    stream = sys.stderr if options.output == "-" else sys.stdout
+    print(best.summary if len(solvers) == 1 else _comparison(runs, refusals), file=stream)
+    # A solver that lacks a package is no fault; one of the user that fails is.
+    return int(any(isinstance(error, AlgorithmError) for error in refusals.values()))
+
+
+@dataclass(frozen=True)
+class _SolverRun:
+    """Plans of one solver, one per memory; ``bound`` is the least traffic of any plan, as far as it knows."""
+
+    solver: str
+    addresses: dict[str, int]
+    summary: str
+    traffic: int
+    bound: int
+    seconds: float
+
+
+def _planned(
+    solver: MemoryPlanSolver, table: Sequence[ScopedBuffer], spaces: dict[str, MemorySpace], path: str
+) -> _SolverRun:
+    """Plan all memories by a solver."""
+    addresses: dict[str, int] = {}
+    summaries, traffic, bound, seconds = [], 0, 0, 0.0
+    for scope, space in spaces.items():
+        buffers = [scoped.buffer for scoped in table if scoped.scope == scope]
+        plan, summary, of_plan = _plan(buffers, space, solver, path)
+        addresses |= plan.addresses
+        traffic, bound, seconds = traffic + plan.traffic, bound + plan.bound, seconds + of_plan
+        summaries.append(f"{'scope':12}{scope}\n{summary}" if scope else summary)
+    return _SolverRun(solver.name, addresses, "\n\n".join(summaries), traffic, bound, seconds)
+
+
+def _comparison(runs: Sequence[_SolverRun], refusals: Mapping[str, CompileError]) -> str:
+    """Table of solvers: buffers with an address, traffic and bound in bytes, seconds; or why there is no plan."""
+    lines = [f"{'solver':16}{'placed':>8}{'traffic':>16}{'bound':>16}{'time':>12}"]
+    for run in runs:
+        figures = f"{len(run.addresses):8}{run.traffic:16}{run.bound:16}{run.seconds:10.4f} s"
+        lines.append(f"{run.solver:16}{figures}")
+    return "\n".join([*lines, *(f"{name:16}{error.message}" for name, error in refusals.items())])
 
 
 def _capacities(texts: Sequence[str]) -> dict[str, int]:
@@ -82,8 +132,8 @@ def _capacities(texts: Sequence[str]) -> dict[str, int]:
 
 def _plan(
     buffers: list[LifetimeBoundBuffer], space: MemorySpace, solver: MemoryPlanSolver, path: str
-) -> tuple[MemoryPlan, str]:
-    """Plan one memory and check the plan; the plan and its summary."""
+) -> tuple[MemoryPlan, str, float]:
+    """Plan one memory and check the plan; the plan, its summary and the seconds of the solver."""
     from spyre_mlir.scratchpad.buffers import PlanError
     from spyre_mlir.scratchpad.check import check_plan
     from spyre_mlir.scratchpad.spill_bound import spill_and_reload_bound
@@ -96,17 +146,19 @@ def _plan(
         check_plan(buffers, space, plan)
     except PlanError as error:
         raise CompileError(str(error), path) from None
-    return plan, _summary(plan, seconds, spill_and_reload_bound(buffers, space).traffic)
+    return plan, _summary(plan, seconds, spill_and_reload_bound(buffers, space).traffic), seconds
 
 
-def _solver(options: argparse.Namespace) -> MemoryPlanSolver:
-    from spyre_mlir.scratchpad.solvers import DEFAULT, solver
+def _solvers(options: argparse.Namespace) -> list[MemoryPlanSolver]:
+    from spyre_mlir.scratchpad.solvers import DEFAULT, MemoryPlanSolver, solver
 
+    if options.solver == "all" and not options.order_by_size:
+        return [solver(name) for name in MemoryPlanSolver.registry.names()]
     if not options.order_by_size:
-        return solver(options.solver or DEFAULT)
+        return [solver(options.solver or DEFAULT)]
     if options.solver not in (None, "largest-first"):
         raise CompileError(f"--order-by-size is the solver 'largest-first', not '{options.solver}'.")
-    return solver("largest-first")
+    return [solver("largest-first")]
 
 
 def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
@@ -141,7 +193,7 @@ def _parser() -> _common.ArgumentParser:
                         help="size of the memory; once for each scope of a table with several")  # fmt: skip
     parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
-    parser.add_argument("--solver", metavar="NAME", help="how to plan (default: portfolio)")
+    parser.add_argument("--solver", metavar="NAME", help="how to plan, or all (default: portfolio)")
     parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="write the offsets (- for stdout)")
     return parser

@@ -97,16 +97,18 @@ def cache_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> pytest.LogCaptureFixture:
     """The log of compilations that use a cache of their own."""
+    from spyre_mlir import version
+    from spyre_mlir.algorithms import REGISTRIES
     from spyre_mlir.driver import cache_settings
     from spyre_mlir.passes.base import PASSES
-    from spyre_mlir.scratchpad.solvers import SOLVERS
 
     monkeypatch.setenv("SPYRE_CACHE", "1")
     monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "cache"))
     # A test may run right after an edit.
     monkeypatch.setattr(cache_settings, "LOADED_NS", 1 << 63)
-    # Other tests of this process may have passes and solvers of their own, with which nothing is cached.
-    for classes in (PASSES, SOLVERS):
+    monkeypatch.setattr(version, "LOADED_NS", 1 << 63)
+    # Other tests of this process may have passes and algorithms of their own, with which nothing is cached.
+    for classes in (PASSES, *(registry.classes for registry in REGISTRIES.values())):
         for name in [name for name, of in classes.items() if not of.__module__.startswith("spyre_mlir.")]:
             monkeypatch.delitem(classes, name)
     caplog.set_level(logging.INFO, "spyre_mlir.cache")

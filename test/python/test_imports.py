@@ -18,7 +18,19 @@ PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
-EVERYBODY = {"errors", "files", "loading", "logs", "options", "remarks", "tables", "timing", "version"}
+EVERYBODY = {
+    "algorithms",
+    "errors",
+    "files",
+    "loading",
+    "logs",
+    "options",
+    "problems",
+    "remarks",
+    "tables",
+    "timing",
+    "version",
+}
 BINDINGS = {"mlir", "diagnostics"}
 ALGEBRA = {"layout", "division"}
 #: No IR. The searches stand above the cost model, which prices what the algebra says.

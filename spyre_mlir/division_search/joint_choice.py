@@ -1,0 +1,206 @@
+"""Joint division that can be replaced: a division of each operation and a placement of each buffer, by tables of times.
+
+An operation takes hypot(compute, memory), its compute and its memory time overlapped. For any angle ``a`` that is at
+least ``cos(a) * compute + sin(a) * memory``, which is a sum over operands, so placements make every cost a table of two
+variables and ``optimization/elimination.py`` finds the smallest sum. It bounds what any choice takes. Angles that
+follow the ratio of memory to compute of each operation in the choice before (a subgradient of the Lagrangian dual)
+raise the bound and better the choice; the best choice by its real time counts. Whether all placements fit the
+scratchpads at once is left to their planner, so the bound holds for every plan with these candidates.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir import problems
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, register
+from spyre_mlir.cost.units import PICOSECONDS
+from spyre_mlir.optimization.elimination import Sum
+
+Table = NDArray[np.float64]
+
+#: How far the angles follow the ratio of memory to compute, from one round to the next.
+_STEPS = (0.8, 0.5, 0.3)
+
+#: Angles keep this distance from compute alone and from memory alone, so that of plans equal in one the other counts.
+_LEAST_ANGLE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class JointTable:
+    """Times of one or two variables, [3, states..]: waits that nothing overlaps, compute and memory, in nanoseconds.
+
+    The last two are of the ``operation``, None if it is of none. Infinite for states that do not go together.
+    """
+
+    scope: tuple[int, ...]
+    operation: int | None
+    planes: Table
+
+
+@dataclass(frozen=True)
+class JointTimes:
+    """Nanoseconds of a choice, and of each operation those of compute and of memory."""
+
+    total_ns: float
+    compute_ns: tuple[float, ...]
+    memory_ns: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class JointProblem:
+    """Operations with division candidates, and buffers with placements; variables are operations, then buffers.
+
+    ``counts`` are those of candidates and of placements. Candidate 0 is the division as it came, placement 0 is device
+    memory, which go together; the first ``counts_as_is`` states are those without another division or a relayout.
+    ``splits`` has the slices of each candidate. A function takes the waits of all ``tables``, and hypot(compute,
+    memory) of each operation.
+    """
+
+    counts: tuple[int, ...]
+    counts_as_is: tuple[int, ...]
+    splits: tuple[tuple[tuple[int, ...], ...], ...]
+    tables: tuple[JointTable, ...]
+    measure: Callable[[tuple[int, ...]], JointTimes] | None = field(default=None, repr=False)
+
+    @property
+    def operations(self) -> int:
+        """The number of operations, which are the first variables."""
+        return len(self.splits)
+
+    def times(self, states: Sequence[int]) -> JointTimes:
+        """Return the times of a choice by the tables, infinite if it is none.
+
+        The compiler knows the turnarounds of the bus and relayouts that readers share besides.
+        """
+        spent = np.zeros((3, self.operations))
+        waits = []
+        for table in self.tables:
+            entry = table.planes[(slice(None), *(states[variable] for variable in table.scope))]
+            waits.append(float(entry[0]))
+            if table.operation is not None:
+                spent[:, table.operation] += entry
+        compute, memory = spent[1].tolist(), spent[2].tolist()
+        total = math.fsum([*waits, *map(math.hypot, compute, memory)])
+        return JointTimes(total, tuple(compute), tuple(memory))
+
+    def measured(self, states: tuple[int, ...]) -> JointTimes:
+        """Return the times of a choice as the compiler knows them; those of the tables for a problem of a file."""
+        return self.times(states) if self.measure is None else self.measure(states)
+
+    def minimum(self, angles: NDArray[np.float64], *, as_is: bool) -> tuple[tuple[int, ...], float]:
+        """Return the states of the smallest weighted sum and a bound in nanoseconds.
+
+        ``as_is``: with the divisions as they came, and without relayouts.
+        """
+        sizes = self.counts_as_is if as_is else self.counts
+        weighted, total = {}, Sum(sizes)
+        for table in self.tables:
+            # Equal tables are one object: so the elimination recognises equal sums by identity.
+            angle = None if table.operation is None else angles[table.operation]
+            key = id(table.planes), angle
+            if key not in weighted:
+                sums = _weighted(table.planes, angle or 0.0)
+                weighted[key] = sums[tuple(slice(0, sizes[variable]) for variable in table.scope)]
+            total.add(table.scope, weighted[key])
+        minimum = total.minimize()
+        # States 0 are the divisions as they came and device memory, which always go together.
+        if minimum.cost == math.inf:
+            return (0,) * len(sizes), minimum.bound / PICOSECONDS
+        return minimum.states, minimum.bound / PICOSECONDS
+
+    @functools.cached_property
+    def as_is(self) -> tuple[int, ...]:
+        """The states with the divisions as they came and buffers in their best placements."""
+        return self.minimum(np.full(self.operations, math.pi / 4), as_is=True)[0]
+
+    def unchangeable(self) -> JointProblem:
+        """Return the problem with tables that nobody can change, for those are in caches."""
+        tables = []
+        for table in self.tables:
+            view = table.planes.view()
+            view.setflags(write=False)
+            tables.append(replace(table, planes=view))
+        return replace(self, tables=tuple(tables))
+
+
+class JointDivider(Algorithm):
+    """Divisions of all operations and placements of all buffers of a function, chosen together."""
+
+    registry: ClassVar[Registry[JointDivider]] = REGISTRIES["joint_division"]
+
+    @abc.abstractmethod
+    def choose(self, problem: JointProblem) -> Sequence[int]:
+        """Return the index of a candidate for each operation, then that of a placement for each buffer."""
+
+    def solve(self, problem: JointProblem) -> tuple[tuple[int, ...], float]:
+        """Return the checked answer, and nanoseconds that no choice undercuts."""
+        text = f"{problem.operations} operations and {len(problem.counts) - problem.operations} buffers"
+        with self.guarded(text):
+            answer = self.choose(problem.unchangeable())
+        states = self.checked_states(answer, problem.counts, text)
+        if not problem.times(states).total_ns < math.inf:
+            self.reject("it has states that do not go together, whose time is infinite", text)
+        return states, 0.0
+
+
+@register
+class LagrangianDivider(JointDivider):
+    """Rounds of weighted sums, each the smallest by elimination; the best choice of all rounds by its real time."""
+
+    name: ClassVar[str] = "lagrangian"
+
+    def choose(self, problem: JointProblem) -> Sequence[int]:
+        """Return the best choice."""
+        return self.solve(problem)[0]
+
+    def solve(self, problem: JointProblem) -> tuple[tuple[int, ...], float]:
+        """Return the best choice of all rounds, with the largest bound."""
+        angles = np.full(problem.operations, math.pi / 4)
+        best, bound = problem.as_is, 0.0
+        least_ns = problem.measured(best).total_ns
+        for step in (*_STEPS, None):
+            states, least = problem.minimum(angles, as_is=False)
+            bound, times = max(bound, least), problem.measured(states)
+            if times.total_ns < least_ns:
+                best, least_ns = states, times.total_ns
+            # The last round has no successor to choose angles for.
+            if step is None:
+                break
+            angles = _next_angles(angles, times, step)
+        return best, bound
+
+
+def joint_states(name: str, problem: JointProblem) -> tuple[tuple[int, ...], float]:
+    """Return the states that the joint division of a name takes, and a bound in nanoseconds."""
+    problems.offer("joint", problem)
+    return JointDivider.registry.make(name).solve(problem)
+
+
+def _next_angles(angles: NDArray[np.float64], times: JointTimes, step: float) -> NDArray[np.float64]:
+    """Angles nearer to those of each operation in a choice, with which its weighted sum is its time."""
+    own = [
+        math.atan2(memory, compute) for memory, compute in zip(times.memory_ns, times.compute_ns, strict=True)
+    ]
+    turned = np.round(angles + step * (np.array(own) - angles), 9)
+    return np.clip(turned, _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
+
+
+def _weighted(table: Table, angle: float) -> Table:
+    """Waits, and compute and memory by the cosine and the sine of an angle."""
+    # Libraries differ in the last digit of a sine, and equal plans on all machines are worth more than that.
+    cosine, sine = round(math.cos(angle), 9), round(math.sin(angle), 9)
+    return _whole(table[0] + cosine * table[1] + sine * table[2])
+
+
+def _whole(costs: Table) -> Table:
+    """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
+    return np.rint(costs * PICOSECONDS)

@@ -1,0 +1,207 @@
+"""Work division that can be replaced: how many slices each dim of one operation has, as plain data."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir import problems
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer, register
+from spyre_mlir.cost.of_space import even_work
+from spyre_mlir.cost.units import PICOSECONDS
+from spyre_mlir.division.distribute import work_distribution
+from spyre_mlir.division.legality import division_problem
+from spyre_mlir.division.slices import checked
+from spyre_mlir.division_search.matmul_splits import reaching_splits, split_cost
+from spyre_mlir.layout.space import Space
+from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
+
+
+@dataclass(frozen=True)
+class SplitTable:
+    """Legal splits, [splits, dims] in lexicographic order, with what each costs.
+
+    ``cost_ns`` is the time of the operation with all operands in device memory, ``read_bytes`` what a core reads.
+    """
+
+    splits: NDArray[np.int64]
+    cost_ns: NDArray[np.float64]
+    read_bytes: NDArray[np.float64]
+
+    @classmethod
+    @functools.lru_cache(maxsize=1 << 12)
+    def of_space(
+        cls,
+        opcode: str,
+        space: Space,
+        cores: int,
+        least: tuple[int, ...],
+        blocked: frozenset[int],
+        uneven: bool,
+    ) -> SplitTable:
+        """Return the splits of a space with at least the ``least`` slices, at most one reduced dim in several."""
+        splits = reaching_splits(opcode, space, cores, least, blocked, uneven)
+        if space.reduced:
+            splits = splits[:, (splits[sorted(space.reduced)] > 1).sum(axis=0) <= 1]
+        if not splits.size:
+            return cls(np.zeros((0, len(least)), np.int64), np.zeros(0), np.zeros(0))
+        reads = (
+            operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes
+        )
+        read_bytes = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
+        cost = split_cost(opcode, space, splits) / PICOSECONDS
+        return cls(
+            *map(_unchangeable, (splits.T, cost, np.broadcast_to(read_bytes, cost.shape).astype(float)))
+        )
+
+
+def _unchangeable(array: NDArray) -> NDArray:
+    """Return a copy that nobody can change."""
+    array = np.ascontiguousarray(array).copy()
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True)
+class DivisionOfOperation:
+    """The division of one operation over at most ``cores`` cores; an entry per dim of its iteration space.
+
+    ``units`` are the rows or sticks of a dim, of which a slice has whole ones, ``extents`` its elements; ``reduced``
+    dims are summed up, of which one at most may be in several slices. A dim has at least its ``committed`` slices, a
+    ``blocked`` one no more. Slices are equal unless they may be ``uneven``; none is empty. ``by_cost``: cores share
+    what they read, so that the rule of thumb (the largest dims first) is not good.
+    """
+
+    opcode: str
+    units: tuple[int, ...]
+    extents: tuple[int, ...]
+    reduced: frozenset[int]
+    committed: tuple[int, ...]
+    blocked: frozenset[int]
+    cores: int
+    uneven: bool
+    by_cost: bool
+    make_table: Callable[[], SplitTable] = field(repr=False, compare=False)
+    find_problem: Callable[[Sequence[int]], str | None] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @classmethod
+    def of_space(
+        cls,
+        opcode: str,
+        space: Space,
+        cores: int,
+        committed: tuple[int, ...] | None,
+        blocked: frozenset[int],
+        uneven: bool,
+        by_cost: bool,
+    ) -> DivisionOfOperation:
+        """Return the problem of an operation over a space; ``ValueError`` for committed slices of more cores."""
+        least = checked(space.units, cores, committed)
+        combines, exempt = opcode in COMBINE, DEVICE_OPS[opcode].indirect
+        table = functools.partial(SplitTable.of_space, opcode, space, cores, least, blocked, uneven)
+        check = functools.partial(_problem_of, space, cores, combines, exempt)
+        sizes = tuple(space.units), tuple(space.sizes), frozenset(space.reduced)
+        return cls(opcode, *sizes, least, blocked, cores, uneven, by_cost, table, check)
+
+    @functools.cached_property
+    def table(self) -> SplitTable:
+        """The legal splits with their costs."""
+        return self.make_table()
+
+    @functools.cached_property
+    def _row_of(self) -> dict[tuple[int, ...], int]:
+        return {tuple(row): index for index, row in enumerate(self.table.splits.tolist())}
+
+    def cost_ns(self, splits: Sequence[int]) -> float:
+        """Return the time with all operands in device memory; infinite for splits that are not in the table."""
+        row = self._row_of.get(tuple(splits))
+        return math.inf if row is None else float(self.table.cost_ns[row])
+
+    def is_legal(self, splits: Sequence[int]) -> bool:
+        """Return whether the operation can have these slices."""
+        return self.why_illegal(splits) is None
+
+    def why_illegal(self, splits: Sequence[int]) -> str | None:
+        """Return why the operation cannot have these slices; None if it can."""
+        if len(splits) != len(self.units):
+            return f"the operation has {len(self.units)} dims"
+        for dim, (split, least) in enumerate(zip(splits, self.committed, strict=True)):
+            if split < least or (split != least and dim in self.blocked):
+                return (
+                    f"dim {dim} has {least} slices{'' if dim in self.blocked else ' at least'}, not {split}"
+                )
+            if not self.uneven and self.units[dim] % split:
+                return f"{split} slices of dim {dim} do not divide its {self.units[dim]} units"
+        if self.find_problem is not None:
+            return self.find_problem(splits)
+        return None if tuple(splits) in self._row_of else "they are not among the splits of the problem"
+
+
+def _problem_of(
+    space: Space, cores: int, combines: bool, exempt: frozenset[int], splits: Sequence[int]
+) -> str | None:
+    return division_problem(space, splits, cores, frozenset(), combines, exempt)
+
+
+class WorkDivision(Algorithm):
+    """Slices per dim of an operation, chosen for each operation by itself; joint planning may change them later."""
+
+    registry: ClassVar[Registry[WorkDivision]] = REGISTRIES["division"]
+
+    @abc.abstractmethod
+    def divide(self, problem: DivisionOfOperation) -> Sequence[int]:
+        """Return the slices of each dim, together at most as many as there are cores."""
+
+    def splits(self, problem: DivisionOfOperation) -> tuple[int, ...]:
+        """Return the checked answer; ``ValueError`` if there is none."""
+        problems.offer("division", problem)
+        if not self.is_foreign():
+            return tuple(self.divide(problem))
+        text = f"'{problem.opcode}' of {list(problem.units)} units on {problem.cores} cores"
+        with self.guarded(text):
+            splits = self.divide(problem)
+        if isinstance(splits, str) or not isinstance(splits, Sequence) or not all(map(is_integer, splits)):
+            self.reject(f"it must be a sequence of integers, not {splits!r:.60}", text)
+        reason = problem.why_illegal([int(split) for split in splits])
+        if reason is not None:
+            self.reject(f"{list(splits)}: {reason}", text)
+        return tuple(map(int, splits))
+
+
+@register
+class PriorityDivision(WorkDivision):
+    """The largest output dims first, as in "Work Division Planning"; where cores share operands the cheapest splits.
+
+    Of equal costs those whose cores read the fewest bytes, then the first in lexicographic order.
+    """
+
+    name: ClassVar[str] = "priority"
+
+    def divide(self, problem: DivisionOfOperation) -> tuple[int, ...]:
+        """Return the slices of each dim; ``ValueError`` if there are none."""
+        if problem.by_cost:
+            return self._cheapest(problem)
+        dims = problem.units, problem.reduced, problem.cores, problem.committed, problem.blocked
+        splits = work_distribution(*dims, problem.uneven)
+        # The larger slices of an uneven split can span more than those of an even one.
+        if problem.uneven and not problem.is_legal(splits):
+            return work_distribution(*dims)
+        return splits
+
+    def _cheapest(self, problem: DivisionOfOperation) -> tuple[int, ...]:
+        table, units, least = problem.table, list(problem.units), list(problem.committed)
+        if not len(table.splits):
+            raise ValueError(
+                f"No divisors of {units} from {least} on fit {problem.cores} cores and what each can span."
+            )
+        best = np.lexsort((table.read_bytes, np.rint(PICOSECONDS * table.cost_ns)))[0]
+        return tuple(table.splits[best].tolist())

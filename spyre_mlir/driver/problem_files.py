@@ -1,0 +1,257 @@
+"""Problems of algorithms as files: JSON that a compilation writes, and that algorithms of anybody can be run on.
+
+A file has ``format``, ``version``, ``kind`` and the fields of the problem; what does not go together is null. Times of a
+joint problem that was read are those of its tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.algorithms import is_integer
+from spyre_mlir.division_search.joint_choice import JointProblem, JointTable
+from spyre_mlir.division_search.work_division import DivisionOfOperation, SplitTable
+from spyre_mlir.errors import CompileError
+from spyre_mlir.files import read_text, write_text
+from spyre_mlir.layout_search.layout_choice import LayoutProblem
+from spyre_mlir.problems import Problems
+from spyre_mlir.scratchpad.buffer_table import buffers_table
+from spyre_mlir.scratchpad.buffers import MemorySpace
+
+Problem = DivisionOfOperation | LayoutProblem | JointProblem
+
+#: What files say of themselves.
+FORMAT, VERSION = "spyre-problem", 1
+
+#: Bytes of a file, and variables of a problem, at most.
+_MAX_BYTES, _MAX_VARIABLES = 1 << 28, 1 << 20
+
+
+def write_problem(problem: Problem, path: str) -> None:
+    """Write a problem to a file; ``CompileError`` if that is not possible."""
+    write_text(path, problem_text(problem))
+
+
+def problem_text(problem: Problem) -> str:
+    """Return the text of the file of a problem."""
+    kind, fields = _plain(problem)
+    fields = {"format": FORMAT, "version": VERSION, "kind": kind, **fields}
+    return json.dumps(fields, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def read_problem(path: str) -> Problem:
+    """Read a file of ``write_problem``; ``CompileError`` with file and field for any other."""
+    text = read_text(path, _MAX_BYTES)
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CompileError(
+            f"The problem is not JSON: {error.msg}.", f"{path}:{error.lineno}:{error.colno}"
+        ) from None
+    except RecursionError:
+        raise CompileError("The problem is not JSON that can be read: it is nested too deep.", path) from None
+    reader = _Fields(fields, path)
+    if reader.fields.get("format") != FORMAT or reader.fields.get("version") != VERSION:
+        reader.fail(f"it is no '{FORMAT}' of version {VERSION}")
+    readers: dict[str, Callable[[_Fields], Problem]] = {
+        "division": _division,
+        "layout": _layout,
+        "joint": _joint,
+    }
+    kind = reader.fields.get("kind")
+    if kind not in readers:
+        reader.fail(f"'kind' is {kind!r:.40}; there are {', '.join(readers)}")
+    return readers[kind](reader)
+
+
+def save_problems(problems: Problems, folder: str) -> list[str]:
+    """Write the problems of a compilation to files of a folder, equal ones once, and return their names."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CompileError(f"The folder '{folder}' cannot be made: {error.strerror}.") from None
+    names = []
+    for bundle, kinds in problems.by_bundle.items():
+        for kind in ("division", "joint", "layout"):
+            texts = dict.fromkeys(map(problem_text, kinds.get(kind, ())))
+            for number, text in enumerate(texts):
+                names.append(f"{bundle}.{kind}.{number}.json")
+                write_text(str(Path(folder) / names[-1]), text)
+    return names
+
+
+def save_buffers(problems: Problems, path: str) -> dict[str, MemorySpace]:
+    """Write what the solver of each bundle had to place last as one table; return the memories by their scopes.
+
+    Of several bundles, each is a scope of the table.
+    """
+    last = {
+        bundle: kinds["buffers"][-1] for bundle, kinds in problems.by_bundle.items() if "buffers" in kinds
+    }
+    write_text(path, buffers_table({bundle: buffers for bundle, (buffers, _) in last.items()}))
+    return {bundle: space for bundle, (_, space) in last.items()}
+
+
+def _plain(problem: Problem) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the fields of a problem as JSON has them."""
+    if isinstance(problem, DivisionOfOperation):
+        names = ("opcode", "units", "extents", "committed", "cores", "uneven", "by_cost")
+        sets = {name: sorted(getattr(problem, name)) for name in ("reduced", "blocked")}
+        table = problem.table
+        arrays = {name: getattr(table, name).tolist() for name in ("splits", "cost_ns", "read_bytes")}
+        return "division", {**{name: getattr(problem, name) for name in names}, **sets, **arrays}
+    if isinstance(problem, LayoutProblem):
+        tables = [{"scope": scope, "costs": _nested(table)} for scope, table in problem.tables.items()]
+        names = ("counts", "names", "limit_entries", "width")
+        return "layout", {**{name: getattr(problem, name) for name in names}, "tables": tables}
+    tables = [
+        {"scope": table.scope, "operation": table.operation, "planes": _nested(table.planes)}
+        for table in problem.tables
+    ]
+    names = ("counts", "counts_as_is", "splits")
+    return "joint", {**{name: getattr(problem, name) for name in names}, "tables": tables}
+
+
+def _nested(array: NDArray[np.float64]) -> Any:
+    """Return an array as nested lists, in which infinity is None."""
+    return np.where(np.isinf(array), None, array).tolist()
+
+
+class _Fields:
+    """The fields of a problem in a file, each checked when it is read."""
+
+    def __init__(self, fields: Any, path: str) -> None:
+        self.path = path
+        if not isinstance(fields, dict):
+            self.fail("it is no object")
+        self.fields: Mapping[str, Any] = fields
+
+    def fail(self, reason: str) -> Any:
+        """Raise the error of the file."""
+        raise CompileError(f"The file is no problem: {reason}.", self.path)
+
+    def integers(self, name: str, least: int = 0, value: Any = None) -> tuple[int, ...]:
+        """Return a list of whole numbers."""
+        value = self.fields.get(name) if value is None else value
+        if not isinstance(value, list) or len(value) > _MAX_VARIABLES:
+            self.fail(f"'{name}' is no list")
+        if not all(is_integer(entry) and least <= entry < 1 << 60 for entry in value):
+            self.fail(f"'{name}' must have whole numbers from {least}")
+        return tuple(value)
+
+    def number(self, name: str) -> int:
+        """Return a whole number from 1."""
+        return self.integers(name, 1, [self.fields.get(name)])[0]
+
+    def flag(self, name: str) -> bool:
+        """Return true or false."""
+        value = self.fields.get(name)
+        return value if isinstance(value, bool) else self.fail(f"'{name}' must be true or false")
+
+    def array(self, name: str, value: Any, shape: Sequence[int]) -> NDArray[np.float64]:
+        """Return nested lists of numbers of a shape; null is infinity."""
+        try:
+            array = np.array(value, object)
+            numbers = np.where(array == None, math.inf, array).astype(float)  # noqa: E711
+        except (ValueError, TypeError):
+            self.fail(f"'{name}' must have numbers, or null")
+        if numbers.shape != tuple(shape) or np.isnan(numbers).any() or (numbers < 0).any():
+            self.fail(f"'{name}' must have {' x '.join(map(str, shape))} numbers from 0")
+        numbers.setflags(write=False)
+        return numbers
+
+    def tables(self) -> list[Mapping[str, Any]]:
+        """Return the tables."""
+        value = self.fields.get("tables")
+        if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+            self.fail("'tables' is no list of objects")
+        return value  # type: ignore
+
+    def scope(self, index: int, table: Mapping[str, Any], count: int) -> tuple[int, ...]:
+        """Return the variables of a table, rising."""
+        name = f"tables[{index}].scope"
+        scope = self.integers(name, 0, table.get("scope", ()))
+        if list(scope) != sorted(set(scope)) or any(variable >= count for variable in scope):
+            self.fail(f"'{name}' must have rising variables below {count}")
+        return scope
+
+
+def _division(fields: _Fields) -> DivisionOfOperation:
+    units, cores = fields.integers("units", 1), fields.number("cores")
+    dims = len(units)
+    lists = {name: fields.integers(name, 1) for name in ("extents", "committed")}
+    sets = {name: frozenset(fields.integers(name)) for name in ("reduced", "blocked")}
+    if any(len(entries) != dims for entries in lists.values()) or any(
+        max(s, default=0) >= dims for s in sets.values()
+    ):
+        fields.fail(f"its lists do not go together: there are {dims} dims")
+    rows = fields.fields.get("splits")
+    count = len(rows) if isinstance(rows, list) else fields.fail("'splits' is no list")
+    splits = fields.array("splits", rows or np.zeros((0, dims)), (count, dims))
+    cost, read = (fields.array(name, fields.fields.get(name), (count,)) for name in ("cost_ns", "read_bytes"))
+    if (splits != np.rint(splits)).any() or (splits < 1).any() or (splits.prod(axis=1) > cores).any():
+        fields.fail(
+            f"'splits' must have whole numbers from 1, of which a row has a product of at most {cores}"
+        )
+    table = SplitTable(splits.astype(np.int64), cost, read)
+    return DivisionOfOperation(
+        str(fields.fields.get("opcode")), units, lists["extents"], sets["reduced"], lists["committed"],
+        sets["blocked"], cores, fields.flag("uneven"), fields.flag("by_cost"), functools.partial(_same, table),
+    )  # fmt: skip
+
+
+def _same(table: SplitTable) -> SplitTable:
+    return table
+
+
+def _layout(fields: _Fields) -> LayoutProblem:
+    counts = fields.integers("counts", 1)
+    tables = {}
+    for index, table in enumerate(fields.tables()):
+        scope = fields.scope(index, table, len(counts))
+        shape = [counts[variable] for variable in scope]
+        if scope in tables:
+            fields.fail(f"'tables[{index}].scope' is that of another table")
+        tables[scope] = fields.array(f"tables[{index}].costs", table.get("costs"), shape)
+    names = fields.fields.get("names")
+    if (
+        not isinstance(names, list)
+        or len(names) not in (0, len(counts))
+        or not all(isinstance(n, str) for n in names)
+    ):
+        fields.fail(f"'names' must have {len(counts)} texts")
+    return LayoutProblem(
+        counts, tables, tuple(names or ()), fields.number("limit_entries"), fields.number("width")
+    )
+
+
+def _joint(fields: _Fields) -> JointProblem:
+    counts, as_is = fields.integers("counts", 1), fields.integers("counts_as_is", 1)
+    options = fields.fields.get("splits")
+    if not isinstance(options, list) or len(options) > len(counts) or len(as_is) != len(counts):
+        fields.fail("'splits' or 'counts_as_is' do not go with 'counts'")
+    if any(least > most for least, most in zip(as_is, counts, strict=True)):
+        fields.fail("'counts_as_is' are more than 'counts'")
+    splits = []
+    for count, rows in zip(counts, options or (), strict=False):
+        if not isinstance(rows, list) or len(rows) != count:
+            fields.fail("'splits' must have a list for each candidate of each operation")
+        splits.append(tuple(fields.integers("splits", 1, row) for row in rows))
+    tables = []
+    for index, table in enumerate(fields.tables()):
+        scope, operation = fields.scope(index, table, len(counts)), table.get("operation")
+        if operation is not None and not (is_integer(operation) and 0 <= operation < len(splits)):
+            fields.fail(f"'tables[{index}].operation' is no operation")
+        shape = [3, *(counts[variable] for variable in scope)]
+        tables.append(
+            JointTable(scope, operation, fields.array(f"tables[{index}].planes", table.get("planes"), shape))
+        )
+    return JointProblem(counts, as_is, tuple(splits), tuple(tables))

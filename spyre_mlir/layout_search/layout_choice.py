@@ -1,0 +1,98 @@
+"""Layout choice that can be replaced: a state for each tensor of a program, by tables of costs."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir import problems
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, register
+from spyre_mlir.optimization.elimination import Minimum, Sum
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutProblem:
+    """The graph of a program: each tensor has one of ``counts`` states, ``tables`` say what states cost together.
+
+    A table is an array with an axis for each tensor of its key, one tensor (what a state costs by itself: relayouts)
+    or two (what reading one for the other costs), rising; a tensor with one state is in no key. Costs are picoseconds,
+    infinite for states that do not go together. ``names`` are those of tensors in the program, mostly empty.
+    ``limit_entries`` is the largest table that a search may make, ``width`` that of its beam.
+    """
+
+    counts: tuple[int, ...]
+    tables: Mapping[tuple[int, ...], NDArray[np.float64]]
+    names: tuple[str, ...] = ()
+    limit_entries: int = 1 << 21
+    width: int = 200
+
+    def cost(self, states: Sequence[int]) -> float:
+        """Return the picoseconds of a state for each tensor."""
+        return self.sum().cost(states)
+
+    def sum(self) -> Sum:
+        """Return the tables as a sum to be minimised."""
+        total = Sum(self.counts)
+        total.tables = dict(self.tables)
+        return total
+
+    def unchangeable(self) -> LayoutProblem:
+        """Return the problem with tables that nobody can change, for those are in caches."""
+        views = {scope: table.view() for scope, table in self.tables.items()}
+        for view in views.values():
+            view.setflags(write=False)
+        return LayoutProblem(self.counts, views, self.names, self.limit_entries, self.width)
+
+
+class LayoutChoice(Algorithm):
+    """States of all tensors of a program, of which relayouts and operations follow."""
+
+    registry: ClassVar[Registry[LayoutChoice]] = REGISTRIES["layout_choice"]
+
+    @abc.abstractmethod
+    def choose(self, problem: LayoutProblem) -> Sequence[int] | None:
+        """Return the index of a state for each tensor; None if no states go together."""
+
+    def minimum(self, problem: LayoutProblem) -> Minimum:
+        """Return the checked answer with its cost, which is infinite if no states go together."""
+        text = f"{len(problem.counts)} tensors"
+        with self.guarded(text):
+            answer = self.choose(problem.unchangeable())
+        if answer is None:
+            least = problem.sum().minimize(problem.limit_entries, problem.width)
+            if least.cost < math.inf:
+                self.reject(f"it is None, but there are states that cost {least.cost:,.0f} ps", text)
+            return least
+        states = self.checked_states(answer, problem.counts, text)
+        cost = problem.cost(states)
+        if not cost < math.inf:
+            self.reject("it has states that do not go together, whose cost is infinite", text)
+        return Minimum(states, cost, 0.0)
+
+
+@register
+class EliminationChoice(LayoutChoice):
+    """The smallest sum by eliminating tensors, exact unless tables grow too large (``optimization/elimination.py``)."""
+
+    name: ClassVar[str] = "elimination"
+
+    def choose(self, problem: LayoutProblem) -> Sequence[int] | None:
+        """Return the states of the smallest sum."""
+        least = self.minimum(problem)
+        return least.states if least.cost < math.inf else None
+
+    def minimum(self, problem: LayoutProblem) -> Minimum:
+        """Return the smallest sum with a bound."""
+        return problem.sum().minimize(problem.limit_entries, problem.width)
+
+
+def cheapest_layouts(name: str, problem: LayoutProblem) -> Minimum:
+    """Return the states that the layout choice of a name takes."""
+    problems.offer("layout", problem)
+    return LayoutChoice.registry.make(name).minimum(problem)
