@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spyre_mlir.loading import load
-
 from benchmarks import __doc__ as manual
 from benchmarks import registry, report
 from spyre_mlir.errors import CompileError
+from spyre_mlir.loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import ROOT
-from benchmarks.programs import op_coverage, programs, suite, suite_linalg, zoo
+from benchmarks.programs import models, op_coverage, programs, suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError
 
@@ -54,7 +54,7 @@ def compiled_programs(kinds: list[str]) -> Iterator[tuple[str, Callable[[], Any]
     if "suite" in kinds:
         yield from ((f"suite/{name}", _of_suite(name)) for name in suite().SUITE)
     if "zoo" in kinds:
-        yield from ((f"zoo/{name}", _of_zoo(name)) for name in zoo().ZOO)
+        yield from ((f"zoo/{name}", _of_zoo(name)) for name in models().MODELS)
     if "mlir" in kinds:
         yield from _of_files()
 
@@ -82,7 +82,7 @@ def _of_zoo(name: str) -> Callable[[], Any]:
     def compiled() -> Any:
         import spyre_mlir
 
-        return spyre_mlir.compile(*zoo().model(name, zoo().REDUCED))
+        return spyre_mlir.compile(*models().model(name, models().REDUCED))
 
     return compiled
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.measure import apart
-from benchmarks.programs import zoo
+from benchmarks.programs import deviations
+from benchmarks.programs import models as models_module
 from benchmarks.registry import Metrics, Noted, benchmark
 
 COLUMNS = (
@@ -30,7 +31,7 @@ def models() -> Metrics:
     four times the error of eager fp16 against float32, or the floor of the tests, for each tensor that a model returns
     or changes.
     """
-    rows = {name: apart(_run, name) for name in zoo().ZOO}
+    rows = {name: apart(_run, name) for name in models_module().MODELS}
     metrics = {f"{name}.{column}": value for name, row in rows.items() for column, value in row.items()}
     largest = {f"largest_{column}": max(row[column] for row in rows.values()) for column in WANTED}
     return Noted(metrics | largest, [], COLUMNS)
@@ -39,19 +40,19 @@ def models() -> Metrics:
 def _run(name: str) -> dict[str, float]:
     import spyre_mlir
 
-    module = zoo()
+    module, numbers = models_module(), deviations()
     model, inputs = module.model(name, module.FULL)
     begun = time.perf_counter()
     program = spyre_mlir.compile(model, inputs)
     compiled = time.perf_counter()
-    module.call(program, module.copied(inputs))
+    numbers.call(program, numbers.copied(inputs))
     run = time.perf_counter()
-    deviations = module.deviations(program, model, inputs)
+    errors = numbers.deviations(program, model, inputs)
     return {
         **_work(program.steps),
         "compile_seconds": compiled - begun,
         "run_seconds": run - compiled,
-        "error_over_allowed": max(each.error / each.allowed for each in deviations),
+        "error_over_allowed": max(each.error / each.allowed for each in errors),
     }
 
 

@@ -64,7 +64,7 @@ def _compiled(name: str, folder: str) -> tuple[float, float]:
 def _program(name: str) -> tuple[Any, Sequence[Any]]:
     """A model and its inputs; the programs of the tests have no numbers, of which only the folded ones matter."""
     if name == "softmax":
-        return ROOT / "benchmarks" / "softmax.mlir", ()
+        return ROOT / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir", ()
     import torch
 
     torch.manual_seed(0)

@@ -27,21 +27,30 @@ def programs() -> dict[str, Callable]:
 
 
 def suite() -> ModuleType:
-    """The module of the suite, ``test/python/suite.py``. Imports torch."""
+    """The module of the suite, ``spyre_mlir.zoo.suite``. Imports torch."""
+    return importlib.import_module("spyre_mlir.zoo.suite")
+
+
+def suite_checks() -> ModuleType:
+    """The module of the checks of the suite, ``test/python/suite_checks.py``. Imports torch."""
     _see_tests()
-    return importlib.import_module("suite")
+    return importlib.import_module("suite_checks")
 
 
 def families() -> ModuleType:
-    """The module of the families, ``test/python/families.py``. Imports torch."""
-    _see_tests()
-    return importlib.import_module("families")
+    """The module of the families, ``spyre_mlir.zoo.families``. Imports torch."""
+    return importlib.import_module("spyre_mlir.zoo.families")
 
 
-def zoo() -> ModuleType:
-    """The module of models, ``test/python/zoo.py``. Imports torch and transformers."""
+def models() -> ModuleType:
+    """The module of whole models, ``spyre_mlir.zoo.models``. Imports torch."""
+    return importlib.import_module("spyre_mlir.zoo.models")
+
+
+def deviations() -> ModuleType:
+    """The module of the numbers of models, ``test/python/deviations.py``. Imports torch."""
     _see_tests()
-    return importlib.import_module("zoo")
+    return importlib.import_module("deviations")
 
 
 def op_coverage() -> ModuleType:

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.equal_layers import EQUAL
 from benchmarks.measure import apart, best
-from benchmarks.programs import suite
+from benchmarks.programs import suite, suite_checks
 from benchmarks.registry import Metrics, benchmark
 
 #: Milliseconds from the begin of the navigation until something of the page is on the screen, and all is loaded.
@@ -52,7 +52,7 @@ def _write(layers: int, page: Path) -> tuple[int, float]:
 
 
 def _shown(page: Path) -> Metrics:
-    suite()  # finds the folder of the tests
+    suite_checks()  # finds the folder of the tests
     browser: Any = importlib.import_module("browser")
     if browser.CHROMIUM is None:
         return {}

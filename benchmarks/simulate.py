@@ -106,4 +106,6 @@ def _program(name: str) -> tuple[Any, tuple]:
         return module.program(name, module.FULL)
     function, *shapes = functions[name]
     generator = torch.Generator().manual_seed(1)
-    return module.Apply(function), tuple(torch.randn(shape, generator=generator).half() for shape in shapes)
+    return module.AppliedFunction(function), tuple(
+        torch.randn(shape, generator=generator).half() for shape in shapes
+    )

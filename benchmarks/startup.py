@@ -8,7 +8,7 @@ import sys
 from benchmarks.measure import ROOT, best, tool
 from benchmarks.registry import Metrics, benchmark
 
-SOFTMAX = ROOT / "benchmarks" / "softmax.mlir"
+SOFTMAX = ROOT / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir"
 
 _RUN = """
 import sys

@@ -43,6 +43,11 @@ def load(path: str) -> None:
         raise (error_of_file(error) or CompileError(f"The file '{path}' of --load fails: {error}.")) from None
 
 
+def loaded_files() -> list[str]:
+    """Return the paths of the files that were loaded, in order."""
+    return list(_LOADED)
+
+
 def error_of_file(error: Exception) -> CompileError | None:
     """Print the traceback of an error of a loaded file and return its diagnostic; None for an error of no such file.
 

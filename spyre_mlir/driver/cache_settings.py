@@ -60,13 +60,18 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     _refuse_passes_of_users(pipeline)
     target = default_target()
     lines = [
-        VERSION, package_digest(), *_versions(),
-        f"{sys.version} {platform.machine()} {sys.flags.optimize}",
+        code_text(),
         *(f"{name}={os.environ.get(name)}" for name in VARIABLES),
         repr(pipeline), repr(pipeline.target_from(target)), repr(target), _plan_text(pipeline), repr(DEVICE_OPS),
         algorithms,
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def code_text() -> str:
+    """Return the text of the code: this package, what it is built on, and Python; ``Uncached`` if there is none."""
+    python = f"{sys.version} {platform.machine()} {sys.flags.optimize}"
+    return "\n".join([VERSION, package_digest(), *_versions(), python])
 
 
 def _refuse_passes_of_users(pipeline: SpyrePipeline) -> None:

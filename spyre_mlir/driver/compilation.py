@@ -220,11 +220,13 @@ class _Choices:
     def restored(self, stored: StoredProgram) -> Program:
         """Make a program of an entry of the cache; its IR and its plan are made when they are asked for."""
         pipeline = self.pipeline if self.plan is None else replace(self.pipeline, use_plan="")
-        return stored.program(
+        program = stored.program(
             self.numerics,
             lambda module: build(module, pipeline, self.fallback),
             lambda module: _plan_text(module.operation, pipeline),
         )
+        program.restore = self.restored
+        return program
 
 
 def _compiled_mlir(
@@ -324,6 +326,7 @@ def _compiled(module: ir.Module, request: _Choices, updates: Mapping[int, str] |
     source = module.operation.clone()
     program = Program(build(module, pipeline, request.fallback), request.numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
+    program.restore = request.restored
     program.set_source(source.operation, updates)
     return program
 

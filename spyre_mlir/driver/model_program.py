@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from spyre_mlir.driver.program import Bound, Program
 from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
 from spyre_mlir.driver.stored_program import StoredProgram
@@ -18,8 +20,8 @@ from spyre_mlir.frontend.stored_signature import signature_from_plain, signature
 
 def bind_model(program: Program, signature: Signature) -> None:
     """Give a program the weights of its model, and let it be called as the model is."""
-    weights = [argument for argument in signature.arguments if argument.kind != "input"]
-    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in weights})
+    program.arrays.update(weights_of(signature))
+    program.signature = signature
 
     def bind(*values: Any, **named: Any) -> Bound:
         call = signature.bind(values, named)
@@ -27,6 +29,12 @@ def bind_model(program: Program, signature: Signature) -> None:
         return dict(zip(names, call.operands(), strict=True)), call.finish
 
     program._bind = bind
+
+
+def weights_of(signature: Signature) -> dict[str, NDArray]:
+    """Return the weights and constants of a model by name, in the memory of its tensors."""
+    weights = (argument for argument in signature.arguments if argument.kind != "input")
+    return {argument.name: to_numpy(argument.tensor) for argument in weights}
 
 
 @dataclass(frozen=True)

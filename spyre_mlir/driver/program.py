@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,13 @@ class Program(ProgramFigures):
         self.arrays = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
+        # For pickles: the calling convention of a model, and what makes a program of a stored one.
+        self.signature: Any = None
+        self.restore: Callable[[Any], Program] | None = None
+
+    def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:
+        # That module makes programs, so this one cannot import it by name.
+        return importlib.import_module("spyre_mlir.driver.program_pickling").reduced(self)
 
     @property
     def returned(self) -> list[str]:
@@ -113,9 +121,9 @@ class Program(ProgramFigures):
         try:
             values = run_steps(self.steps, arrays, self.numerics)
         except IntegerRangeError as error:
-            if self._source is None:
+            if not (source := self.source_text()):
                 raise
-            return run_on_host(self.source_text(), self.arguments, arrays, error)
+            return run_on_host(source, self.arguments, arrays, error)
         losses = (loss for step in self.bundles if step.last_run for loss in step.last_run.losses)
         for sentence in described(losses):
             warnings.warn(sentence, RangeWarning, stacklevel=2)

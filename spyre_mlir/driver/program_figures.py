@@ -42,6 +42,7 @@ class ProgramFigures:
     compile_seconds: float
     import_seconds: float
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
+    _source_text: str = ""
     _bound: ProgramBound | None = None
     _rebuild: Callable[[], ir.Module] | None = None
     _search: Callable[[Any], tuple[ProgramFinding, ...]] | None = None
@@ -78,9 +79,9 @@ class ProgramFigures:
             raise CompileError("A program that was read from a folder has no IR.")
         return step.module
 
-    def set_rebuild(self, rebuild: Callable[[], ir.Module]) -> None:
-        """Set what makes the IR of a program from the cache on disk, which has none, when it is asked for."""
-        self._rebuild = rebuild
+    def set_rebuild(self, rebuild: Callable[[], ir.Module], source_text: str) -> None:
+        """Set what makes the IR of a stored program, which has none, when it is asked for, and the linalg it is of."""
+        self._rebuild, self._source_text = rebuild, source_text
 
     def set_search(self, search: Callable[[Any], tuple[ProgramFinding, ...]]) -> None:
         """Set what makes the findings of this program, when they are asked for."""
@@ -132,8 +133,9 @@ class ProgramFigures:
             self._source = source, updates or {}
 
     def source_text(self) -> str:
-        """Return the text of the linalg that was set, with its locations."""
-        assert self._source is not None
+        """Return the text of the linalg that was set, with its locations; empty if none was."""
+        if self._source is None:
+            return self._source_text
         return str(self._source[0].get_asm(enable_debug_info=True))
 
     def set_bound(self, bound: ProgramBound) -> None:

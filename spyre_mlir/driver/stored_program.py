@@ -121,7 +121,7 @@ class StoredProgram:
         if described["bound"]:
             program.set_bound(ProgramBound(*described["bound"]))
         source = described["source"]
-        program.set_rebuild(lambda: _rebuilt(program, build_again(parsed(source, context()))))
+        program.set_rebuild(lambda: _rebuilt(program, build_again(parsed(source, context()))), source)
         if plan_of is not None:
             program._plan_text = lambda: plan_of(parsed(source, context()))
         return program

@@ -47,12 +47,16 @@ _INTERNAL_PREFIXES = (
 )  # fmt: skip
 #: Between the model and the node that is made for it.
 _INFERENCE = _FRONTEND + "inference.py"
+#: Models that come with the compiler are as the user's.
+_ZOO = os.path.join(os.path.dirname(os.path.dirname(__file__)), "zoo") + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 @functools.cache
 def is_user_file(filename: str) -> bool:
     """Return whether a file is the user's, as is a model in an installed package."""
+    if filename.startswith(_ZOO):
+        return True
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
     return not standard and not filename.startswith(_INTERNAL_PREFIXES)
 

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
@@ -72,6 +73,14 @@ class ViewCall(NamedTuple):
     operation: Callable
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    def __reduce__(self) -> tuple[Callable[..., ViewCall], tuple[str, tuple[Any, ...], dict[str, Any]]]:
+        # PyTorch's operations do not pickle.
+        return _view_call, (view_name(self.operation), self.args, self.kwargs)
+
+
+def _view_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ViewCall:
+    return ViewCall(view_operation(name), args, kwargs)
 
 
 class View(NamedTuple):

@@ -7,7 +7,6 @@ numbers, whose function is code, and computed tensors that share the memory of a
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -33,9 +32,7 @@ from spyre_mlir.frontend.signature import (
     View,
     ViewCall,
 )
-
-#: Functions by which outputs are views, beside PyTorch's operations.
-_FUNCTIONS = {"reshape": torch.reshape, "getitem": operator.getitem}
+from spyre_mlir.frontend.view_names import view_name, view_operation
 
 _PLAIN = (type(None), bool, int, str)
 
@@ -158,7 +155,7 @@ class _SignatureWriter:
         return ["view", base, [self._step(step) for step in leaf.steps]]
 
     def _step(self, step: ViewCall) -> list[Any]:
-        return [_view_name(step.operation), self._value(list(step.args)), self._value(dict(step.kwargs))]
+        return [view_name(step.operation), self._value(list(step.args)), self._value(dict(step.kwargs))]
 
     def _value(self, value: Any) -> Any:
         """A value of Python as one of JSON, tagged where JSON has no such type."""
@@ -249,7 +246,7 @@ class _SignatureReader:
 
     def _step(self, step: list[Any]) -> ViewCall:
         name, args, kwargs = step
-        return ViewCall(_view(name), tuple(self._value(args)), self._value(kwargs))
+        return ViewCall(view_operation(name), tuple(self._value(args)), self._value(kwargs))
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -265,26 +262,6 @@ class _SignatureReader:
 def _memory(tensor: Tensor) -> int:
     """Identity of the memory of a tensor."""
     return tensor.untyped_storage()._cdata
-
-
-def _view_name(operation: Any) -> str:
-    name = next((name for name, function in _FUNCTIONS.items() if function is operation), None)
-    if name is not None:
-        return name
-    if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":
-        raise Uncached(f"returns a view by {operation}")
-    return str(operation)
-
-
-def _view(name: str) -> Any:
-    """The view operation of a name; ``ValueError`` for anything else, whatever the name leads to."""
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name]
-    library, packet, overload = name.split(".")
-    operation = getattr(getattr(torch.ops.aten, packet), overload)
-    if library != "aten" or not isinstance(operation, torch._ops.OpOverload) or not operation.is_view:
-        raise ValueError(f"{name} is no view")
-    return operation
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

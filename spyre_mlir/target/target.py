@@ -180,13 +180,7 @@ class Target:
     @classmethod
     def of_sections(cls, sections: Sections, source: str) -> Self:
         """Create the target that the tables of a device file describe; ``CompileError`` names ``source`` and field."""
-        cores = sections.get("cores")
-        if isinstance(cores, Mapping):
-            sections = {**sections, "cores": {"usable": cores.get("count"), **cores}}
-        program = sections.get("program")
-        if isinstance(program, Mapping):
-            sections = {**sections, "program": {"cost_model": ANALYTIC, **program}}
-        target = cls(**_fields_of(sections, source))
+        target = cls(**_fields_of(_with_defaults(sections), source))
         problem = _problem(target)
         if problem is not None:
             raise CompileError(f"The device {problem}.", source)
@@ -334,6 +328,21 @@ def _number(kind: type, text: str, variable: str, noun: str) -> Any:
 def packaged_text() -> str:
     """Return the packaged device file."""
     return Path(__file__).with_name("spyre.toml").read_text(encoding="utf-8")
+
+
+def check_fields(sections: Sections, source: str) -> None:
+    """Raise ``CompileError`` for tables with an unknown or a missing field, or one of another type."""
+    _fields_of(_with_defaults(sections), source)
+
+
+def _with_defaults(sections: Sections) -> Sections:
+    """Return the tables with all cores usable and the analytic cost model where nothing else is said."""
+    cores, program = sections.get("cores"), sections.get("program")
+    if isinstance(cores, Mapping):
+        sections = {**sections, "cores": {"usable": cores.get("count"), **cores}}
+    if isinstance(program, Mapping):
+        sections = {**sections, "program": {"cost_model": ANALYTIC, **program}}
+    return sections
 
 
 def is_integer(path: str) -> bool:

@@ -17,8 +17,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,23 @@ def _values(item: pytest.Item) -> set[tuple[str, int]]:
     """Parameters of a case with their values, which are of any type, but the same objects in all cases of a test."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     return {(name, id(value)) for name, value in parameters.items()}
+
+
+@pytest.fixture(autouse=True)
+def _state_of_the_process() -> Iterator[None]:
+    """What a test changes in its process is as before after it: declared dims, the environment, the current folder.
+
+    Which tests run in one process, and in what order, depends on the number of processes and on how fast they are.
+    """
+    environment, folder = dict(os.environ), os.getcwd()
+    yield
+    os.chdir(folder)
+    if environment != os.environ:
+        os.environ.clear()
+        os.environ.update(environment)
+    hints = sys.modules.get("spyre_mlir.frontend.hints")
+    if hints is not None:
+        hints.clear_tensor_dims()
 
 
 @pytest.fixture

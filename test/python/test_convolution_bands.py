@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from suite import check_traffic
+from suite_checks import check_traffic
 from test_convolution import check_exact, whole_numbers
 from torch import Tensor, nn
 

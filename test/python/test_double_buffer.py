@@ -31,11 +31,6 @@ from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting import load_slots
 
 
-@pytest.fixture(autouse=True)
-def _no_names():
-    clear_tensor_dims()
-
-
 def scaled_weights(x, w, scale):
     """A tile of the weights is scaled, which waits for memory, and then multiplied, which computes."""
     return torch.relu(x @ (w * scale))

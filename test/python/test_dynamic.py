@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,13 +14,6 @@ from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.validate import validate
 
 HIDDEN = 32
-
-
-@pytest.fixture(autouse=True)
-def no_names() -> Iterator[None]:
-    spyre_mlir.clear_tensor_dims()
-    yield
-    spyre_mlir.clear_tensor_dims()
 
 
 def named(tensor: torch.Tensor, *names: str) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,14 @@ from torch import nn
 from torch._dynamo.exc import InternalTorchDynamoError
 
 import spyre_mlir
-from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir import declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.dynamo import CompiledGraph
 
 
 @pytest.fixture(autouse=True)
-def _own_dims() -> Iterator[None]:
+def _no_graphs() -> None:
     torch._dynamo.reset()
-    clear_tensor_dims()
-    yield
-    clear_tensor_dims()
 
 
 def compiled(model: Callable, **options) -> Callable:

@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path
 
-import families
 import pytest
 import torch
+
+from spyre_mlir.zoo import families
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

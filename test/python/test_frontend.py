@@ -114,7 +114,7 @@ def test_locations_name_line_module_and_operation():
     metadata = ir.DictAttr(location.metadata)
     assert ir.StringAttr(metadata["aten"]).value == "aten.linear.default"
     assert ir.StringAttr(metadata["module"]).value == "q"
-    assert "programs.py" in str(location)
+    assert "blocks.py" in str(location)
 
 
 def test_hints_reach_linalg():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -34,13 +33,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import Imported
 from spyre_mlir.frontend.hints import names_of
 from spyre_mlir.mlir import ir, location_of
-
-
-@pytest.fixture(autouse=True)
-def _own_dims() -> Iterator[None]:
-    clear_tensor_dims()
-    yield
-    clear_tensor_dims()
 
 
 @pytest.fixture(params=CAPTURES)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from part_programs import Parts
-from suite import check_traffic
+from suite_checks import check_traffic
 from torch import Tensor, nn
 
 import spyre_mlir

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from deviations import call, deviations
 from torch.utils import _pytree as pytree
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
-from zoo import REDUCED, ZOO, Inputs, call, deviations, model
 
 import spyre_mlir
 from spyre_mlir.dialects import context
@@ -19,13 +19,14 @@ from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.cleaning import operations
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.reference import CpuReference
+from spyre_mlir.zoo.models import MODELS, REDUCED, Inputs, model
 
 #: The part of the floating-point work that the host may have.
 HOST = 0.05
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", MODELS)
 def test_model_runs(name):
     """As good as eager fp16 against float32, up to a factor of 4; the work is the device's."""
     module, inputs = model(name, REDUCED)

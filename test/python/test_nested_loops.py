@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,6 @@ class Nest:
     sizes: dict[str, int]
     tensors: tuple[str, ...]
     least: int
-
-
-@pytest.fixture(autouse=True)
-def _own_dims() -> Iterator[None]:
-    clear_tensor_dims()
-    yield
-    clear_tensor_dims()
 
 
 def matmul_and_softmax(x, y):

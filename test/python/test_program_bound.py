@@ -2,7 +2,6 @@
 
 import random
 
-import families
 import numpy as np
 import pytest
 import torch
@@ -16,6 +15,7 @@ from spyre_mlir.driver.program_bound import program_bound
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.target.target import packaged_target
+from spyre_mlir.zoo import families
 
 #: Its multiply-adds are not as by hand: experts whose gate is 0 at run time are in the program.
 DENSE = "moe_top_2_64"

@@ -9,7 +9,7 @@ import bundles
 import numpy as np
 import pytest
 import torch
-from suite import check_traffic
+from suite_checks import check_traffic
 from torch import Tensor, nn
 
 import spyre_mlir

@@ -13,7 +13,7 @@ import pytest
 from spyre_mlir.optimization.arrays import distinct
 from spyre_mlir.tools import spyre_opt
 
-SOFTMAX = Path(__file__).parents[2] / "benchmarks" / "softmax.mlir"
+SOFTMAX = Path(__file__).parents[2] / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir"
 
 
 def output_of(code: str) -> str:

@@ -7,12 +7,13 @@ import functools
 import pytest
 import torch
 from programs import check_close
-from suite import REDUCED, SUITE, check_traffic, floor, program
+from suite_checks import check_traffic, floor
 
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
+from spyre_mlir.zoo.suite import REDUCED, SUITE, program
 
 
 @functools.cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ EXAMPLES = {
     "in one": (kernel_in_one, False),
     "of a view": (kernel_of_view, True),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_dims() -> Iterator[None]:
-    clear_tensor_dims()
-    yield
-    clear_tensor_dims()
 
 
 def compiled(name: str) -> tuple[spyre_mlir.Program, tuple[torch.Tensor, ...]]:

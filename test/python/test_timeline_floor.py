@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-import suite
 from floor_programs import least_ns, prices
 from simulator_programs import Program
 
 import spyre_mlir
 from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.zoo import suite
 
 
 @pytest.mark.parametrize("seed", range(20))

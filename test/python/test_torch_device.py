@@ -12,7 +12,7 @@ import torch
 from device_chains import SHAPES, numbers, random_arithmetic, random_view, strides_of_ones_as, viewed
 
 import spyre_mlir
-from spyre_mlir import CompileError, clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir import CompileError, declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.driver import eager
 from spyre_mlir.frontend.torch_device import SpyreTensor
 
@@ -36,14 +36,7 @@ def half(*shape: int) -> torch.Tensor:
 # -- the documents' examples, as written ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def named_dims():
-    clear_tensor_dims()
-    yield
-    clear_tensor_dims()
-
-
-def test_the_first_example_of_working_set_reduction(named_dims):
+def test_the_first_example_of_working_set_reduction():
     M, K, N = 64, 256, 128
 
     declare_tensor_dim("M", M)
@@ -69,7 +62,7 @@ def test_the_first_example_of_working_set_reduction(named_dims):
     assert "device='spyre:0'" in repr(made)
 
 
-def test_the_second_example_of_working_set_reduction(named_dims):
+def test_the_second_example_of_working_set_reduction():
     M, K, N = 64, 256, 128
     for name, size in (("M", M), ("K", K), ("N", N)):
         declare_tensor_dim(name, size)

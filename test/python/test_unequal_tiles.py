@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -12,17 +12,10 @@ from test_tiling_fuzz import check, device_ops, hash_of, options_of, text_of
 from tilings import hint_at_random, tile_at_random
 
 import spyre_mlir
-from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir import declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.mlir import ir
-
-
-@pytest.fixture(autouse=True)
-def _own_dims() -> Iterator[None]:
-    clear_tensor_dims()
-    yield
-    clear_tensor_dims()
 
 
 def arrays(*shapes: Sequence[int]) -> list[np.ndarray]:

@@ -1,18 +1,14 @@
-"""The families: programs at full size that plans are judged by, and that nobody tuned plans for.
-
-Each has the schedule that an expert would choose, and by hand the bytes that it must read and write and the
-multiply-adds that it needs: logical bytes without padding, no constants that a compiler makes, of causal attention
-half. They are an oracle apart from the compiler's own bound. All are fp16; weights and inputs take no memory.
-"""
+"""A family: a program at full size with its schedule and its figures by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from programs import Apply, Program
 from torch import Tensor, nn
+
+from spyre_mlir.zoo.blocks import AppliedFunction, Program
 
 #: Types whose tensors have numbers and memory.
 EIGHT_BITS = (torch.int8, torch.float8_e4m3fn)
@@ -36,7 +32,7 @@ class Family:
         """The module in eval mode and its inputs, all of zeros that share their memory."""
         with torch.device("meta"):
             built, inputs = self.make()
-            model = built if isinstance(built, nn.Module) else Apply(built)
+            model = built if isinstance(built, nn.Module) else AppliedFunction(built)
         for module in model.modules():
             _fill(module)
         tensors = tuple(_zeros(*_typed(spec)) for spec in inputs)
@@ -45,17 +41,6 @@ class Family:
             torch.zeros(tensor.shape, dtype=tensor.dtype) if index in self.changed else tensor
             for index, tensor in enumerate(tensors)
         )
-
-
-def all_families() -> Mapping[str, Family]:
-    """All by name."""
-    import families_attention
-    import families_images
-    import families_linear
-    import families_steps
-
-    modules = (families_attention, families_linear, families_steps, families_images)
-    return {name: family for module in modules for name, family in module.FAMILIES.items()}
 
 
 def causal_pairs(rows: int, window: int = 0) -> int:

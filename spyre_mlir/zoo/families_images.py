@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from families import Family
 from torch import Tensor, nn
+
+from spyre_mlir.zoo.family import Family
 
 _BANDS = "Bands of rows over cores with one halo read, channels in the stick, weights in every core, all between in LX"
 _ROWS = "Rows in uneven slices over cores, weights read once, activations stay in LX"
@@ -93,15 +94,15 @@ class Vit(nn.Module):
 
     def __init__(self, layers: int, hidden: int, heads: int, tokens: int, classes: int) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, hidden, 16, 16)
+        self.embedding = nn.Conv2d(3, hidden, 16, 16)
         self.token = nn.Parameter(torch.empty(1, 1, hidden))
         self.positions = nn.Parameter(torch.empty(1, tokens, hidden))
         self.layers = nn.Sequential(*(EncoderLayer(hidden, heads) for _ in range(layers)))
         self.norm, self.classifier = nn.LayerNorm(hidden), nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat((self.token.expand(x.shape[0], -1, -1), patches), 1) + self.positions
+        embedded = self.embedding(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat((self.token.expand(x.shape[0], -1, -1), embedded), 1) + self.positions
         return self.classifier(self.norm(self.layers(tokens))[:, 0])
 
 
@@ -231,8 +232,8 @@ def _mobilenet_block(inputs: int, outputs: int, stride: int, factor: int, pixels
 
 
 def _whole_mobilenet() -> Family:
-    works = [_block_work(*block) for block in _mobilenet_blocks()]
-    weights, biases, work = (sum(column) for column in zip(*works, strict=True))
+    figures = [_block_work(*block) for block in _mobilenet_blocks()]
+    weights, biases, work = (sum(column) for column in zip(*figures, strict=True))
     ends = 27 * 32, 320 * 1280, 1280 * 1000
     return Family(
         lambda: (_mobilenet(), ((1, 3, 224, 224),)),

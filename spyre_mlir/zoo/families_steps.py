@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from families import Family, causal_pairs
 from torch import Tensor, nn
+
+from spyre_mlir.zoo.family import Family, causal_pairs
 
 _RESIDENT = "Columns of the weights over cores, where they stay in LX from step to step; the state too"
 _STREAM = "Columns of the weights over cores, each read once; the state over cores, read and written once"

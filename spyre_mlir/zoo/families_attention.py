@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from families import Family, causal_pairs
-from programs import LlamaBlock, SwiGlu, rotate
 from torch import Tensor, nn
+
+from spyre_mlir.zoo.blocks import LlamaBlock, SwiGlu, rotate
+from spyre_mlir.zoo.family import Family, causal_pairs
 
 HEAD = 128
 HIDDEN, HEADS, KEY_HEADS, INNER = 4096, 32, 8, 14336

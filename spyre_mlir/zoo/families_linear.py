@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from families import Family, Input
-from programs import SwiGlu
 from torch import Tensor, nn
+
+from spyre_mlir.zoo.blocks import SwiGlu
+from spyre_mlir.zoo.family import Family, Input
 
 HIDDEN, INNER = 4096, 14336
 
@@ -41,7 +42,8 @@ class TopTwo(nn.Module):
         weights, chosen = self.router(x).topk(2, -1)
         gates = F.one_hot(chosen, len(self.experts)).to(x.dtype) * weights.softmax(-1)[:, :, None]
         gates = gates.sum(1)
-        return sum(expert(x) * gates[:, k : k + 1] for k, expert in enumerate(self.experts))
+        products = (expert(x) * gates[:, k : k + 1] for k, expert in enumerate(self.experts))
+        return sum(products)  # pyright: ignore[reportReturnType]
 
 
 class Dlrm(nn.Module):
@@ -62,6 +64,9 @@ class Dlrm(nn.Module):
 
 class Fp8Linear(nn.Module):
     """Weights of one byte, widened for the product, and a factor per column."""
+
+    weight: Tensor
+    scale: Tensor
 
     def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
         super().__init__()

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from programs import FLOOR, Apply, LlamaBlock, Program, SwiGlu, rotary_tables
 from torch import Tensor, nn
 
-import spyre_mlir
+from spyre_mlir.zoo.blocks import AppliedFunction, LlamaBlock, Program, SwiGlu, rotary_tables
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SuiteSizes:
     """What programs are made of; ``length`` is that of a long sequence and of a cache, ``pixels`` that of a side."""
 
     rows: int
@@ -39,17 +38,14 @@ class Sizes:
     pixels: int
 
 
-FULL = Sizes(
+FULL = SuiteSizes(
     rows=512, few_rows=64, length=4096, hidden=4096, heads=32, key_heads=8, head=128, inner=12800, experts=8,
     expert_inner=1408, layers=12, channels=64, pixels=56,
 )  # fmt: skip
-REDUCED = Sizes(
+REDUCED = SuiteSizes(
     rows=64, few_rows=16, length=256, hidden=512, heads=8, key_heads=2, head=64, inner=1024, experts=8,
     expert_inner=128, layers=4, channels=64, pixels=14,
 )  # fmt: skip
-
-#: Where PyTorch rounds once, after several steps in float32 that the device rounds one by one.
-FLOORS = {"layer_norm": 2e-3, "attention_512": 3e-3, "attention_4096": 3e-3, "decode_4096": 3e-3}
 
 
 class MixtureOfExperts(nn.Module):
@@ -62,7 +58,8 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gates = torch.softmax(self.router(x), -1)
-        return sum(expert(x) * gates[:, at : at + 1] for at, expert in enumerate(self.experts))
+        products = (expert(x) * gates[:, k : k + 1] for k, expert in enumerate(self.experts))
+        return sum(products)  # pyright: ignore[reportReturnType]
 
 
 class ConvolutionBlock(nn.Module):
@@ -78,31 +75,17 @@ class ConvolutionBlock(nn.Module):
         return F.relu(self.second_norm(self.second(inner)) + x)
 
 
-def program(name: str, sizes: Sizes, *, weights: bool = True) -> Program:
+def program(name: str, sizes: SuiteSizes, *, weights: bool = True) -> Program:
     """A program of the suite; without weights it can be compiled, but all numbers are zero and share their memory."""
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     with torch.device("meta"):
-        made, *shapes = SUITE[name](sizes)
-        model = made if isinstance(made, nn.Module) else Apply(made)
+        built, *shapes = SUITE[name](sizes)
+        model = built if isinstance(built, nn.Module) else AppliedFunction(built)
     fill = _Random(generator) if weights else _zeros
     for module in model.modules():
         _fill(module, fill)
     inputs = tuple(fill(torch.empty(shape, device="meta"), 1.0) for shape in shapes)
     return model.eval(), inputs
-
-
-def floor(name: str) -> float:
-    """The part of the largest value that a result may be off, however exact PyTorch is."""
-    return FLOORS.get(name, FLOOR)
-
-
-def check_traffic(made: spyre_mlir.Program) -> None:
-    """Assert that the last run of a program moved what was planned, operation by operation."""
-    assert made.last_run is not None
-    found = made.last_run.statistics.executes
-    simulated = [(found[at].read_bytes, found[at].write_bytes) for at in range(len(found))]
-    planned = [(each.read_bytes, each.written_bytes) for each in made.timeline().executions]
-    assert simulated == planned
 
 
 #: A tensor of numbers that stands for one without, and the standard deviation that it shall have.
@@ -123,8 +106,7 @@ def _zeros(tensor: Tensor, _: float) -> Tensor:
 
 def _fill(module: nn.Module, fill: Fill) -> None:
     """Numbers for what a module itself holds: results stay near the size of inputs, vectors are positive."""
-    held = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-    for name, tensor in held:
+    for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
         fan_in = tensor[0].numel() if tensor.dim() > 1 else 0
         numbers = fill(tensor, fan_in**-0.5) if fan_in else 1 + fill(tensor, 0.1)
         setattr(module, name, nn.Parameter(numbers, False) if isinstance(tensor, nn.Parameter) else numbers)
@@ -133,7 +115,9 @@ def _fill(module: nn.Module, fill: Fill) -> None:
         module.cos, module.sin = (table.half() for table in rotary_tables(sequence, dim))
 
 
-def _attention(sizes: Sizes, rows: int, keys: int, key_heads: int) -> tuple[Callable, Shape, Shape, Shape]:
+def _attention(
+    sizes: SuiteSizes, rows: int, keys: int, key_heads: int
+) -> tuple[Callable, Shape, Shape, Shape]:
     """Queries of all heads against some keys; fewer heads of keys are each of a group of queries."""
     grouped = key_heads != sizes.heads
     cache = (1, key_heads, keys, sizes.head)
@@ -145,7 +129,7 @@ def _attention(sizes: Sizes, rows: int, keys: int, key_heads: int) -> tuple[Call
     )
 
 
-def _layers(sizes: Sizes, rows: int, count: int) -> tuple[nn.Module, Shape]:
+def _layers(sizes: SuiteSizes, rows: int, count: int) -> tuple[nn.Module, Shape]:
     """Granite-like layers: their numbers of heads and widths, rotary embedding, causal attention, SwiGLU."""
     arguments = (sizes.hidden, rows, sizes.heads, sizes.key_heads, sizes.inner)
     layers = [LlamaBlock(*arguments) for _ in range(count)]
@@ -153,7 +137,7 @@ def _layers(sizes: Sizes, rows: int, count: int) -> tuple[nn.Module, Shape]:
 
 
 #: Makes a module or a function, and the shapes of its inputs.
-SUITE: Mapping[str, Callable[[Sizes], tuple]] = {
+SUITE: Mapping[str, Callable[[SuiteSizes], tuple]] = {
     "softmax": lambda s: (lambda x: torch.softmax(x, -1), (s.rows, s.hidden)),
     "rms_norm": lambda s: (nn.RMSNorm(s.hidden, eps=1e-5), (s.rows, s.hidden)),
     "layer_norm": lambda s: (nn.LayerNorm(s.hidden), (s.rows, s.hidden)),

@@ -1,0 +1,286 @@
+"""Axes of a sweep: the values of its options and of fields of its device, checked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spyre_mlir.driver.argument_layouts import choices
+from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.experiments.task import UserFile
+from spyre_mlir.files import read_text
+from spyre_mlir.options import default_of, show_value
+from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.pipelines.passes_by_level import entries
+from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.plans.plan_file import MAX_BYTES
+from spyre_mlir.plans.reading import read_plan
+from spyre_mlir.scratchpad.solvers import SOLVERS
+from spyre_mlir.target.target import Target, check_fields, default_target
+
+#: Options of the pipeline by name, those of them that the target of a point has, and what is no axis.
+_PIPELINE = {field.name: field for field in dataclasses.fields(PipelineOptions)}
+_OF_TARGET = ("device", "sencores", "lx_frac_avail")
+_REFUSED = {
+    "use_plan": "is called 'plan' here",
+    "save_plan": "writes a file for each point, which all would share",
+    "dynamic": "makes several programs of a point",
+}
+
+#: Keywords of ``compile`` that are no options of the pipeline, with the values of some.
+_KEYWORDS = {
+    "numerics": (None, "ieee", "dl16"),
+    "fallback": (True, False),
+    "cache": (None, True, False),
+    "autocast": (None, "float16", "bfloat16", "dl16"),
+    "plan": None,
+    "layouts": None,
+}
+_FIELD = "device."
+
+
+class AxisError(CompileError):
+    """An axis that cannot be swept, with its name."""
+
+    def __init__(self, axis: str, message: str) -> None:
+        super().__init__(message)
+        self.axis = axis
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.axis, self.message)
+
+
+@dataclass(frozen=True)
+class AxisValue:
+    """A value of an axis, and what the results show for it."""
+
+    shown: Any
+    value: Any
+
+
+@dataclass(frozen=True)
+class SweepAxis:
+    """An option or a field of the device, and its values in order."""
+
+    name: str
+    values: tuple[AxisValue, ...]
+
+
+def parsed_axes(axes: Mapping[str, Any]) -> tuple[SweepAxis, ...]:
+    """Return the axes, whose values are a sequence, a mapping by the names to show, or one value.
+
+    ``AxisError`` for a name that there is not and for a value that its option does not take.
+    """
+    parsed = tuple(_axis(name, values) for name, values in axes.items())
+    names = [axis.name for axis in parsed]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise AxisError(twice, f"The sweep has the axis '{twice}' twice.")
+    return parsed
+
+
+def points(axes: Iterable[SweepAxis]) -> Iterator[dict[str, AxisValue]]:
+    """Yield the product of the axes, the last one fastest, as values by name."""
+    axes = tuple(axes)
+    for values in itertools.product(*(axis.values for axis in axes)):
+        yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
+
+
+def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Return what a task has of a point: the tables of the device as JSON, and keywords of ``compile``.
+
+    Points that say the same in different words have the same: a default by name, or a number of cores as a field.
+    """
+    values = {name: value.value for name, value in point.items()}
+    sections = _sections(values)
+    options = {name: value for name, value in values.items() if not name.startswith(_FIELD)}
+    try:
+        target = Target.of_sections(sections, "device")
+        target = target.with_options(options.get("sencores"), options.get("lx_frac_avail"))
+        sections = target.sections()
+    except CompileError:
+        # An error of this point alone, which its compilation reports.
+        of_target = {name: options[name] for name in _OF_TARGET[1:] if name in options}
+    else:
+        of_target = {}
+    pipeline = {
+        name: value for name, value in options.items() if name in _PIPELINE and name not in _OF_TARGET
+    }
+    keywords = {
+        "cache": False,
+        **{name: options[name] for name in _KEYWORDS if options.get(name) is not None},
+        **_canonical(pipeline),
+        **of_target,
+    }
+    return json.dumps(sections, sort_keys=True), tuple(sorted(keywords.items()))
+
+
+def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the pipeline that are not at their defaults; those of the environment are always there."""
+    passes = {"passes": tuple(options["passes"])} if options.get("passes") else {}
+    pipeline = SpyrePipeline.parse(
+        " ".join(
+            f"{name}={show_value(value)}"
+            for name, value in options.items()
+            if value is not None and name != "passes"
+        )
+    )
+    return passes | {
+        name: getattr(pipeline, name)
+        for name, field in _PIPELINE.items()
+        if getattr(pipeline, name) != default_of(field) or field.default_factory is not dataclasses.MISSING
+    }
+
+
+def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of the device of a point: its file, or the default device, with the fields of the point."""
+    tables = values.get("device") or default_target().sections()
+    tables = {
+        section: dict(table) if isinstance(table, Mapping) else table for section, table in tables.items()
+    }
+    fields = {name: value for name, value in values.items() if name.startswith(_FIELD)}
+    # As in a device file, all cores are usable where nothing else is said.
+    if "device.cores.count" in fields and "device.cores.usable" not in fields:
+        tables["cores"].pop("usable", None)
+    for name, value in fields.items():
+        _, section, key = name.split(".")
+        tables.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
+    return tables
+
+
+# -- one axis --------------------------------------------------------------------------------------------
+
+
+def _axis(name: str, values: Any) -> SweepAxis:
+    key = name if name.startswith(_FIELD) else name.replace("-", "_")
+    _check_name(key, name)
+    if isinstance(values, Mapping):
+        pairs = list(values.items())
+    elif _is_one(values):
+        pairs = [(_shown(values), values)]
+    else:
+        pairs = [(_shown(value), value) for value in values]
+    if not pairs:
+        raise AxisError(name, f"The axis '{name}' has no values.")
+    shown = [str(text) for text, _ in pairs]
+    twice = next((text for text in shown if shown.count(text) > 1), None)
+    if twice is not None:
+        raise AxisError(name, f"The axis '{name}' has the value '{twice}' twice.")
+    try:
+        return SweepAxis(key, tuple(AxisValue(text, _checked(key, value)) for text, value in pairs))
+    except CompileError as error:
+        raise AxisError(name, f"The axis '{name}': {error.message}") from None
+
+
+def _check_name(key: str, name: str) -> None:
+    if key in _REFUSED:
+        raise AxisError(name, f"The option '{name}' is no axis: it {_REFUSED[key]}.")
+    if key.startswith(_FIELD):
+        if key.count(".") != 2:
+            raise AxisError(
+                name, f"The axis '{name}' must name section and key of a device file: device.lx.bytes."
+            )
+        return
+    known = [*_PIPELINE, *_KEYWORDS]
+    if key not in known:
+        raise AxisError(
+            name,
+            f"There is no option '{name}' to sweep; there are {listed(sorted(known), key)}, and fields of the device, "
+            "such as device.lx.bytes.",
+        )
+
+
+def _is_one(values: Any) -> bool:
+    return (
+        values is None
+        or isinstance(values, bool | int | float | str | Path)
+        or not isinstance(values, Iterable)
+    )
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as the results show it: a number, a word or a text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    # Numbers of numpy are those of Python.
+    if hasattr(value, "item"):
+        return value.item()
+    try:
+        return json.dumps(value, default=str)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a value of an axis as ``device_and_options`` takes it; ``CompileError`` if the option does not take it."""
+    value = value.item() if hasattr(value, "item") else value
+    if name.startswith(_FIELD):
+        check_fields(_sections({name: value}), "device")
+        return value
+    checks = {
+        "device": _device, "plan": _plan, "passes": _passes, "layouts": _layouts, "layout_solver": _solver,
+    }  # fmt: skip
+    if name in checks:
+        return None if value is None else checks[name](value)
+    allowed = _KEYWORDS.get(name)
+    if allowed is not None and not any(value is each or value == each for each in allowed):
+        raise CompileError(
+            f"the value must be one of {', '.join(map(show_value, allowed))}, not {value!r:.80}."
+        )
+    if name in _PIPELINE and value is not None:
+        if isinstance(value, list):
+            value = tuple(value)
+        SpyrePipeline.parse(f"{name}={show_value(value)}").pipeline()
+    return value
+
+
+def _device(path: str | Path) -> dict[str, Any]:
+    return Target.read(os.fspath(path)).sections()
+
+
+def _plan(plan: Any) -> str:
+    """Return the text of a plan, which workers need no file for."""
+    if isinstance(plan, str | Path):
+        text, filename = read_text(str(plan), MAX_BYTES), str(plan)
+    else:
+        text, filename = json.dumps(plan), "plan"
+    read_plan(text, filename)
+    return json.dumps(json.loads(text))
+
+
+def _passes(passes: Any) -> tuple[str, ...]:
+    texts = entries([passes] if isinstance(passes, str) else passes)
+    SpyrePipeline.parse(f"passes={show_value(texts)}").pipeline()
+    return texts
+
+
+def _layouts(layouts: Any) -> Any:
+    if not isinstance(layouts, Mapping):
+        raise CompileError(f"layouts are a mapping by the names of arguments, not {layouts!r:.80}.")
+    choices(layouts, False)
+    return dict(layouts)
+
+
+def _solver(name: Any) -> str:
+    if name not in SOLVERS:
+        raise CompileError(f"there is no solver '{name}'; there are {', '.join(SOLVERS)}.")
+    if SOLVERS[name].__module__ == "__main__":
+        raise CompileError(
+            f"workers do not have the solver '{name}' of this script; give its file as 'load'."
+        )
+    return name
+
+
+def user_files(load: str | Path | Iterable[str | Path]) -> tuple[UserFile, ...]:
+    """Return the files of the user that workers import."""
+    paths = [load] if isinstance(load, str | Path) else load
+    resolved = dict.fromkeys(str(Path(path).resolve()) for path in paths)
+    return tuple(map(UserFile.read, resolved))

@@ -1,0 +1,95 @@
+"""Pictures of the results of experiments: lines, points and Pareto fronts, by matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.experiments.extras import imported
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("line", "scatter", "pareto")
+_INCHES = (8.0, 4.8)
+
+#: Without these the same rows would be other bytes: a date, and names of elements at random.
+_SETTINGS = {"svg.hashsalt": "spyre-mlir"}
+_METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+Series = list[tuple[Any, Any]]
+
+
+def plot(
+    rows: Sequence[Mapping[str, Any]], x: str, y: str, by: Sequence[str], kind: str, path: str | Path | None
+) -> Figure:
+    """Draw column ``y`` over ``x``; ``Results.plot`` is its manual."""
+    if kind not in KINDS:
+        raise CompileError(f"There is no plot '{kind}'; there are {', '.join(KINDS)}.")
+    series = _series(rows, x, y, by)
+    if not series:
+        raise CompileError(f"No row has both '{x}' and '{y}', so there is nothing to draw.")
+    # A figure of its own, without the windows and the state of pyplot.
+    figure = imported("matplotlib.figure", "experiments").Figure(_INCHES, layout="constrained")
+    axes = figure.add_subplot(xlabel=x, ylabel=y)
+    for label, points in series.items():
+        _draw(axes, kind, label, points)
+    if by:
+        axes.legend(title=", ".join(by))
+    axes.grid(alpha=0.3)
+    if path is not None:
+        _save(figure, Path(path))
+    return figure
+
+
+def pareto_front(points: Series) -> Series:
+    """Return the points that no other one equals or beats in both numbers, by the first number."""
+    front: Series = []
+    for point in sorted(set(points)):
+        if not front or point[1] < front[-1][1]:
+            front.append(point)
+    return front
+
+
+def _series(rows: Sequence[Mapping[str, Any]], x: str, y: str, by: Sequence[str]) -> dict[str, Series]:
+    series: dict[str, Series] = {}
+    for row in rows:
+        if row.get(x) is not None and row.get(y) is not None:
+            series.setdefault(", ".join(str(row.get(name)) for name in by), []).append((row[x], row[y]))
+    return series
+
+
+def _draw(axes: Any, kind: str, label: str, points: Series) -> None:
+    if kind == "line":
+        axes.plot(*zip(*_ordered(points), strict=True), marker="o", markersize=4, label=label)
+        return
+    drawn = axes.scatter(*zip(*points, strict=True), s=18, label=label)
+    if kind == "pareto":
+        if not all(_is_number(value) for point in points for value in point):
+            raise CompileError("A Pareto front needs two columns of numbers.")
+        front = pareto_front(points)
+        axes.plot(*zip(*front, strict=True), drawstyle="steps-post", color=drawn.get_facecolor()[0])
+
+
+def _ordered(points: Series) -> Series:
+    """Return points by their first numbers; words stay in the order of the rows."""
+    return (
+        sorted(points, key=lambda point: point[0])
+        if all(_is_number(point[0]) for point in points)
+        else points
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    matplotlib = imported("matplotlib", "experiments")
+    try:
+        with matplotlib.rc_context(_SETTINGS):
+            figure.savefig(path, metadata=_METADATA.get(path.suffix))
+    except (OSError, ValueError) as error:
+        raise CompileError(f"The plot cannot be written: {error}.", str(path)) from None

@@ -1,0 +1,173 @@
+"""Programs of an experiment as data that any worker loads: MLIR, or a function by its import path."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import random
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.experiments.source_files import bound_names, module_file, source_digest
+from spyre_mlir.files import read_text
+
+#: A program as the user names it: a file, a text of MLIR, ``package.module:function``, ``zoo:NAME``, or a function.
+ProgramChoice: TypeAlias = str | Path | Callable[..., Any]
+
+_REFERENCE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)(?P<arguments>\(.*\))?", re.S)
+_ZOO = "zoo:"
+
+#: The attribute of a module that names its device, where a sweep chooses the device.
+_TARGET = re.compile(r"\bsdsc\.target\s*=")
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """A program by its ``label`` in the results: MLIR as ``text``, or an import path as ``reference``.
+
+    ``digest`` stands for the content: that of the text, or of the source files that the function is made of.
+    """
+
+    label: str
+    digest: str
+    text: str = ""
+    reference: str = ""
+
+    def load(self) -> tuple[Any, Any]:
+        """Return the model and its inputs, or the text of a module and none."""
+        if not self.reference:
+            return self.text, ()
+        module, function, arguments, keywords = _parsed_reference(self.reference)
+        function = getattr(importlib.import_module(module), function)
+        # The same weights in every worker, whatever it loaded before.
+        random.seed(0)
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(0)
+        program = function(*arguments, **keywords)
+        model, inputs = program if isinstance(program, tuple) else (program, ())
+        if isinstance(model, str):
+            refuse_device(model, self.label)
+        return model, inputs
+
+    def current_digest(self) -> str:
+        """Return the digest of the content that this process would load."""
+        return _reference_digest(self.reference) if self.reference else self.digest
+
+
+def program_sources(
+    programs: ProgramChoice | Sequence[ProgramChoice] | Mapping[str, ProgramChoice],
+) -> list[ProgramSource]:
+    """Return the programs of a sweep, with different labels; ``CompileError`` for one that there is not."""
+    if isinstance(programs, str | Path) or callable(programs):
+        programs = [programs]
+    pairs = programs.items() if isinstance(programs, Mapping) else ((None, choice) for choice in programs)
+    sources = [_source(choice, label, index) for index, (label, choice) in enumerate(pairs)]
+    if not sources:
+        raise CompileError("The sweep has no programs.")
+    labels = [source.label for source in sources]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise CompileError(f"Two programs of the sweep are called '{twice}'; give them as a mapping by name.")
+    return sources
+
+
+def _source(choice: Any, label: str | None, index: int) -> ProgramSource:
+    if callable(choice):
+        reference = f"{getattr(choice, '__module__', '')}:{getattr(choice, '__qualname__', '')}"
+        if reference.startswith("__main__:") or not _REFERENCE.fullmatch(reference):
+            raise CompileError(
+                f"Workers cannot import {choice!r:.80}: a program is a function of a module that is a file, such as "
+                "'models:mlp'."
+            )
+        choice = reference
+    if not isinstance(choice, str | Path):
+        raise CompileError(
+            f"A program of a sweep is a path, a text of MLIR or an import path 'module:function', not {choice!r:.80}."
+        )
+    text = str(choice)
+    if isinstance(choice, Path) or ("\n" not in text and text.endswith(".mlir")):
+        return _of_text(read_text(text), label or text)
+    if text.startswith(_ZOO):
+        return _of_zoo(text, label or text)
+    if _REFERENCE.fullmatch(text):
+        return _of_reference(text, label or text)
+    if "\n" not in text and "{" not in text:
+        raise CompileError(
+            f"There is no program '{text:.80}': a program is a path that ends in .mlir, a text of MLIR, 'zoo:NAME' or "
+            "an import path 'module:function'."
+        )
+    return _of_text(text, label or f"mlir.{index}")
+
+
+def _of_text(text: str, label: str) -> ProgramSource:
+    refuse_device(text, label)
+    return ProgramSource(label, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), text)
+
+
+def refuse_device(text: str, label: str) -> None:
+    """Raise ``CompileError`` for a module that names its device."""
+    if _TARGET.search(text):
+        raise CompileError(
+            f"The program '{label}' names its device, and a sweep chooses that: take the attribute sdsc.target away, "
+            "and give the device as the axis 'device'."
+        )
+
+
+def _of_zoo(text: str, label: str) -> ProgramSource:
+    try:
+        names = list(importlib.import_module("spyre_mlir.zoo").names())
+    except ModuleNotFoundError as error:
+        raise CompileError(f"The program '{text}' cannot be loaded: {error}.") from None
+    name = text.removeprefix(_ZOO)
+    if name not in names:
+        raise CompileError(
+            f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}."
+        )
+    reference = f"spyre_mlir.zoo:load({name!r})"
+    return ProgramSource(label, _reference_digest(reference), reference=reference)
+
+
+def _of_reference(reference: str, label: str) -> ProgramSource:
+    module, function, *_ = _parsed_reference(reference)
+    file = module_file(module)
+    if file is None:
+        raise CompileError(
+            f"There is no module '{module}' for the program '{label}'; is its folder in PYTHONPATH?"
+        )
+    try:
+        names = bound_names(read_text(str(file)))
+    except (SyntaxError, ValueError) as error:
+        location = f"{file}:{getattr(error, 'lineno', 1)}:{getattr(error, 'offset', 1) or 1}"
+        raise CompileError(f"The module of the program '{label}' is no Python: {error}.", location) from None
+    if names is not None and function not in names:
+        raise CompileError(f"There is no '{function}' in the module '{module}', for the program '{label}'.")
+    return ProgramSource(label, _reference_digest(reference), reference=reference)
+
+
+def _reference_digest(reference: str) -> str:
+    module, function, arguments, keywords = _parsed_reference(reference)
+    content = repr([function, arguments, sorted(keywords.items()), source_digest(module)])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _parsed_reference(reference: str) -> tuple[str, str, list[Any], dict[str, Any]]:
+    """Return module, function and the literal arguments of ``module:function(2, size=3)``."""
+    match = _REFERENCE.fullmatch(reference)
+    assert match is not None
+    try:
+        call = ast.parse(f"_{match['arguments'] or '()'}", mode="eval").body
+        if not isinstance(call, ast.Call):
+            raise ValueError("no call")
+        arguments = [ast.literal_eval(node) for node in call.args]
+        keywords = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError):
+        raise CompileError(
+            f"The arguments of the program '{reference}' must be literals, as in 'models:mlp(64, bias=False)'."
+        ) from None
+    return match["module"], match["function"], arguments, keywords

@@ -1,0 +1,140 @@
+"""The results of a sweep: a row per point, as tables and pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.experiments.extras import imported
+from spyre_mlir.files import write_text
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+#: Columns that differ from one run to the next.
+TIMES = ("compile_s", "import_s", "wall_s", "cpu_s")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Results(Sequence[Row]):
+    """Rows in the order of the points: program, values of the axes, figures, error, seconds.
+
+    The figures are those of ``Program.metrics``; a point that was refused has none, but the text of its error.
+    ``wall_s`` and ``cpu_s`` are seconds of compiling and of the figures. ``computed`` is the number of points that
+    were compiled for these rows; the others were in the store, or equal to another point.
+    """
+
+    rows: tuple[Row, ...]
+    axes: tuple[str, ...]
+    computed: int = 0
+    failures: int = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns; those of ``TIMES`` come last."""
+        metrics = dict.fromkeys(name for row in self.rows for name in row)
+        before = (*self.axes, *(name for name in metrics if name not in (*self.axes, "error", *TIMES)))
+        return (*before, "error", *TIMES)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the rows as a data frame."""
+        frame = imported("pandas", "experiments").DataFrame
+        return frame.from_records([dict(row) for row in self.rows], columns=list(self.columns))
+
+    def to_csv(self, path: str | Path | None = None, *, times: bool = True) -> str:
+        """Return the rows as CSV, and write it to a file; without ``times`` it is the same for every run."""
+        names = [name for name in self.columns if times or name not in TIMES]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_cell(row.get(name)) for name in names] for row in self.rows)
+        if path is not None:
+            write_text(str(path), text.getvalue())
+        return text.getvalue()
+
+    def plot(
+        self,
+        *,
+        x: str,
+        y: str,
+        by: str | Sequence[str] = (),
+        kind: str = "line",
+        path: str | Path | None = None,
+    ) -> Figure:
+        """Draw a column over another, a series for each value of the columns ``by``, and write it to a file.
+
+        ``kind`` is "line", "scatter" or "pareto": points, and a line through those that no other one beats in both
+        columns, of which less is better.
+        """
+        from spyre_mlir.experiments.plots import plot
+
+        names = (by,) if isinstance(by, str) else tuple(by)
+        for name in (x, y, *names):
+            self._check_column(name)
+        return plot(self.rows, x, y, names, kind, path)
+
+    def table(self, columns: Iterable[str] = ()) -> str:
+        """Return the rows as lines of text, with some columns or with the values of the axes and a few figures."""
+        names = list(columns)
+        for name in names:
+            self._check_column(name)
+        if not names:
+            few = ("predicted_us", "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
+            names = [name for name in (*self.axes, *few) if name in self.columns and self._is_shown(name)]
+        cells = [names, *([_short(row.get(name)) for name in names] for row in self.rows)]
+        widths = [max(len(line[index]) for line in cells) for index in range(len(names))]
+        is_number = [all(_is_number(row.get(name)) for row in self.rows) for name in names]
+        lines = (
+            "  ".join(
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(line, widths, is_number, strict=True)
+            )
+            for line in cells
+        )
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _is_shown(self, name: str) -> bool:
+        return name != "error" or any(row["error"] for row in self.rows)
+
+    def _check_column(self, name: str) -> None:
+        if name not in self.columns:
+            raise CompileError(f"There is no column '{name}'; the columns are {listed(self.columns, name)}.")
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as CSV has it: words of options are as their texts, what there is not is empty."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    first = str(value).strip().partition("\n")[0]
+    return first if len(first) <= 60 else first[:57] + "..."
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -1,0 +1,105 @@
+"""Source files that a function of the user is made of: its module, and the modules that this imports.
+
+Files are read, not run. Those of Python and of installed packages do not count, but for the package that the function
+is in; nor do files that are not Python, such as weights.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import sysconfig
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+#: Folders of Python and of installed packages, whose versions stand for their files.
+_INSTALLED = tuple(
+    {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+def module_file(name: str) -> Path | None:
+    """Return the source file of a module, which is not imported; None if there is no such file."""
+    spec = _spec(name)
+    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def source_digest(name: str) -> str:
+    """Return the digest of the source files of a module and of what it imports."""
+    digest = hashlib.sha256()
+    for module, data in sorted(_sources(name).items()):
+        digest.update(f"{module} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
+
+
+def bound_names(text: str) -> set[str] | None:
+    """Return the names that the statements of a module bind; None if they cannot be known from its text."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return None if names & {"*", "__getattr__"} else names
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Find a module without importing the packages that it is in."""
+    top, *rest = name.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+        for index in range(len(rest)):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            below = ".".join([top, *rest[: index + 1]])
+            spec = PathFinder.find_spec(below, list(spec.submodule_search_locations))
+    except (ImportError, ValueError):
+        return None
+    return spec
+
+
+def _sources(root: str) -> dict[str, bytes]:
+    """Return the text of a module, of its packages and of all that they import, by the names of the modules."""
+    sources: dict[str, bytes] = {}
+    pending = [root]
+    while pending:
+        module = pending.pop()
+        file = module_file(module)
+        if module in sources or file is None or not _counts(module, file, root):
+            continue
+        sources[module] = file.read_bytes()
+        package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+        pending += _imported(sources[module], package)
+        pending += [module.rpartition(".")[0]] if "." in module else []
+    return sources
+
+
+def _counts(module: str, file: Path, root: str) -> bool:
+    top = module.partition(".")[0]
+    # The code of this package is a part of every key.
+    if top == "spyre_mlir":
+        return False
+    return top == root.partition(".")[0] or not any(
+        file.resolve().is_relative_to(folder) for folder in _INSTALLED
+    )
+
+
+def _imported(source: bytes, package: str) -> Iterator[str]:
+    """Yield the names of modules that a text imports; of ``from a import b`` also ``a.b``, which may be one."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            if module:
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in node.names)

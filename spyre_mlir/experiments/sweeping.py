@@ -1,0 +1,130 @@
+"""``sweep``: every combination of programs, options and devices, compiled by workers, with results in a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from spyre_mlir.errors import CompileError, without_causes
+from spyre_mlir.experiments.axes import SweepAxis, device_and_options, parsed_axes, points, user_files
+from spyre_mlir.experiments.dispatch import Dispatcher
+from spyre_mlir.experiments.program_sources import ProgramChoice, ProgramSource, program_sources
+from spyre_mlir.experiments.result_store import ResultStore
+from spyre_mlir.experiments.results import Results
+from spyre_mlir.experiments.task import FAILED, LOST, Outcome, SweepTask, code_digest, import_file
+
+#: Takes the number of points that have a result, and that of all points.
+Progress = Callable[[int, int], None]
+
+
+def sweep(
+    programs: ProgramChoice | Sequence[ProgramChoice] | Mapping[str, ProgramChoice],
+    *,
+    store: str | Path,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    load: str | Path | Iterable[str | Path] = (),
+    axes: Mapping[str, Any] | None = None,
+    retry_lost: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Results:
+    """Compile programs with every combination of values, and return a row for each point, in the order of the points.
+
+    ``programs`` are paths of .mlir files, texts of MLIR, import paths ``"package.module:function"`` of functions that
+    return a model and its inputs, or MLIR, with literal arguments if they take any (``"models:mlp(64)"``), and
+    ``"zoo:NAME"``; a mapping gives them names. Axes are keywords of ``compile`` and fields of the device, such as
+    ``axes={"device.lx.bytes": [1 << 20, 1 << 21]}``: each a sequence of values, a mapping from names to values, or one
+    value. The first program comes first, and of a program the last axis changes fastest. ``load`` are Python files that
+    workers import first, such as those of solvers.
+
+    Results are rows of the SQLite file ``store``, written as they come, by the content of the point: the text of the
+    program or the source files of its function (not files that these read), the device, the options, the files of
+    ``load``, and the compiler. A point that is in the store is not compiled again, so a sweep that was killed goes on
+    where it stopped. A point that the compiler refuses is a row with the text of the error.
+
+    ``executor`` is any of ``concurrent.futures``, or ``Client.get_executor()`` of dask; without one there are
+    ``workers`` processes, as many as cores by default. A point whose worker died is given to another, twice at most,
+    then it is a row with an error; ``retry_lost`` computes such rows of the store again.
+    Raises ``CompileError`` before anything runs for an axis or a program that there is not, and for a damaged store.
+    """
+    with without_causes():
+        if workers is not None and (not isinstance(workers, int) or workers < 1):
+            raise CompileError(f"The number of workers is 1 or more, not {workers!r:.80}.")
+        files = user_files(load)
+        for file in files:
+            import_file(file)
+        parsed = parsed_axes({**(axes or {}), **options})
+        sources = program_sources(programs)
+        with ResultStore(store) as results:
+            return _Sweep(sources, parsed, files, results, retry_lost, progress).run(executor, workers)
+
+
+class _Sweep:
+    """The points of a sweep, the tasks that they are, and the results that there are."""
+
+    def __init__(
+        self,
+        sources: Sequence[ProgramSource],
+        axes: Sequence[SweepAxis],
+        files: tuple[Any, ...],
+        store: ResultStore,
+        retry_lost: bool,
+        progress: Progress | None,
+    ) -> None:
+        code = code_digest()
+        self._axes, self._store, self._retry_lost, self._progress = axes, store, retry_lost, progress
+        choices = [
+            ({name: value.shown for name, value in point.items()}, device_and_options(point))
+            for point in points(axes)
+        ]
+        self._points = [
+            ({"program": source.label, **shown}, SweepTask(source, *choice, files, code))
+            for source in sources
+            for shown, choice in choices
+        ]
+        self._shown = {task.key: shown for shown, task in reversed(self._points)}
+        self._outcomes: dict[str, Outcome] = {}
+        self._computed = 0
+
+    def run(self, executor: Executor | None, workers: int | None) -> Results:
+        """Compile the points that have no result."""
+        tasks = {task.key: task for _, task in self._points}
+        self._outcomes = self._store.outcomes(tasks)
+        if self._retry_lost:
+            self._outcomes = {key: outcome for key, outcome in self._outcomes.items() if outcome.kind != LOST}
+        self._tell()
+        missing = [task for key, task in tasks.items() if key not in self._outcomes]
+        if missing:
+            Dispatcher(executor, workers).run(missing, self._is_missing, self._record)
+        rows = tuple(_row(shown, task, self._outcomes[task.key]) for shown, task in self._points)
+        failures = sum(outcome.kind in (FAILED, LOST) for outcome in self._outcomes.values())
+        return Results(rows, ("program", *(axis.name for axis in self._axes)), self._computed, failures)
+
+    def _is_missing(self, task: SweepTask) -> bool:
+        """Look whether another process has written the result of a point meanwhile."""
+        outcome = self._store.outcome(task.key)
+        if outcome is None or (self._retry_lost and outcome.kind == LOST):
+            return True
+        self._outcomes[task.key] = outcome
+        self._tell()
+        return False
+
+    def _record(self, task: SweepTask, outcome: Outcome, attempts: int) -> None:
+        self._store.add(task.key, self._shown[task.key], outcome, attempts)
+        self._outcomes[task.key] = outcome
+        self._computed += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(len(self._outcomes), len(self._shown))
+
+
+def _row(shown: Mapping[str, Any], task: SweepTask, outcome: Outcome) -> dict[str, Any]:
+    # The compiler calls a text that came without a file "-".
+    error = re.sub(r"^-(?=:\d)", lambda _: task.source.label, outcome.error)
+    return {**shown, **outcome.metrics, "error": error, "wall_s": outcome.wall_s, "cpu_s": outcome.cpu_s}

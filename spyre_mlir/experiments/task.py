@@ -1,0 +1,171 @@
+"""A point of an experiment as data, and its compilation in whatever process a worker is."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spyre_mlir.driver.cache_settings import code_text
+from spyre_mlir.driver.compilation import compile
+from spyre_mlir.errors import CompileError, Uncached, brief
+from spyre_mlir.experiments.program_sources import ProgramSource
+from spyre_mlir.files import read_text
+from spyre_mlir.loading import error_of_file, load
+from spyre_mlir.target.target import Target, compiling_for
+
+#: What ended a point that has no figures: the compiler, an error of code, the death of its workers.
+REFUSED, FAILED, LOST = "refused", "failed", "lost"
+
+#: Programs that a worker holds; points come program by program.
+_LOADED_PROGRAMS = 4
+
+#: One compilation at a time per process: MLIR, PyTorch's export and warnings are not made for threads.
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """A Python file of the user that workers import, with the digest of its content."""
+
+    path: str
+    digest: str
+
+    @classmethod
+    def read(cls, path: str) -> UserFile:
+        """Read the file; ``CompileError`` if it cannot be read."""
+        return cls(path, hashlib.sha256(read_text(path).encode("utf-8", "surrogatepass")).hexdigest())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Figures of a point, or the text of its error and its kind; seconds are of the compilation."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+    kind: str = ""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """A point: the program, all tables of the device as JSON, the keywords of ``compile``, files to import.
+
+    Nothing else decides about the result: options whose default is that of the environment are among the ``options``.
+    ``code`` is the digest of the compiler and of the packages that it is built on.
+    """
+
+    source: ProgramSource
+    device: str
+    options: tuple[tuple[str, Any], ...]
+    load: tuple[UserFile, ...]
+    code: str
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Digest of the content of the point."""
+        content = [
+            self.source.digest,
+            self.device,
+            self.options,
+            [file.digest for file in self.load],
+            self.code,
+        ]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def code_digest() -> str:
+    """Return the digest of the compiler; ``CompileError`` if its files have changed since it was loaded."""
+    try:
+        return hashlib.sha256(code_text().encode()).hexdigest()
+    except Uncached as reason:
+        raise CompileError(f"A program of the sweep {reason}.") from None
+
+
+def run_task(task: SweepTask) -> Outcome:
+    """Compile a point; ``CompileError`` if this process has other files than the sweep was started with."""
+    with _LOCK:
+        _check_code(task.code)
+        try:
+            for file in task.load:
+                import_file(file)
+            program = _loaded(task.source)
+        except _OtherFilesError as error:
+            raise CompileError(str(error)) from None
+        except Exception as error:
+            return _failure(error)
+        return _compiled(task, program)
+
+
+class _OtherFilesError(Exception):
+    """A file is not the one that the key of the point was made of."""
+
+
+@functools.lru_cache(maxsize=4)
+def _check_code(code: str) -> None:
+    if code != code_digest():
+        raise CompileError(
+            "A worker runs another version of spyre-mlir, of its packages or of Python than the sweep; install the "
+            "same on all machines."
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def import_file(file: UserFile) -> None:
+    """Import a file of the user, once in a process."""
+    if UserFile.read(file.path) != file:
+        raise _OtherFilesError(f"The file '{file.path}' changed while the sweep ran, or differs on a worker.")
+    load(file.path)
+
+
+@functools.lru_cache(maxsize=_LOADED_PROGRAMS)
+def _loaded(source: ProgramSource) -> tuple[Any, Any]:
+    if source.current_digest() != source.digest:
+        raise _OtherFilesError(
+            f"The files of the program '{source.label}' changed while the sweep ran, or differ on a worker."
+        )
+    return source.load()
+
+
+def _compiled(task: SweepTask, program: tuple[Any, Any]) -> Outcome:
+    model, inputs = program
+    options = dict(task.options)
+    if options.get("plan") is not None:
+        options["plan"] = json.loads(options["plan"])
+    begun, processor_begun = time.perf_counter(), time.process_time()
+    outcome = Outcome()
+    try:
+        # The same tables may be those of no device together, which is an error of this point alone.
+        target = Target.of_sections(json.loads(task.device), "the device of the point")
+        with compiling_for(target), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = compile(model, inputs, **options)
+            metrics = getattr(compiled, "metrics", None)
+            if metrics is None:
+                raise CompileError("A model that is compiled in pieces has no figures before it is called.")
+            outcome = Outcome(metrics())
+    except Exception as error:
+        outcome = _failure(error)
+    seconds = time.perf_counter() - begun, time.process_time() - processor_begun
+    return Outcome(outcome.metrics, outcome.error, outcome.kind, *seconds)
+
+
+def _failure(error: Exception) -> Outcome:
+    # Its traceback would be printed for each point.
+    with contextlib.redirect_stderr(io.StringIO()):
+        of_file = None if isinstance(error, CompileError) else error_of_file(error)
+    kind = REFUSED if isinstance(error, CompileError) else FAILED
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    text = brief(f"{type(error).__name__}{notes}: {error}") if kind == FAILED else str(error)
+    text = (text if of_file is None else str(of_file)).removeprefix("error: ")
+    # No file has half of a surrogate pair.
+    return Outcome(error=text.encode("utf-8", "replace").decode(), kind=kind)

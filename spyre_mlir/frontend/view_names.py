@@ -1,0 +1,34 @@
+"""Names of the operations by which outputs of a model are views, so that reading them runs nothing else."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from spyre_mlir.errors import Uncached
+
+#: Functions by which outputs are views, beside PyTorch's operations.
+_FUNCTIONS = {"reshape": torch.reshape, "getitem": operator.getitem}
+
+
+def view_name(operation: Any) -> str:
+    """Return the name of an operation by which an output is a view; ``Uncached`` if it is none of PyTorch's."""
+    name = next((name for name, function in _FUNCTIONS.items() if function is operation), None)
+    if name is not None:
+        return name
+    if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":
+        raise Uncached(f"returns a view by {operation}")
+    return str(operation)
+
+
+def view_operation(name: str) -> Any:
+    """The view operation of a name; ``ValueError`` for anything else, whatever the name leads to."""
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    library, packet, overload = name.split(".")
+    operation = getattr(getattr(torch.ops.aten, packet), overload)
+    if library != "aten" or not isinstance(operation, torch._ops.OpOverload) or not operation.is_view:
+        raise ValueError(f"{name} is no view")
+    return operation

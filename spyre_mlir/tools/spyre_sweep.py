@@ -1,0 +1,144 @@
+"""spyre-sweep: programs, options and devices, every combination of them, as a table.
+
+    spyre-sweep spec.toml
+    spyre-sweep spec.toml --csv results.csv --plot results.svg
+
+The file has the programs, the axes and the store (docs/experiments.md):
+
+    programs = ["softmax.mlir", "models:mlp"]
+    store = "results.sqlite"
+    [axes]
+    layout-solver = ["greedy", "portfolio"]
+    sencores = [4, 32]
+    device.lx.bytes = [1048576, 2097152]
+    [plot]
+    x = "sencores"
+    y = "predicted_us"
+    by = "layout-solver"
+
+Results are written to the store as they come, so a sweep that is started again goes on where it stopped. Paths are
+relative to the folder of the file.
+
+The exit status is 0 if every point has its figures or was refused by the compiler; 1 after a diagnostic, and where an
+error of code or the death of workers ended a point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.loading import loaded_files
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.experiments.results import Results
+    from spyre_mlir.experiments.sweep_spec import SweepSpec
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-sweep; 0 on success, 1 after a diagnostic on stderr and for points that failed."""
+    options = _parser().parse_args(argv)
+
+    from spyre_mlir.experiments.sweep_spec import SweepSpec
+
+    spec = SweepSpec.read(options.file)
+    if options.plot and not {"x", "y"} <= spec.plot.keys():
+        raise spec.error("A plot needs a table 'plot' with 'x' and 'y'.", "plot")
+    results = _swept(spec, options.workers, options.retry_lost)
+    print(results.table([name.replace("-", "_") for name in spec.columns]))
+    refused = sum(bool(row["error"]) for row in results) - results.failures
+    print(f"{len(results)} points, {results.computed} computed, {refused} refused, {results.failures} failed")
+    if options.csv:
+        results.to_csv(options.csv)
+    if spec.plot and (options.plot or "path" in spec.plot):
+        _plot(results, spec, options.plot)
+    return 1 if results.failures else 0
+
+
+def _swept(spec: SweepSpec, workers: int | None, retry_lost: bool) -> Results:
+    from spyre_mlir.experiments.axes import AxisError
+    from spyre_mlir.experiments.sweeping import sweep
+
+    folder = str(spec.store.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with _executor(spec.scheduler) as executor, _progress() as progress:
+        try:
+            return sweep(
+                spec.programs,
+                store=spec.store,
+                executor=executor,
+                workers=workers or spec.workers,
+                load=[*spec.load, *loaded_files()],
+                axes=spec.axes,
+                retry_lost=retry_lost,
+                progress=progress,
+            )
+        except AxisError as error:
+            raise spec.error(error.message, error.axis) from None
+
+
+@contextlib.contextmanager
+def _executor(scheduler: str | None) -> Iterator[Executor | None]:
+    """Connect to the scheduler of dask, if there is one."""
+    if scheduler is None:
+        yield None
+        return
+    from spyre_mlir.experiments.extras import imported
+
+    distributed = imported("distributed", "dask")
+    try:
+        client = distributed.Client(scheduler)
+    except (OSError, ValueError) as error:
+        raise CompileError(f"The scheduler '{scheduler}' cannot be reached: {error}.") from None
+    with client:
+        yield client.get_executor()
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from spyre_mlir.experiments.extras import imported
+
+    with imported("tqdm", "experiments").tqdm(unit="point", leave=False) as bar:
+
+        def show(count: int, total: int) -> None:
+            bar.total, bar.n = total, count
+            bar.refresh()
+
+        yield show
+
+
+def _plot(results: Results, spec: SweepSpec, path: str) -> None:
+    keywords = dict(spec.plot)
+    by = keywords.pop("by", ())
+    names = [by] if isinstance(by, str) else list(by)
+    x, y = (str(keywords.pop(axis)).replace("-", "_") for axis in ("x", "y"))
+    path = path or str(keywords["path"])
+    results.plot(
+        x=x, y=y, by=[name.replace("-", "_") for name in names], kind=keywords.get("kind", "line"), path=path
+    )
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-sweep", __doc__)
+    parser.add_argument("file", metavar="SPEC.toml", help="the programs, axes and store")
+    parser.add_argument("--workers", type=_common.number(int, 1, 4096), metavar="N",
+                        help="processes of this machine (default: that of the file, or as many as cores)")  # fmt: skip
+    parser.add_argument("--csv", metavar="FILE.csv", help="write the rows (- for stdout)")
+    parser.add_argument("--plot", metavar="FILE.svg", default="", help="draw the table 'plot' of the file")
+    parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

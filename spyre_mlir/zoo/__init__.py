@@ -1,0 +1,78 @@
+"""Programs that results can be repeated with: names, and the model or the MLIR text of each with its inputs.
+
+``names()`` lists them, ``load(name)`` gives one as ``compile`` takes it. The groups are
+
+- ``linalg/``: texts of linalg, which need no torch; their weights are arguments (``Program.arrays``);
+- ``suite/`` and ``suite-reduced/``: layers that models are made of, at full and at reduced size;
+- ``families/``: programs at full size that nobody tuned plans for, without numbers;
+- ``models/`` and ``models-reduced/``: whole models, of transformers by configuration, and a ResNet.
+
+All are seeded by their names. ``reference(name)`` is a program as a function that pickles, and so is the attribute of
+that name: ``spyre_mlir.zoo:suite/mlp`` is an import path.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.zoo.catalogue import NAMES, REDUCED
+
+_SEED = 0
+_INPUT = re.compile(r'%\w+: tensor<([\dx]+)xf16> \{spyre\.kind = "input"')
+
+
+def names(group: str = "") -> tuple[str, ...]:
+    """All names, or those of one group, such as "suite"; no torch is needed."""
+    return tuple(f"{key}/{name}" for key, members in NAMES.items() for name in members if group in ("", key))
+
+
+def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
+    """A program and its inputs: ``compile(*load(name))``. ``CompileError`` for an unknown name.
+
+    Without ``weights`` a program of the suite takes no memory and has the same plan; its numbers are all zero.
+    """
+    if name not in names():
+        raise CompileError(f"The zoo has no '{name}'; it has {listed(names(), name)}.")
+    group, _, member = name.partition("/")
+    if group == "linalg":
+        return _text(member)
+    try:
+        importlib.import_module("torch")
+    except ImportError:
+        raise CompileError(
+            f"'{name}' needs PyTorch, which is not installed: pip install 'spyre-mlir[torch]'."
+        ) from None
+    module = importlib.import_module(f"spyre_mlir.zoo.{group.removesuffix(REDUCED)}")
+    sizes = module.REDUCED if group.endswith(REDUCED) else getattr(module, "FULL", None)
+    if group == "families":
+        return module.all_families()[member].program()
+    if group.startswith("models"):
+        return module.model(member, sizes)
+    return module.program(member, sizes, weights=weights)
+
+
+def reference(name: str, *, weights: bool = False) -> Callable[[], tuple[Any, Any]]:
+    """A program by name as a function of no arguments that can be pickled; it loads where it is called."""
+    return functools.partial(load, name, weights=weights)
+
+
+def _text(member: str) -> tuple[str, tuple[np.ndarray, ...]]:
+    """The text of a program in linalg, and normal numbers for its inputs."""
+    text = resources.files("spyre_mlir.zoo").joinpath("linalg", f"{member}.mlir").read_text(encoding="utf-8")
+    numbers = np.random.default_rng(_SEED)
+    shapes = [tuple(map(int, sizes.split("x"))) for sizes in _INPUT.findall(text)]
+    return text, tuple(numbers.standard_normal(shape, np.float32).astype(np.float16) for shape in shapes)
+
+
+def __getattr__(name: str) -> Callable[[], tuple[Any, Any]]:
+    if name in names():
+        return reference(name)
+    raise AttributeError(f"module 'spyre_mlir.zoo' has no attribute '{name}'")

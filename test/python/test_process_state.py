@@ -1,0 +1,26 @@
+"""Tests do not see what other tests of their process have done."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import spyre_mlir
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_each_test_has_dims_of_its_own(size: int) -> None:
+    """The second of the two would be refused if the first were still known."""
+    spyre_mlir.declare_tensor_dim("rows", size)
+
+
+@pytest.mark.parametrize("run", [1, 2])
+def test_each_test_begins_in_the_same_place(run: int, tmp_path: Path) -> None:
+    """Neither the folder nor a variable of the environment is that of the test before."""
+    assert "SPYRE_OF_A_TEST" not in os.environ and Path.cwd().name != "elsewhere"
+    os.environ["SPYRE_OF_A_TEST"] = "1"
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    os.chdir(folder)
