@@ -110,23 +110,25 @@ def test_tables_of_a_specification(tmp_path: Path) -> None:
 
 
 ROWS = tuple(
-    {"program": name, "cores": cores, "us": time, "bytes": size, "error": "", "wall_s": 1.0}
-    for name, cores, time, size in [("a", 2, 4.0, 1), ("a", 1, 6.0, 2), ("b", 1, 5.0, 0), ("b", 2, 5.0, 3)]
+    {"program": name, "sencores": cores, "predicted_us": time, "error": "", "wall_s": 1.0}
+    for name, cores, time in [("a", 2, 4.0), ("a", 1, 6.0), ("b", 1, 5.0), ("b", 2, 5.0)]
 )
+RESULTS = Results(ROWS, ("program", "sencores"))
 
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "pareto"])
 def test_plots(kind: str, tmp_path: Path) -> None:
     """The same rows are the same bytes."""
     pytest.importorskip("matplotlib")
-    results = Results(ROWS, ("program", "cores"))
     pictures = []
     for name in ("a.svg", "b.svg"):
-        figure = results.plot(x="cores", y="us", by="program", kind=kind, path=tmp_path / name)
+        figure = RESULTS.plot(x="sencores", y="predicted_us", by="program", kind=kind, path=tmp_path / name)
         pictures.append((tmp_path / name).read_bytes())
     assert pictures[0] == pictures[1]
     (axes,) = figure.axes
-    assert axes.get_xlabel() == "cores" and [text.get_text() for text in axes.get_legend().get_texts()] == [
+    assert axes.get_xlabel() == "sencores" and [
+        text.get_text() for text in axes.get_legend().get_texts()
+    ] == [
         "a",
         "b",
     ]
@@ -142,22 +144,25 @@ def test_a_pareto_front_has_what_no_point_beats() -> None:
     ("keywords", "message"),
     [
         (
-            {"x": "core", "y": "us"},
-            "There is no column 'core'; the columns are program, cores, us, bytes, error, ",
+            {"x": "core", "y": "predicted_us"},
+            "There is no column 'core'; the columns are sencores, mean_cores, ",
         ),
         (
-            {"x": "cores", "y": "us", "kind": "pie"},
+            {"x": "sencores", "y": "predicted_us", "kind": "pie"},
             "There is no plot 'pie'; there are line, scatter, pareto.",
         ),
-        ({"x": "cores", "y": "us", "path": "none/x.svg"}, "The plot cannot be written: "),
-        ({"x": "cores", "y": "us", "path": "x.xyz"}, "The plot cannot be written: "),
-        ({"x": "program", "y": "us", "kind": "pareto"}, "A Pareto front needs two columns of numbers."),
-        ({"x": "cores", "y": "compile_s"}, "No row has both 'cores' and 'compile_s'"),
+        ({"x": "sencores", "y": "predicted_us", "path": "none/x.svg"}, "The plot cannot be written: "),
+        ({"x": "sencores", "y": "predicted_us", "path": "x.xyz"}, "The plot cannot be written: "),
+        (
+            {"x": "program", "y": "predicted_us", "kind": "pareto"},
+            "A Pareto front needs two columns of numbers.",
+        ),
+        ({"x": "sencores", "y": "compile_s"}, "No row has both 'sencores' and 'compile_s'"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_error(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message.replace("(", r"\(")):
-        Results(ROWS, ("program", "cores")).plot(**keywords)
+        RESULTS.plot(**keywords)
 
 
 @pytest.mark.parametrize("package", ["pandas", "matplotlib"])
@@ -170,30 +175,20 @@ def test_an_extra_that_is_missing_is_named(package: str, monkeypatch: pytest.Mon
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    results = Results(ROWS, ("program", "cores"))
     with pytest.raises(
         CompileError, match=rf"This needs {package}, .*: pip install 'spyre-mlir\[experiments\]'\."
     ):
-        results.to_pandas() if package == "pandas" else results.plot(x="cores", y="us")
+        RESULTS.to_pandas() if package == "pandas" else RESULTS.plot(x="sencores", y="predicted_us")
 
 
 def test_columns_and_table() -> None:
-    results = Results(
-        (*ROWS, {"program": "c", "cores": 1, "error": "no", "wall_s": 0.0}), ("program", "cores")
-    )
-    assert results.columns == (
-        "program",
-        "cores",
-        "us",
-        "bytes",
-        "error",
-        "compile_s",
-        "import_s",
-        "wall_s",
-        "cpu_s",
-    )
-    assert results.table(["program", "us", "error"]).splitlines()[4:] == [
-        "b        5.000",
-        "c        -      no",
-    ]
-    assert results.to_csv(times=False).splitlines()[-1] == "c,1,,,no"
+    """The columns are the same whatever the points say; what a point has not is empty."""
+    refused = {"program": "c", "sencores": 1, "error": "no", "wall_s": 0.0}
+    results = Results((*ROWS, refused), ("program", "sencores"))
+    names = ("program", "sencores", "predicted_us")
+    assert results.columns[:3] == names and results.columns == RESULTS.columns
+    assert results.columns[-5:] == ("error", "compile_s", "import_s", "wall_s", "cpu_s")
+    assert results.table([*names, "error"]).splitlines()[4:] == [
+        "b               2         5.000", "c               1             -  no",
+    ]  # fmt: skip
+    assert results.to_csv(times=False).splitlines()[-1] == "c,1" + 11 * "," + ",no"
