@@ -14,6 +14,12 @@ from spyre_mlir.timeline import Timeline
 #: The value of what is not known of a program that was read from a folder: its source and its compilation.
 UNKNOWN = -1.0
 
+#: Names of the figures in their order.
+METRICS = (
+    "predicted_us", "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores",
+    "device_operations", "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
+)  # fmt: skip
+
 
 def program_metrics(
     steps: Sequence[Step],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spyre_mlir.driver.program_metrics import METRICS
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.experiments.extras import imported
 from spyre_mlir.files import write_text
@@ -49,9 +50,8 @@ class Results(Sequence[Row]):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of all columns; those of ``TIMES`` come last."""
-        metrics = dict.fromkeys(name for row in self.rows for name in row)
-        before = (*self.axes, *(name for name in metrics if name not in (*self.axes, "error", *TIMES)))
-        return (*before, "error", *TIMES)
+        figures = (name for name in METRICS if name not in TIMES)
+        return (*self.axes, *figures, "error", *TIMES)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the rows as a data frame."""

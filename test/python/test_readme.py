@@ -52,6 +52,7 @@ PAGES = (
     "docs/device-tensors.md",
     "docs/division.md",
     "docs/dynamic.md",
+    "docs/experiments.md",
     "docs/findings.md",
     "docs/getting-started.md",
     "docs/hints.md",
