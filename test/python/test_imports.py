@@ -63,6 +63,7 @@ ALLOWED = {
     "driver": {*COMPILER, "findings", "frontend", "report", "simulator", "tensors"},
     "tools": {*COMPILER, "calibration", "driver", "frontend", "report", "simulator"},
     "zoo": set(),
+    "experiments": {*COMPILER, "driver"},
     "moved_modules": set(),
     "__init__": {"driver", "frontend", "moved_modules", "tensors"},
 }

@@ -1,0 +1,25 @@
+"""Experiments: plans that are tuned (docs/tuning.md)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spyre_mlir.experiments.tuning import Tuned, tune
+    from spyre_mlir.experiments.tuning_space import TuningSpace
+
+#: Public names by the module that defines them, imported on first use.
+_MODULES = {
+    "Tuned": "spyre_mlir.experiments.tuning",
+    "TuningSpace": "spyre_mlir.experiments.tuning_space",
+    "tune": "spyre_mlir.experiments.tuning",
+}
+
+__all__ = ["Tuned", "TuningSpace", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'spyre_mlir.experiments' has no attribute '{name}'")
+    return getattr(importlib.import_module(_MODULES[name]), name)
