@@ -14,7 +14,7 @@ from typing import Any
 from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
-from spyre_mlir.errors import CompileError, Uncached
+from spyre_mlir.errors import CompileError, Uncached, brief
 from spyre_mlir.experiments.tuning_proposals import Point, Proposals, Tried, key_of
 from spyre_mlir.experiments.tuning_space import TuningSpace
 from spyre_mlir.experiments.tuning_store import TrialStore
@@ -40,10 +40,10 @@ class Change:
 class Tuned:
     """The result of a tuning.
 
-    ``best`` is the program; ``plan`` a plan file as data and ``options`` those of ``compile`` that it needs beside it,
-    beyond the ones that ``tune`` was given: ``compile(.., plan=plan, **options)`` is as good as ``best``. ``plan`` is None
-    for a program without a plan file. ``changes`` are the choices that are not the default, each needed; ``refused`` has
-    the reasons of points that cannot be, with their number.
+    ``best`` is the program; ``plan`` a plan file as data and ``options`` those of ``compile`` that it needs beside
+    it and the options that ``tune`` was given: ``compile(.., plan=plan, **options)`` is as good as ``best``. ``plan``
+    is None for a program without a plan file. ``changes`` are the choices that are not the default, each needed;
+    ``refused`` has the reasons of points that cannot be, with their number.
     """
 
     best: Program
@@ -72,15 +72,15 @@ class Tuned:
     def summary(self) -> str:
         """Return the gain, the changes with what each is worth, and the number of refused points, as lines of text."""
         lines = [
-            f"{self.objective:<12}{self.default_value:,.3f} by default, {self.value:,.3f} tuned: {self.gain:.2%} less",
-            f"{'trials':<12}{self.trials}, of which {sum(self.refused.values())} refused",
+            f"{self.objective:<14}{self.default_value:,.3f} by default, {self.value:,.3f} tuned: {self.gain:.2%} less",
+            f"{'trials':<14}{self.trials}, of which {sum(self.refused.values())} refused",
         ]
         for change in self.changes:
             loss = "not possible" if change.without is None else f"{change.without:,.3f}"
-            lines.append(f"{'change':<12}{change.text} (without it {loss})")
+            lines.append(f"{'change':<14}{change.text} (without it {loss})")
         if self.options:
             texts = " ".join(f"{name}={value}" for name, value in self.options.items())
-            lines.append(f"{'options':<12}{texts} beside the plan file")
+            lines.append(f"{'options':<14}{texts} beside the plan file")
         return "\n".join(lines) + "\n"
 
 
@@ -100,11 +100,11 @@ def tune(
     """Search the plan with the least objective among so many trials, of which the first is the default plan.
 
     ``program`` and ``inputs`` are those of ``compile``, as are other options, which stay. ``space`` is what may be
-    chosen, by default all that ``TuningSpace.of`` finds. ``objective`` is a figure of ``Program.metrics``, or a function
-    of a program, such as its time on a card. ``storage`` is an SQLite file (or a URL of Optuna's) with the trials, from
-    which the same call goes on. With an ``executor`` so many ``workers`` compile at once, so program, inputs and
-    objective have to pickle. Equal seeds and numbers of workers give equal results. Points that the compiler refuses
-    are trials without a value. Needs the extra ``tune``. Raises ``CompileError``.
+    chosen, by default all that ``TuningSpace.of`` gives. ``objective`` is a figure of ``Program.metrics``, or a
+    function of a program, such as its time on a card. ``storage`` is an SQLite file (or a URL of Optuna's) with the
+    trials, from which the same call goes on. With an ``executor`` so many ``workers`` compile at once, so program,
+    inputs and objective have to pickle. Equal seeds and numbers of workers give equal results. Points that the
+    compiler refuses are trials without a value. Needs the extra ``tune``. Raises ``CompileError``.
     """
     for name, reason in _NOT_TUNED.items():
         if compile_options.pop(name, None) is not None:
@@ -166,10 +166,7 @@ class _Task:
             return None, error.message
         # One point that breaks a pass must not end the others; the summary counts it.
         except Exception as error:
-            return (
-                None,
-                f"internal error: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}",
-            )
+            return None, brief(f"internal error: {type(error).__name__}: {error}")
         return self.value(program), ""
 
     @property

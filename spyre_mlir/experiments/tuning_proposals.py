@@ -1,8 +1,8 @@
 """The order in which a tuning tries the points of a space: a function of the seed and of the trials so far.
 
 The first point is the default. The next half of the trials are single changes, those of operations that take long
-first, one of each parameter before the second of any. Then come combinations: the changes that gain, added one by one to
-the best point, and further on in turn random changes of the best point and a proposal of Optuna's sampler.
+first, one of each parameter before the second of any. Then come combinations: the changes that gain, added one by one
+to the best point, and further on in turn random changes of the best point and a proposal of Optuna's sampler.
 """
 
 from __future__ import annotations

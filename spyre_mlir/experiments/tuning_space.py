@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
+from spyre_mlir.analysis.core_ownership import Divided
 from spyre_mlir.analysis.dim_classes import dim_classes
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.plan_facts import core_order_of, layout_value
 from spyre_mlir.analysis.tile_nests import Nests, Tiled
 from spyre_mlir.dialects import context, parsed, sdsc
 from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.division import work_distribution
+from spyre_mlir.division.legality import division_problem
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout_search.minimum_cost import Problem
@@ -28,6 +31,8 @@ from spyre_mlir.passes.auto_tiling import AutoTiling
 from spyre_mlir.passes.joint_planning import JointPlanning
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.rewriting.divider import blocked_dims
+from spyre_mlir.target.ops import DEVICE_OPS
 
 #: A choice of a parameter, as JSON has it, or as the loops by operation.
 Choice = Any
@@ -49,9 +54,10 @@ class TuningSpace:
     """Choices by what they are about; the default of each, which is what the compiler does by itself, is not listed.
 
     ``options`` has values by the name of an option of ``compile``; ``divisions`` has by operation entries like
-    ``{"slices": [2, 16], "core_order": [0, 1]}``; ``layouts`` has values of the field ``layout`` by argument; ``tilings``
-    has mappings from operations to their field ``tiling``, by the name of a run of operations. To narrow a space, leave
-    entries out (``dataclasses.replace``). ``weights`` are the parts of the time that operations take: what is tried first.
+    ``{"slices": [2, 16], "core_order": [0, 1]}``; ``layouts`` has values of the field ``layout`` by argument;
+    ``tilings`` has mappings from operations to their field ``tiling``, by the name of a run of operations. To narrow
+    a space, leave entries out (``dataclasses.replace``). ``weights`` are the parts of the time that operations take:
+    what takes long is tried first.
     """
 
     options: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
@@ -173,16 +179,32 @@ def _module(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
 
 
 def _divisions(module: ir.Module) -> Iterator[tuple[str, list[Choice]]]:
+    """Yield the candidates of joint-planning, which are few where neighbours are alike, and those along one dim."""
+    cores = target_of(module.operation).cores
     for func in functions(module.operation):
         for user, candidates in JointPlanning().candidates(func):
-            choices = [
-                {"slices": list(each.division.splits), "core_order": list(core_order_of(each.division))}
-                for each in candidates[1:]
-            ]
             name = sdsc.name_of(user.op)
             # What a later pass inserted has no name yet, and follows from its neighbours.
-            if name is not None and choices:
-                yield name, choices
+            if name is None:
+                continue
+            pins = [(each.division.splits, core_order_of(each.division)) for each in candidates]
+            pins += [(splits, _split_dims(splits)) for splits in _along_one_dim(user, cores)]
+            if others := [pin for pin in dict.fromkeys(pins) if pin != pins[0]]:
+                yield name, [{"slices": list(slices), "core_order": list(order)} for slices, order in others]
+
+
+def _along_one_dim(user: Divided, cores: int) -> Iterator[tuple[int, ...]]:
+    """Yield the legal divisions along each one of the output dims."""
+    space, every = user.space, range(len(user.space.units))
+    for dim in sorted(set(every) - space.reduced):
+        splits = work_distribution(space.units, space.reduced, cores, blocked=frozenset(every) - {dim})
+        exempt = DEVICE_OPS[user.opcode].indirect
+        if division_problem(space, splits, cores, blocked_dims(user.op), exempt=exempt) is None:
+            yield splits
+
+
+def _split_dims(splits: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dim for dim, count in enumerate(splits) if count > 1)
 
 
 def _layouts(

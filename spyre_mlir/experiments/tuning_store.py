@@ -19,8 +19,9 @@ _REASON, _POINT = "reason", "point"
 class TrialStore:
     """The study of one tuning; ``name`` says what is tuned, so one database has many.
 
-    ``storage`` is a path of an SQLite file or a URL of Optuna's, None for memory. Only finished trials are written: one
-    that is under way when a process ends is tried again. ``CompileError`` without Optuna, or for a file of another kind.
+    ``storage`` is a path of an SQLite file or a URL of Optuna's, None for memory. Only finished trials are written:
+    one that is under way when a process ends is tried again. ``CompileError`` without Optuna, or for a file of
+    another kind.
     """
 
     def __init__(self, name: str, storage: str | Path | None, sizes: Mapping[str, int]) -> None:

@@ -55,6 +55,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "suite-runs",
         "tiling",
         "timeline",
+        "tune",
         "two-ops",
     ]
     assert all(line.endswith(".") for line in lines)

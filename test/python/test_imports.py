@@ -61,7 +61,7 @@ ALLOWED = {
     "tensors": {"target", *MATHEMATICS, "bundle"},
     "frontend": {*COMPILER, "tensors"},
     "driver": {*COMPILER, "findings", "frontend", "report", "simulator", "tensors"},
-    "tools": {*COMPILER, "calibration", "driver", "frontend", "report", "simulator"},
+    "tools": {*COMPILER, "calibration", "driver", "experiments", "frontend", "report", "simulator", "zoo"},
     "zoo": set(),
     "experiments": {*COMPILER, "driver"},
     "moved_modules": set(),
