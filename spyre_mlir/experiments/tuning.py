@@ -29,7 +29,7 @@ _NOT_TUNED = {"plan": "tune finds the plan", "dynamic": "tune takes a program of
 
 
 @dataclass(frozen=True)
-class Change:
+class TuningChange:
     """A choice of the best plan: what it is in words, and the value of the best plan without it."""
 
     text: str
@@ -53,7 +53,7 @@ class Tuned:
     default_value: float
     value: float
     trials: int
-    changes: tuple[Change, ...]
+    changes: tuple[TuningChange, ...]
     refused: Mapping[str, int]
 
     @property
@@ -112,7 +112,7 @@ def tune(
     if trials < 1 or workers < 1:
         raise CompileError("tune takes at least one trial and one worker.")
     # A hundred programs that are looked at once do not belong into the cache on disk.
-    task = _Task(program, inputs, {"cache": False, **compile_options}, objective)
+    task = _TuningCall(program, inputs, {"cache": False, **compile_options}, objective)
     default = _checked(task.compiled({}, None))
     if space is None:
         space = TuningSpace.of(default, **compile_options)
@@ -130,7 +130,7 @@ def _checked(program: Any) -> Program:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _TuningCall:
     """The call of ``compile`` of a tuning and its objective, as a value that workers take."""
 
     program: Any
@@ -179,7 +179,7 @@ class _Task:
         )
 
 
-def _study_name(task: _Task, default: Program, space: TuningSpace, seed: int) -> str:
+def _study_name(task: _TuningCall, default: Program, space: TuningSpace, seed: int) -> str:
     """Return a name that differs for all on which the values of trials and their order depend."""
     try:
         code = package_digest()
@@ -197,7 +197,7 @@ def _study_name(task: _Task, default: Program, space: TuningSpace, seed: int) ->
 class _Search:
     """The trials of a tuning, each point compiled once."""
 
-    def __init__(self, task: _Task, space: TuningSpace, store: TrialStore) -> None:
+    def __init__(self, task: _TuningCall, space: TuningSpace, store: TrialStore) -> None:
         self.task, self.space, self.store = task, space, store
         self.outcomes = {key_of(tried.point): (tried, reason) for tried, reason in store.trials()}
 
@@ -238,7 +238,7 @@ class _Search:
         value = self.value(point)
         assert value is not None
         changes = tuple(
-            Change(self.space.text(name, number), self.value(_without(point, name)))
+            TuningChange(self.space.text(name, number), self.value(_without(point, name)))
             for name, number in point.items()
         )
         refused: dict[str, int] = {}
@@ -282,20 +282,11 @@ class _Search:
         return pins or {"version": 1}, options
 
     def _evaluated(self, batch: Sequence[Point], executor: Executor | None) -> list[tuple[float | None, str]]:
-        calls = [self._call(point) for point in batch]
+        calls = [self.space.call(point) for point in batch]
         if executor is None:
-            return [call if isinstance(call[1], str) else self.task.evaluate(*call) for call in calls]
-        pending: list[Any] = [
-            call if isinstance(call[1], str) else executor.submit(self.task.evaluate, *call) for call in calls
-        ]
-        return [each if isinstance(each, tuple) else each.result() for each in pending]
-
-    def _call(self, point: Point) -> Any:
-        """Return the options and the plan of a point, or None and the reason why it is none."""
-        try:
-            return self.space.call(point)
-        except CompileError as error:
-            return None, error.message
+            return [self.task.evaluate(*call) for call in calls]
+        futures = [executor.submit(self.task.evaluate, *call) for call in calls]
+        return [future.result() for future in futures]
 
     def _keep(self, point: Point, value: float | None, reason: str) -> None:
         self.store.add(point, value, reason)

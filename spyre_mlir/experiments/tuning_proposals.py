@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.tuning_space import TuningSpace
 
 #: The numbers of choices by parameter; parameters at their default are left out.
@@ -53,9 +54,17 @@ class Proposals:
             return {}
         for candidates in self._by_phase(history, count, sampler):
             for point in candidates:
-                if key_of(point) not in known:
+                if key_of(point) not in known and self._is_possible(point):
                     return point
         return None
+
+    def _is_possible(self, point: Point) -> bool:
+        """Return whether a point is a call of ``compile``: two loops around one operation are none."""
+        try:
+            self.space.call(point)
+        except CompileError:
+            return False
+        return True
 
     def _by_phase(self, history: Sequence[Tried], count: int, sampler: Sampler) -> Iterator[Iterator[Point]]:
         if count < max(2, self.trials * _SINGLES):

@@ -11,6 +11,7 @@ the same command goes on. docs/tuning.md is the manual.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "--pipeline", default="", metavar="OPTIONS", help="options of the pipeline, which stay"
     )
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

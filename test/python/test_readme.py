@@ -66,8 +66,10 @@ PAGES = (
     "docs/security.md",
     "docs/specification.md",
     "docs/tiling.md",
+    "docs/tuning.md",
     "docs/writing-a-pass.md",
     "docs/writing-a-solver.md",
+    "docs/zoo.md",
 )
 
 

@@ -152,9 +152,9 @@ def test_a_tuning_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
     """With fewer trials first, the rest is computed, and nothing else; the trials are those of one go."""
     tuned(space, trials=3, storage=tmp_path / "a.db", seed=1)
     before, evaluated = points(tmp_path / "a.db"), []
-    evaluate = tuning._Task.evaluate
+    evaluate = tuning._TuningCall.evaluate
     monkeypatch.setattr(
-        tuning._Task, "evaluate", lambda self, *point: evaluated.append(point) or evaluate(self, *point)
+        tuning._TuningCall, "evaluate", lambda self, *point: evaluated.append(point) or evaluate(self, *point)
     )
     result = tuned(space, trials=len(before) + 2, storage=tmp_path / "a.db", seed=1)
     assert points(tmp_path / "a.db")[: len(before)] == before
@@ -278,3 +278,11 @@ def test_the_tool_writes_a_plan(tmp_path, capsys):
     assert json.loads(plan.read_text())["version"] == 1
     assert spyre_tune.main(["zoo:linalg/none", "--trials", "3"]) == 1
     assert "The zoo has no 'linalg/none'" in capsys.readouterr().err
+
+
+def test_choices_that_exclude_each_other_are_not_tried():
+    loop = {"exp.0": [{"loop": "a", "dim": 0, "tiles": 2}]}
+    proposals, history = Proposals(TuningSpace(tilings={"a": [loop], "b": [loop]}), 50, 0), []
+    while (point := proposals.propose(history, set(), lambda seed: {"tile a": 0, "tile b": 0})) is not None:
+        history.append(Tried(point, 10.0 - len(point)))
+    assert [dict(tried.point) for tried in history] == [{}, {"tile a": 0}, {"tile b": 0}]
