@@ -1,4 +1,4 @@
-"""Experiments: sweeps over programs, options and devices, whose results are rows in one file (docs/experiments.md)."""
+"""Experiments: sweeps, whose results are rows in one file (docs/experiments.md), and tuned plans (docs/tuning.md)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spyre_mlir.experiments.results import Results
     from spyre_mlir.experiments.sweeping import sweep
+    from spyre_mlir.experiments.tuning import Tuned, tune
+    from spyre_mlir.experiments.tuning_space import TuningSpace
 
 #: Public names by the module that defines them, imported on first use.
 _MODULES = {
     "Results": "spyre_mlir.experiments.results",
+    "Tuned": "spyre_mlir.experiments.tuning",
+    "TuningSpace": "spyre_mlir.experiments.tuning_space",
     "sweep": "spyre_mlir.experiments.sweeping",
+    "tune": "spyre_mlir.experiments.tuning",
 }
 
-__all__ = ["Results", "sweep"]
+__all__ = ["Results", "Tuned", "TuningSpace", "sweep", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -65,6 +65,22 @@ class AutoTiling(EvaluatingPass):
             if self.spills and lx_bytes:
                 self._for_lx(ops, evaluator, lx_bytes)
 
+    def candidates(self, func: ir.Operation) -> Iterator[list[Tiling]]:
+        """Yield the loops to choose from for each run of operations that a loop could tile, the coarsest first.
+
+        They are those that are tried where intermediates do not fit, here around every operation.
+        """
+        ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
+        runs, yielded = _Runs(ops, min(self.bundle_operations or _LONGEST, _LONGEST)), set()
+        for index, tiled_op in enumerate(ops):
+            for first, last, dim_class in runs.around(index):
+                run = ops[first : last + 1]
+                key = first, last, *(dim_class.dims[member][0] for member in run)
+                if key not in yielded:
+                    yielded.add(key)
+                    cuts = _enough(dim_class, 2, target_of(tiled_op.op))
+                    yield [_together(run, dim_class, cut, index) for cut in cuts]
+
     # -- spans ----------------------------------------------------------------------------------------
 
     def _for_spans(self, ops: Sequence[Tiled], evaluator: Evaluator) -> None:

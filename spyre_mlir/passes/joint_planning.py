@@ -91,6 +91,11 @@ class JointPlanning(EvaluatingPass):
         for func in functions(module):
             self._plan(func, evaluator)
 
+    def candidates(self, func: ir.Operation) -> list[tuple[Divided, tuple[DivisionCandidate, ...]]]:
+        """Return each operation of a divided function with the divisions to choose from, its present one first."""
+        plan = self._planned_function(usage_of(func))
+        return list(zip(plan.usage.ops, plan.problem.candidates, strict=True))
+
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Apply the best joint division if it is better than none; a function that uses the ring already stays."""
         usage = usage_of(func)

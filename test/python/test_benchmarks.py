@@ -56,6 +56,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "sweep",
         "tiling",
         "timeline",
+        "tune",
         "two-ops",
     ]
     assert all(line.endswith(".") for line in lines)

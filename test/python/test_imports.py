@@ -74,7 +74,7 @@ ALLOWED = {
     "frontend": {*COMPILER, "tensors"},
     "driver": {*COMPILER, "findings", "frontend", "report", "simulator", "tensors"},
     "experiments": {*COMPILER, "driver"},
-    "tools": {*COMPILER, "calibration", "driver", "experiments", "frontend", "report", "simulator"},
+    "tools": {*COMPILER, "calibration", "driver", "experiments", "frontend", "report", "simulator", "zoo"},
     "zoo": set(),
     "moved_modules": set(),
     "__init__": {"driver", "frontend", "moved_modules", "tensors"},

@@ -67,9 +67,11 @@ PAGES = (
     "docs/security.md",
     "docs/specification.md",
     "docs/tiling.md",
+    "docs/tuning.md",
     "docs/writing-a-pass.md",
     "docs/writing-a-solver.md",
     "docs/writing-an-algorithm.md",
+    "docs/zoo.md",
 )
 
 

@@ -1,0 +1,297 @@
+"""``tune``: the plan of a program by trials, for least predicted time or whatever else is measured (docs/tuning.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from spyre_mlir.driver.cache_settings import package_digest
+from spyre_mlir.driver.compilation import compile
+from spyre_mlir.driver.program import Program
+from spyre_mlir.errors import CompileError, Uncached, brief
+from spyre_mlir.experiments.tuning_proposals import Point, Proposals, Tried, key_of
+from spyre_mlir.experiments.tuning_space import TuningSpace
+from spyre_mlir.experiments.tuning_store import TrialStore
+from spyre_mlir.files import write_text
+from spyre_mlir.plans.plan_file import json_text
+
+#: The least value is the best: the name of a figure of ``Program.metrics``, or a function of a program.
+Objective = str | Callable[[Program], float]
+
+#: Options that are a part of the call of ``tune`` itself.
+_NOT_TUNED = {"plan": "tune finds the plan", "dynamic": "tune takes a program of one size"}
+
+
+@dataclass(frozen=True)
+class TuningChange:
+    """A choice of the best plan: what it is in words, and the value of the best plan without it."""
+
+    text: str
+    without: float | None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of a tuning.
+
+    ``best`` is the program; ``plan`` a plan file as data and ``options`` those of ``compile`` that it needs beside
+    it and the options that ``tune`` was given: ``compile(.., plan=plan, **options)`` is as good as ``best``. ``plan``
+    is None for a program without a plan file. ``changes`` are the choices that are not the default, each needed;
+    ``refused`` has the reasons of points that cannot be, with their number.
+    """
+
+    best: Program
+    plan: Mapping[str, Any] | None
+    options: Mapping[str, Any]
+    objective: str
+    default_value: float
+    value: float
+    trials: int
+    changes: tuple[TuningChange, ...]
+    refused: Mapping[str, int]
+
+    @property
+    def gain(self) -> float:
+        """The part of the default's value that the best plan saves: 0.1 is 10 %."""
+        return 1 - self.value / self.default_value if self.default_value else 0.0
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan file, for ``compile(plan=path)`` with ``options``; ``CompileError`` if there is none."""
+        if self.plan is None:
+            raise CompileError(
+                "This program has no plan file, as part of it runs on the host; give compile the options of the result."
+            )
+        write_text(str(path), json_text(self.plan) + "\n")
+
+    def summary(self) -> str:
+        """Return the gain, the changes with what each is worth, and the number of refused points, as lines of text."""
+        lines = [
+            f"{self.objective:<14}{self.default_value:,.3f} by default, {self.value:,.3f} tuned: {self.gain:.2%} less",
+            f"{'trials':<14}{self.trials}, of which {sum(self.refused.values())} refused",
+        ]
+        for change in self.changes:
+            loss = "not possible" if change.without is None else f"{change.without:,.3f}"
+            lines.append(f"{'change':<14}{change.text} (without it {loss})")
+        if self.options:
+            texts = " ".join(f"{name}={value}" for name, value in self.options.items())
+            lines.append(f"{'options':<14}{texts} beside the plan file")
+        return "\n".join(lines) + "\n"
+
+
+def tune(
+    program: Any,
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    space: TuningSpace | None = None,
+    objective: Objective = "predicted_us",
+    trials: int = 100,
+    storage: str | Path | None = None,
+    seed: int = 0,
+    executor: Executor | None = None,
+    workers: int = 1,
+    **compile_options: Any,
+) -> Tuned:
+    """Search the plan with the least objective among so many trials, of which the first is the default plan.
+
+    ``program`` and ``inputs`` are those of ``compile``, as are other options, which stay. ``space`` is what may be
+    chosen, by default all that ``TuningSpace.of`` gives. ``objective`` is a figure of ``Program.metrics``, or a
+    function of a program, such as its time on a card. ``storage`` is an SQLite file (or a URL of Optuna's) with the
+    trials, from which the same call goes on. With an ``executor`` so many ``workers`` compile at once, so program,
+    inputs and objective have to pickle. Equal seeds and numbers of workers give equal results. Points that the
+    compiler refuses are trials without a value. Needs the extra ``tune``. Raises ``CompileError``.
+    """
+    for name, reason in _NOT_TUNED.items():
+        if compile_options.pop(name, None) is not None:
+            raise CompileError(f"tune has no option '{name}': {reason}.")
+    if trials < 1 or workers < 1:
+        raise CompileError("tune takes at least one trial and one worker.")
+    # A hundred programs that are looked at once do not belong into the cache on disk.
+    task = _TuningCall(program, inputs, {"cache": False, **compile_options}, objective)
+    default = _checked(task.compiled({}, None))
+    if space is None:
+        space = TuningSpace.of(default, **compile_options)
+    sizes = {parameter: len(choices) for parameter, choices in space.parameters().items()}
+    name = "spyre-tune" if storage is None else _study_name(task, default, space, seed)
+    search = _Search(task, space, TrialStore(name, storage, sizes))
+    search.run(Proposals(space, trials, seed), trials, executor, workers)
+    return search.result(default)
+
+
+def _checked(program: Any) -> Program:
+    if not isinstance(program, Program):
+        raise CompileError("tune takes a program that is one graph; this model runs in pieces.")
+    return program
+
+
+@dataclass(frozen=True)
+class _TuningCall:
+    """The call of ``compile`` of a tuning and its objective, as a value that workers take."""
+
+    program: Any
+    inputs: Any
+    options: Mapping[str, Any]
+    objective: Objective
+
+    def compiled(self, options: Mapping[str, Any], plan: Mapping[str, Any] | None) -> Any:
+        """Return the program of a point, without its warnings; those of the default are the same."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compile(self.program, self.inputs, plan=plan, **{**self.options, **options})
+
+    def value(self, program: Program) -> float:
+        """Return the objective of a program; ``CompileError`` for one that is no number."""
+        if not isinstance(self.objective, str):
+            value = self.objective(program)
+        elif self.objective in (metrics := program.metrics()):
+            value = metrics[self.objective]
+        else:
+            raise CompileError(f"There is no figure '{self.objective}'; there are {', '.join(metrics)}.")
+        if not math.isfinite(value):
+            raise CompileError(f"The objective of a program is {value}; it has to be a finite number.")
+        return float(value)
+
+    def evaluate(
+        self, options: Mapping[str, Any], plan: Mapping[str, Any] | None
+    ) -> tuple[float | None, str]:
+        """Return the objective of a point, or None and the reason why the compiler refuses it."""
+        try:
+            program = self.compiled(options, plan)
+        except CompileError as error:
+            return None, error.message
+        # One point that breaks a pass must not end the others; the summary counts it.
+        except Exception as error:
+            return None, brief(f"internal error: {type(error).__name__}: {error}")
+        return self.value(program), ""
+
+    @property
+    def objective_name(self) -> str:
+        """The figure, or the name of the function."""
+        return (
+            self.objective
+            if isinstance(self.objective, str)
+            else getattr(self.objective, "__name__", "objective")
+        )
+
+
+def _study_name(task: _TuningCall, default: Program, space: TuningSpace, seed: int) -> str:
+    """Return a name that differs for all on which the values of trials and their order depend."""
+    try:
+        code = package_digest()
+    except Uncached as reason:
+        raise CompileError(
+            f"Trials cannot be kept, for the compiler {reason}; start a new process."
+        ) from None
+    parts = (
+        code, default.source_text(), sorted(task.options.items()), space.parameters(), seed,
+        task.objective_name,
+    )  # fmt: skip
+    return f"spyre-tune {hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
+
+
+class _Search:
+    """The trials of a tuning, each point compiled once."""
+
+    def __init__(self, task: _TuningCall, space: TuningSpace, store: TrialStore) -> None:
+        self.task, self.space, self.store = task, space, store
+        self.outcomes = {key_of(tried.point): (tried, reason) for tried, reason in store.trials()}
+
+    @property
+    def history(self) -> list[Tried]:
+        """The trials in their order."""
+        return [tried for tried, _ in self.outcomes.values()]
+
+    def run(self, proposals: Proposals, trials: int, executor: Executor | None, workers: int) -> None:
+        """Try points until there are so many trials, or no more points."""
+        while len(self.outcomes) < trials:
+            batch: list[Point] = []
+            for _ in range(min(workers if executor else 1, trials - len(self.outcomes))):
+                pending = {key_of(point) for point in batch}
+                point = proposals.propose(self.history, pending, self.store.sample)
+                # The default is tried alone: all else is compared with it.
+                if point is None or (batch and not self.outcomes):
+                    break
+                batch.append(point)
+            if not batch:
+                return
+            for point, (value, reason) in zip(batch, self._evaluated(batch, executor), strict=True):
+                self._keep(point, value, reason)
+
+    def value(self, point: Point) -> float | None:
+        """Return the value of a point, which is tried if it was not yet; None if it is refused."""
+        if key_of(point) not in self.outcomes:
+            ((value, reason),) = self._evaluated([point], None)
+            self._keep(point, value, reason)
+        return self.outcomes[key_of(point)][0].value
+
+    def result(self, default: Program) -> Tuned:
+        """Return the best point without the changes that it does not need."""
+        default_value = self.value({})
+        assert default_value is not None
+        valued = [tried for tried in self.history if tried.value is not None]
+        point = self._needed(min(valued, key=lambda tried: (tried.value, len(tried.point))).point)
+        value = self.value(point)
+        assert value is not None
+        changes = tuple(
+            TuningChange(self.space.text(name, number), self.value(_without(point, name)))
+            for name, number in point.items()
+        )
+        refused: dict[str, int] = {}
+        for tried, reason in self.outcomes.values():
+            if tried.value is None:
+                refused[reason] = refused.get(reason, 0) + 1
+        options, plan = self.space.call(point)
+        best = _checked(self.task.compiled(options, plan)) if point else default
+        plan, options = self._replayed(best, options, plan)
+        return Tuned(
+            best, plan, options, self.task.objective_name, default_value, value, len(self.outcomes), changes, refused
+        )  # fmt: skip
+
+    def _needed(self, point: Point) -> Point:
+        """Leave out the changes without which a point is as good."""
+        for name in list(point):
+            value, without = self.value(point), self.value(_without(point, name))
+            if value is not None and without is not None and without <= value:
+                point = _without(point, name)
+        return point
+
+    def _replayed(
+        self, best: Program, options: dict[str, Any], pins: dict[str, Any] | None
+    ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """Return a plan and the options that it needs: a whole plan without any if that is as good."""
+        try:
+            whole = best.plan()
+        except CompileError:
+            return pins, options
+        # A measured objective differs from run to run, so what the compiler predicts is compared.
+        task = (
+            self.task
+            if isinstance(self.task.objective, str)
+            else replace(self.task, objective="predicted_us")
+        )
+        limit = task.value(best)
+        for chosen in ({}, options) if options else ({},):
+            replayed, _ = task.evaluate(chosen, whole)
+            if replayed is not None and replayed <= limit:
+                return whole, chosen
+        return pins or {"version": 1}, options
+
+    def _evaluated(self, batch: Sequence[Point], executor: Executor | None) -> list[tuple[float | None, str]]:
+        calls = [self.space.call(point) for point in batch]
+        if executor is None:
+            return [self.task.evaluate(*call) for call in calls]
+        futures = [executor.submit(self.task.evaluate, *call) for call in calls]
+        return [future.result() for future in futures]
+
+    def _keep(self, point: Point, value: float | None, reason: str) -> None:
+        self.store.add(point, value, reason)
+        self.outcomes[key_of(point)] = Tried(dict(point), value), reason
+
+
+def _without(point: Point, name: str) -> Point:
+    return {key: number for key, number in point.items() if key != name}

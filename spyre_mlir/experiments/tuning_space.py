@@ -1,0 +1,284 @@
+"""The space of a tuning: what may be chosen of a program beside its default plan, in plain data.
+
+Candidates are those of the compiler's own searches, of the program as it is compiled by default: the divisions of
+joint-planning, the loops of auto-tiling, the layouts of choose-layouts. Choices are options of ``compile`` and pins of
+a plan file (docs/plans.md), so a point of the space is one call of ``compile``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
+from spyre_mlir.analysis.core_ownership import Divided
+from spyre_mlir.analysis.dim_classes import dim_classes
+from spyre_mlir.analysis.layout_graph import LayoutGraph
+from spyre_mlir.analysis.plan_facts import core_order_of, layout_value
+from spyre_mlir.analysis.tile_nests import Nests, Tiled
+from spyre_mlir.dialects import context, parsed, sdsc
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.division import work_distribution
+from spyre_mlir.division.legality import division_problem
+from spyre_mlir.driver.program import Program
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout_search.minimum_cost import Problem
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import show_value
+from spyre_mlir.passes.auto_tiling import AutoTiling
+from spyre_mlir.passes.joint_planning import JointPlanning
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.rewriting.divider import blocked_dims
+from spyre_mlir.target.ops import DEVICE_OPS
+
+#: A choice of a parameter, as JSON has it, or as the loops by operation.
+Choice = Any
+
+#: Options that change a plan and leave the numbers of a program as they are, with the values that are no default.
+OPTIONS: Mapping[str, tuple[Choice, ...]] = {
+    "uneven_splits": (True,), "matmul": ("specified",), "co_optimizer": ("strategy-b",), "stick_outermost": (True,),
+    "argument_layouts": ("default",), "tile_attention": (False,), "tile_for_lx": (False,), "clone_inputs": (False,),
+    "clone_outputs": (False,), "reorder": (False,), "moves": (False,), "double_buffer": (False,),
+    "in_place": (False,), "order_by_size": (True,),
+}  # fmt: skip
+
+#: Numbers of tiles that another loop of the default plan may have.
+_LOOP_CUTS = 6
+
+
+@dataclass(frozen=True)
+class TuningSpace:
+    """Choices by what they are about; the default of each, which is what the compiler does by itself, is not listed.
+
+    ``options`` has values by the name of an option of ``compile``; ``divisions`` has by operation entries like
+    ``{"slices": [2, 16], "core_order": [0, 1]}``; ``layouts`` has values of the field ``layout`` by argument;
+    ``tilings`` has mappings from operations to their field ``tiling``, by the name of a run of operations. To narrow
+    a space, leave entries out (``dataclasses.replace``). ``weights`` are the parts of the time that operations take:
+    what takes long is tried first.
+    """
+
+    options: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    divisions: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    layouts: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    tilings: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: Program, **compile_options: Any) -> TuningSpace:
+        """Return all choices of a compiled program; ``compile_options`` are those of its compilation, which stay.
+
+        A program whose parts run on the host has no plan file, so only options are chosen.
+        """
+        options = {name: values for name, values in OPTIONS.items() if name not in compile_options}
+        try:
+            plan = program.plan()
+        except CompileError:
+            return cls(options)
+        pipeline = _pipeline(compile_options)
+        named, divided = (_module(program, pipeline, level) for level in ("named", "divided"))
+        with named.context:
+            layouts, tilings = dict(_layouts(named, pipeline, plan)), dict(_tilings(named, plan))
+        with divided.context:
+            divisions = dict(_divisions(divided))
+        return cls(options, divisions, layouts, tilings, _weights(program, plan))
+
+    def parameters(self) -> dict[str, Sequence[Choice]]:
+        """Return the choices of all parameters by name: the kind and what it is about."""
+        kinds = {
+            "option": self.options,
+            "divide": self.divisions,
+            "lay out": self.layouts,
+            "tile": self.tilings,
+        }
+        return {f"{kind} {name}": values for kind, group in kinds.items() for name, values in group.items()}
+
+    def weight(self, parameter: str) -> float:
+        """Return the part of the time that a parameter is about; options and layouts are about all."""
+        kind, name = _split(parameter)
+        if kind == "divide":
+            return self.weights.get(name, 0.0)
+        if kind == "tile":
+            return sum(self.weights.get(member, 0.0) for member in self.tilings[name][0])
+        return 1.0
+
+    def call(self, point: Mapping[str, int]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Return the options and the plan of a point: the numbers of the choices by parameter, without defaults.
+
+        ``CompileError`` if two choices tile one operation.
+        """
+        options: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
+        operations: dict[str, dict[str, Any]] = {}
+        parameters = self.parameters()
+        for parameter, number in point.items():
+            kind, name = _split(parameter)
+            choice = parameters[parameter][number]
+            if kind == "option":
+                options[name] = choice
+            elif kind == "lay out":
+                arguments[name] = choice
+            elif kind == "divide":
+                operations.setdefault(name, {}).update(choice)
+            else:
+                _add_tilings(operations, choice)
+        plan = {
+            "version": 1,
+            "arguments": [{"name": name, "layout": layout} for name, layout in arguments.items()],
+            "operations": [{"name": name, **pins} for name, pins in operations.items()],
+        }
+        return options, plan if arguments or operations else None
+
+    def text(self, parameter: str, number: int) -> str:
+        """Return a choice in words."""
+        kind, name = _split(parameter)
+        choice = self.parameters()[parameter][number]
+        if kind != "tile":
+            return f"{name}: {choice if isinstance(choice, str) else json.dumps(choice)}"
+        loops = next(iter(choice.values()))
+        count = f"{loops[0]['tiles']} tiles of dim {loops[0]['dim']}" if loops else "no loop"
+        return f"{name}: {count}"
+
+
+def _split(parameter: str) -> tuple[str, str]:
+    kind = next(kind for kind in ("option", "divide", "lay out", "tile") if parameter.startswith(f"{kind} "))
+    return kind, parameter[len(kind) + 1 :]
+
+
+def _add_tilings(operations: dict[str, dict[str, Any]], choice: Mapping[str, Any]) -> None:
+    for name, loops in choice.items():
+        pins = operations.setdefault(name, {})
+        if "tiling" in pins:
+            raise CompileError(f"Two choices tile '{name}'.")
+        pins["tiling"] = loops
+
+
+# -- the program at two levels ----------------------------------------------------------------------------
+
+
+def _pipeline(compile_options: Mapping[str, Any]) -> SpyrePipeline:
+    """Return the pipeline of the options of ``compile`` that are its own."""
+    known = PipelineOptions.__dataclass_fields__
+    chosen = {name: value for name, value in compile_options.items() if name in known and value is not None}
+    return SpyrePipeline.parse(" ".join(f"{name}={show_value(value)}" for name, value in chosen.items()))
+
+
+def _module(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
+    """Return a program at the level *divided*, or where its device operations have got their names."""
+    module = parsed(program.source_text(), context())
+    # Without pins, but with the names that a plan file has, and no layer folded into another.
+    module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get('{"version": 1}', module.context)
+    steps = replace(pipeline, use_plan="").pipeline("divided" if level == "divided" else "tiled")
+    if level == "named":
+        end = next(index for index, step in enumerate(steps.steps) if step.name == "name-operations")
+        steps = replace(steps, steps=steps.steps[: end + 1])
+    run_pipeline(module, steps)
+    return module
+
+
+def _divisions(module: ir.Module) -> Iterator[tuple[str, list[Choice]]]:
+    """Yield the candidates of joint-planning, which are few where neighbours are alike, and those along one dim."""
+    cores = target_of(module.operation).cores
+    for func in functions(module.operation):
+        for user, candidates in JointPlanning().candidates(func):
+            name = sdsc.name_of(user.op)
+            # What a later pass inserted has no name yet, and follows from its neighbours.
+            if name is None:
+                continue
+            pins = [(each.division.splits, core_order_of(each.division)) for each in candidates]
+            pins += [(splits, _split_dims(splits)) for splits in _along_one_dim(user, cores)]
+            if others := [pin for pin in dict.fromkeys(pins) if pin != pins[0]]:
+                yield name, [{"slices": list(slices), "core_order": list(order)} for slices, order in others]
+
+
+def _along_one_dim(user: Divided, cores: int) -> Iterator[tuple[int, ...]]:
+    """Yield the legal divisions along each one of the output dims."""
+    space, every = user.space, range(len(user.space.units))
+    for dim in sorted(set(every) - space.reduced):
+        splits = work_distribution(space.units, space.reduced, cores, blocked=frozenset(every) - {dim})
+        exempt = DEVICE_OPS[user.opcode].indirect
+        if division_problem(space, splits, cores, blocked_dims(user.op), exempt=exempt) is None:
+            yield splits
+
+
+def _split_dims(splits: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dim for dim, count in enumerate(splits) if count > 1)
+
+
+def _layouts(
+    module: ir.Module, pipeline: SpyrePipeline, plan: Mapping[str, Any]
+) -> Iterator[tuple[str, list[Choice]]]:
+    """Yield the layouts of arguments that a reader could ask for, other than that of the default plan."""
+    planned = {entry["name"]: json.dumps(entry.get("layout")) for entry in plan["arguments"]}
+    for func in functions(module.operation):
+        graph = LayoutGraph(func, by_price=True)
+        problem = Problem(graph.graph, pipeline.stick_outermost)
+        arguments = zip(func.regions[0].blocks[0].arguments, argument_attributes(func), strict=True)
+        for argument, attributes in arguments:
+            tensor = graph.tensors[argument]
+            candidates = (*problem.domains[tensor].candidates, *problem.reader_candidates[tensor])
+            values = {json.dumps(layout_value(candidate.layout)): None for candidate in candidates}
+            name = ir.StringAttr(attributes[sdsc.HOST].label).value
+            if choices := [json.loads(text) for text in values if text != planned.get(name)]:
+                yield name, choices
+
+
+def _tilings(module: ir.Module, plan: Mapping[str, Any]) -> Iterator[tuple[str, list[Choice]]]:
+    """Yield the loops of runs of operations that the default plan has none around, and others for its own loops."""
+    tiled_names = {entry["name"] for entry in plan["operations"] if entry.get("tiling")}
+    for func in functions(module.operation):
+        names = {op.results[0]: sdsc.name_of(op) or "" for op in all_ops(func) if sdsc.NAME in op.attributes}
+        for number, tilings in enumerate(AutoTiling().candidates(func)):
+            choices = [
+                {names[result]: [loop.plain() for loop in loops] for result, loops in tiling.items()}
+                for tiling in tilings
+            ]
+            if choices and not tiled_names.intersection(choices[0]):
+                members = list(choices[0])
+                yield f"{members[0]}..{members[-1]} ({number})", choices
+        ops = {names[op.result]: op for op in Nests(func.regions[0].blocks[0]).tiled.values()}
+        yield from _other_loops(ops, plan)
+
+
+def _other_loops(ops: Mapping[str, Tiled], plan: Mapping[str, Any]) -> Iterator[tuple[str, list[Choice]]]:
+    """Yield other numbers of tiles of each loop of a plan, and no loops, for all operations that it is around."""
+    nests: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in plan["operations"]:
+        for loop in entry.get("tiling") or ():
+            if entry["name"] in ops:
+                nests.setdefault(loop["loop"], {})[entry["name"]] = entry
+    for loop, entries in nests.items():
+        choices: list[Choice] = [{name: [] for name in entries}]
+        for cut in _cuts(loop, [ops[name] for name in entries], list(entries.values())):
+            choices.append({
+                name: [
+                    cut.loop(loop, each["dim"], ops[name].generic.extents[each["dim"]]).plain()
+                    if each["loop"] == loop else each
+                    for each in entry["tiling"]
+                ]
+                for name, entry in entries.items()
+            })  # fmt: skip
+        yield f"loop {loop}", choices
+
+
+def _cuts(loop: str, run: Sequence[Tiled], entries: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return legal cuts of the dim of a loop around some operations, other than that of the plan."""
+    of_loop = next(each for each in entries[0]["tiling"] if each["loop"] == loop)
+    target = target_of(run[0].op)
+    for dim_class in dim_classes(run):
+        if of_loop["dim"] in dim_class.dims.get(run[0], ()):
+            cuts = dim_class.cuts(1, target.loop_iterations, target.cores)
+            return [cut for cut in cuts if cut.tiles != of_loop["tiles"]][:_LOOP_CUTS]
+    return []
+
+
+def _weights(program: Program, plan: Mapping[str, Any]) -> dict[str, float]:
+    """Return the part of the time of each operation; none where executions and operations are not one to one."""
+    executions = [each.total_ns for each in program.timeline().executions]
+    names = [entry["name"] for entry in plan["operations"]]
+    if len(executions) != len(names):
+        return dict.fromkeys(names, 1 / len(names)) if names else {}
+    whole = sum(executions) or 1.0
+    return {name: time / whole for name, time in zip(names, executions, strict=True)}

@@ -1,0 +1,93 @@
+"""spyre-tune: search a better plan of a program by trials, and write it as a plan file.
+
+    spyre-tune program.mlir --trials 100 -o plan.json
+    spyre-tune zoo:suite/mlp --objective hbm_read_bytes -o plan.json
+    spyre-compile program.mlir --use-plan plan.json
+
+The first trial is the default plan, so the result is never worse. With --storage trials are kept in a file, from which
+the same command goes on. docs/tuning.md is the manual.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spyre_mlir.tools import _common
+
+_ZOO = "zoo:"
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-tune; 0 on success, 1 after a diagnostic on stderr."""
+    options = _parser().parse_args(argv)
+
+    # Behind the parser of flags: a wrong flag and --help do not load the bindings.
+    from spyre_mlir.experiments.tuning import tune
+
+    tuned = tune(
+        *_program(options.input),
+        objective=options.objective,
+        trials=options.trials,
+        storage=options.storage,
+        seed=options.seed,
+        **_compile_options(options),
+    )
+    if options.output:
+        tuned.save(options.output)
+    print(tuned.summary(), end="")
+    return 0
+
+
+def _program(source: str) -> tuple[Any, Any]:
+    if source.startswith(_ZOO):
+        from spyre_mlir import zoo
+
+        return zoo.load(source.removeprefix(_ZOO), weights=False)
+    return (Path(source) if source != "-" else _common.read_text(source)), ()
+
+
+def _compile_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the pipeline that are no defaults."""
+    from dataclasses import fields
+
+    from spyre_mlir.pipelines import SpyrePipeline
+
+    pipeline, defaults = SpyrePipeline.parse(options.pipeline), SpyrePipeline()
+    values = {field.name: getattr(pipeline, field.name) for field in fields(pipeline)}
+    chosen = {name: value for name, value in values.items() if value != getattr(defaults, name)}
+    return chosen if options.sencores is None else {**chosen, "sencores": options.sencores}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-tune", __doc__)
+    parser.add_argument("input", help="a file of MLIR, - for stdin, or zoo:NAME")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the plan file")
+    parser.add_argument(
+        "--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N", help="trials (default 100)"
+    )
+    parser.add_argument(
+        "--objective", default="predicted_us", metavar="NAME",
+        help="the figure of spyre-compile --metrics that shall be least (default predicted_us)",
+    )  # fmt: skip
+    parser.add_argument("--storage", metavar="FILE", help="a file that trials are kept in")
+    parser.add_argument(
+        "--seed",
+        type=_common.number(int, 0, 2**31),
+        default=0,
+        metavar="N",
+        help="seed of the search (default 0)",
+    )
+    parser.add_argument("--sencores", type=_common.number(int, 1, 10**6), metavar="N", help="cores to use")
+    parser.add_argument(
+        "--pipeline", default="", metavar="OPTIONS", help="options of the pipeline, which stay"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
