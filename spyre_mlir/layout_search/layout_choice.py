@@ -29,7 +29,7 @@ class LayoutProblem:
     counts: tuple[int, ...]
     tables: Mapping[tuple[int, ...], NDArray[np.float64]]
     names: tuple[str, ...] = ()
-    limit_entries: int = 1 << 21
+    limit_entries: int = 1 << 20
     width: int = 200
 
     def cost(self, states: Sequence[int]) -> float:

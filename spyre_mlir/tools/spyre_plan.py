@@ -6,8 +6,9 @@
     spyre-plan buffers.csv --capacity 1048576 --solver all
 
 The table (CSV) has the columns id, lower, upper, size: a buffer of so many bytes is live at the operations from
-lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies, scope. With a scope for
-each buffer every memory has a name and a plan of its own. --output writes a table of id and offset, the offset empty
+lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies, scope, and those of
+traffic that spyre-compile --save-buffers writes. With a scope for each buffer every memory has a name and a plan of its
+own. --output writes a table of id and offset, the offset empty
 for a buffer that stays outside. All plans are checked before that. --solver all compares all solvers in a table; the
 first of those with the least traffic writes the offsets.
 """

@@ -19,6 +19,8 @@ from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.target.target import packaged_target
 from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingProblem
 
+_TARGET = packaged_target()
+
 #: A sum that eliminations of random problems stay below.
 _ENTRIES, _WIDTH = 1 << 16, 50
 
@@ -30,9 +32,9 @@ def random_buffers(seed: int) -> tuple[tuple[LifetimeBoundBuffer, ...], MemorySp
     for index in range(rng.randrange(1, 40) if seed else 0):
         first, last = sorted(rng.sample(range(30), 2))
         parents = [b.name for b in buffers if b.uses[-1] == first and rng.random() < 0.5]
-        size = rng.randrange(1, 64) * rng.choice((1, 128))
+        size = rng.randrange(1, 64) * rng.choice((1, _TARGET.stick_bytes))
         buffers.append(LifetimeBoundBuffer(str(index), size, (first, last), rng.random() < 0.3, parents[:1]))
-    return tuple(buffers), MemorySpace(rng.choice((0, 4096, 16384, 1 << 20)), 128)
+    return tuple(buffers), MemorySpace(rng.choice((0, 4096, 16384, 1 << 20)), _TARGET.stick_bytes)
 
 
 def random_division(seed: int) -> DivisionOfOperation:
@@ -40,7 +42,7 @@ def random_division(seed: int) -> DivisionOfOperation:
     rng = random.Random(seed)
     dims = rng.randrange(1, 5)
     units = tuple(rng.choice((1, 2, 3, 5, 8, 12, 24, 64, 100)) for _ in range(dims))
-    cores, uneven = rng.choice((1, 2, 8, 32)), rng.random() < 0.3
+    cores, uneven = rng.choice((1, 2, 8, _TARGET.cores)), rng.random() < 0.3
     reduced = frozenset({dims - 1} if dims > 1 and rng.random() < 0.5 else ())
     committed = [1] * dims
     if rng.random() < 0.3 and units[0] % 2 == 0 and cores > 1:
@@ -137,8 +139,8 @@ def random_tiling(seed: int) -> TilingProblem:
 def random_works(seed: int) -> Iterator[OperationWork]:
     """Yield the work of an operation, of the array or of the vector unit, and again on twice as many cores."""
     rng = random.Random(seed)
-    target, on_array = packaged_target(), rng.random() < 0.5
-    cores, size = rng.choice((1, 2, 4, 8, 16)), rng.choice((128, 4096, 1 << 20, 1 << 26))
+    on_array = rng.random() < 0.5
+    cores, size = rng.choice((1, 2, 4, 8, 16)), rng.choice((_TARGET.stick_bytes, 4096, 1 << 20, 1 << 26))
     operands = tuple(
         OperandWork(
             writes, size, -(-size // cores), rng.choice((1, 1, cores)), min(size, 4096), rng.random() < 0.3
@@ -146,8 +148,8 @@ def random_works(seed: int) -> Iterator[OperationWork]:
         for writes in (False, False, True)
     )
     work = OperationWork(
-        target, "batchmatmul" if on_array else "add", cores,
-        sticks_per_core=0 if on_array else size // 128 // cores,
+        _TARGET, "batchmatmul" if on_array else "add", cores,
+        sticks_per_core=0 if on_array else size // _TARGET.stick_bytes // cores,
         multiply_adds_per_core=size * 64 // cores if on_array else 0, rows_per_core=64 if on_array else 0,
         parts=rng.choice((1, 1, 2)), outputs_per_core=size // 2 // cores, results=size // 2, broadcast=False,
         operands=operands,
