@@ -72,6 +72,8 @@ class _SpecReader:
                 raise CompileError(f"The sweep has no '{name}'.", f"{self._path}:1:1")
         executor = self._table(tables, "executor", _EXECUTOR)
         plot = self._table(tables, "plot", _PLOT)
+        for name in plot:
+            self._texts(plot[name], name) if name == "by" else self._typed(plot[name], str, name, "a text")
         return SweepSpec(
             self._path,
             self._text,

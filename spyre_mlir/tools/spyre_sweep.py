@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.loading import loaded_files
 from spyre_mlir.tools import _common
 
@@ -48,17 +48,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.experiments.sweep_spec import SweepSpec
 
     spec = SweepSpec.read(options.file)
-    if options.plot and not {"x", "y"} <= spec.plot.keys():
+    draws = bool(spec.plot) and bool(options.plot or "path" in spec.plot)
+    if (options.plot or spec.plot) and not {"x", "y"} <= spec.plot.keys():
         raise spec.error("A plot needs a table 'plot' with 'x' and 'y'.", "plot")
+    _check_outputs(spec, draws)
     results = _swept(spec, options.workers, options.retry_lost)
     print(results.table([name.replace("-", "_") for name in spec.columns]))
     refused = sum(bool(row["error"]) for row in results) - results.failures
     print(f"{len(results)} points, {results.computed} computed, {refused} refused, {results.failures} failed")
     if options.csv:
         results.to_csv(options.csv)
-    if spec.plot and (options.plot or "path" in spec.plot):
+    if draws:
         _plot(results, spec, options.plot)
     return 1 if results.failures else 0
+
+
+def _check_outputs(spec: SweepSpec, draws: bool) -> None:
+    """Raise ``CompileError`` for what could not be shown: before the sweep, which may take hours."""
+    from spyre_mlir.experiments.extras import imported
+    from spyre_mlir.experiments.plots import KINDS
+    from spyre_mlir.experiments.results import Results
+
+    known = Results((), ("program", *(name.replace("-", "_") for name in spec.axes))).columns
+    by = spec.plot.get("by", [])
+    shown = [*spec.columns, *(spec.plot[axis] for axis in ("x", "y") if axis in spec.plot)]
+    for name in [*shown, *([by] if isinstance(by, str) else by)]:
+        if str(name).replace("-", "_") not in known:
+            key = next(key for key in ("columns", "x", "y", "by") if name in _texts(spec, key))
+            raise spec.error(f"There is no column '{name}'; the columns are {listed(known, str(name))}.", key)
+    if spec.plot.get("kind", "line") not in KINDS:
+        raise spec.error(f"There is no plot '{spec.plot['kind']}'; there are {', '.join(KINDS)}.", "kind")
+    if draws:
+        imported("matplotlib", "experiments")
+
+
+def _texts(spec: SweepSpec, key: str) -> list[str]:
+    value = spec.columns if key == "columns" else spec.plot.get(key, [])
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _swept(spec: SweepSpec, workers: int | None, retry_lost: bool) -> Results:
