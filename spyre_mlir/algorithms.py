@@ -213,7 +213,8 @@ def _clear_caches() -> None:
     for cache in CACHES:
         cache.clear()
     for cached in gc.get_objects():
-        if isinstance(cached, functools._lru_cache_wrapper) and cached.__module__.startswith("spyre_mlir."):
+        # Not isinstance, which asks proxies of other packages what they are.
+        if type(cached) is functools._lru_cache_wrapper and cached.__module__.startswith("spyre_mlir."):
             cached.cache_clear()
 
 

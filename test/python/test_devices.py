@@ -209,6 +209,8 @@ OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),
     "driver/piecewise.py": (1, "programs before a warning"),
+    "experiments/tuning.py": (1, "digits of a digest"),
+    "experiments/tuning_store.py": (1, "the first integer that is no seed"),
     "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
     "frontend/selection.py": (1, "the exponent of the largest DL16"),
     "host/math_functions.py": (1, "halvings of an exponent"),
@@ -251,12 +253,17 @@ def _evaluated(node: ast.AST) -> int | None:
 
 
 def test_cores_sticks_and_bytes_of_lx_stand_in_the_device_file_alone() -> None:
-    """No file of the package writes 32, 128 or 2 MiB, but for numbers that mean something else."""
+    """No file of the compiler writes 32, 128 or 2 MiB, but for numbers that mean something else.
+
+    The zoo has programs, whose sizes are their own.
+    """
     device = packaged_target()
     numbers = {device.device_cores, device.stick_bytes, device.lx_bytes}
     package = Path(spyre_mlir.__file__).parent
     counts = {}
     for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] == "zoo":
+            continue
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if count := sum(_whole(node) in numbers for node in nodes):
             counts[path.relative_to(package).as_posix()] = count
