@@ -79,7 +79,7 @@ def test_a_point_that_fails_is_the_exit_status(spec: Path, capsys: pytest.Captur
         ('store = "rows.sqlite"', "", "spec.toml:1:1: error: The sweep has no 'store'."),
         ('"chain.mlir"', "3", "spec.toml:1:1: error: 'programs' must be a text or a list of texts."),
         ("workers = 1", "workers = 0", "spec.toml:11:1: error: 'workers' must be a number, 1 or more."),
-        ("sencores = [2", "layout-solvr = 2\nsencores = [2", "spec.toml:6:1: error: There is no option 'layout-solvr' to sweep"),
+        ("sencores = [2", "layout-solvr = 2\nsencores = [2", "spec.toml:6:1: error: There is no option 'layout-solvr'"),
         ("[2, 64]", '["x"]', "spec.toml:6:1: error: The axis 'sencores': The option 'sencores'"),
         ("device.lx.bytes", "device.lx.byts", "spec.toml:8:1: error: The axis 'device.lx.byts': The device has an"),
         ("device.lx.bytes", "device.lx", "spec.toml:8:1: error: 'lx' must be a table of fields of the device."),
