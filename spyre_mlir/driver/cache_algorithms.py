@@ -34,15 +34,16 @@ def algorithms_text(pipeline: SpyrePipeline) -> str:
     pipeline.require_algorithms()
     REGISTRIES["layout_solver"].require(pipeline.layout_solver)
     return "\n".join(
-        f"{registry.noun} {name} {cls.__module__}.{cls.__qualname__} {_code_of(registry.noun, cls)}"
+        f"{registry.noun} {name} {cls.__module__}.{cls.__qualname__} {code_of(cls)}"
         for _, registry in sorted(REGISTRIES.items())
         for name, cls in sorted(registry.classes.items())
         if cls.is_foreign()
     )
 
 
-def _code_of(noun: str, cls: type[Algorithm]) -> str:
-    """Return the digest of the modules of a class."""
+def code_of(cls: type[Algorithm]) -> str:
+    """Return the digest of the modules of a user's algorithm; ``Uncached`` if one has no text."""
+    noun = cls.registry.noun
     digest, waiting, known = hashlib.sha256(), foreign_modules(cls), set[str]()
     packages = {name.partition(".")[0] for name in waiting}
     while waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.experiments.task import UserFile
@@ -21,7 +23,7 @@ from spyre_mlir.pipelines.passes_by_level import entries
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.plans.plan_file import MAX_BYTES
 from spyre_mlir.plans.reading import read_plan
-from spyre_mlir.scratchpad.solvers import SOLVERS
+from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.target.target import Target, check_fields, default_target
 
 #: Options of the pipeline by name, those of them that the target of a point has, and what is no axis.
@@ -226,7 +228,8 @@ def _checked(name: str, value: Any) -> Any:
         check_fields(_sections({name: value}), "device")
         return value
     checks = {
-        "device": _device, "plan": _plan, "passes": _passes, "layouts": _layouts, "layout_solver": _solver,
+        "device": _device, "plan": _plan, "passes": _passes, "layouts": _layouts,
+        **{option: functools.partial(_algorithm, option) for option in REGISTRIES},
     }  # fmt: skip
     if name in checks:
         return None if value is None else checks[name](value)
@@ -269,12 +272,20 @@ def _layouts(layouts: Any) -> Any:
     return dict(layouts)
 
 
-def _solver(name: Any) -> str:
-    if name not in SOLVERS:
-        raise CompileError(f"there is no solver '{name}'; there are {', '.join(SOLVERS)}.")
-    if SOLVERS[name].__module__ == "__main__":
+def _algorithm(option: str, name: Any) -> str:
+    """Return the name of an algorithm that there is, and not in this script alone."""
+    registry = REGISTRIES[option]
+    if not isinstance(name, str):
+        raise CompileError(f"a {registry.noun} is given by its name, not {name!r:.80}.")
+    if name == "" and option != "layout_solver":
+        return name
+    try:
+        cls = registry.find(name)
+    except (CompileError, PlanError) as error:
+        raise CompileError(f"{error}".removeprefix("error: ")) from None
+    if cls.__module__ == "__main__":
         raise CompileError(
-            f"workers do not have the solver '{name}' of this script; give its file as 'load'."
+            f"Workers do not have the {registry.noun} '{name}' of this script; give its file as 'load'."
         )
     return name
 

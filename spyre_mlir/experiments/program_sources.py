@@ -129,7 +129,7 @@ def _of_zoo(text: str, label: str) -> ProgramSource:
         raise CompileError(
             f"There is no program '{text}'; the programs of the zoo are {listed(names, name)}."
         )
-    reference = f"spyre_mlir.zoo:load({name!r})"
+    reference = f"spyre_mlir.zoo:load({name!r}, weights=False)"
     return ProgramSource(label, _reference_digest(reference), reference=reference)
 
 

@@ -14,7 +14,15 @@ from spyre_mlir.experiments.dispatch import Dispatcher
 from spyre_mlir.experiments.program_sources import ProgramChoice, ProgramSource, program_sources
 from spyre_mlir.experiments.result_store import ResultStore
 from spyre_mlir.experiments.results import Results
-from spyre_mlir.experiments.task import FAILED, LOST, Outcome, SweepTask, code_digest, import_file
+from spyre_mlir.experiments.task import (
+    FAILED,
+    LOST,
+    Outcome,
+    SweepTask,
+    algorithms_digest,
+    code_digest,
+    import_file,
+)
 
 #: Takes the number of points that have a result, and that of all points.
 Progress = Callable[[int, int], None]
@@ -81,10 +89,11 @@ class _Sweep:
             ({name: value.shown for name, value in point.items()}, device_and_options(point))
             for point in points(axes)
         ]
+        digests = [algorithms_digest(*choice, files) for _, choice in choices]
         self._points = [
-            ({"program": source.label, **shown}, SweepTask(source, *choice, files, code))
+            ({"program": source.label, **shown}, SweepTask(source, *choice, files, code, digest))
             for source in sources
-            for shown, choice in choices
+            for (shown, choice), digest in zip(choices, digests, strict=True)
         ]
         self._shown = {task.key: shown for shown, task in reversed(self._points)}
         self._outcomes: dict[str, Outcome] = {}

@@ -7,13 +7,17 @@ import functools
 import hashlib
 import io
 import json
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from spyre_mlir.algorithms import REGISTRIES
+from spyre_mlir.driver.cache_algorithms import code_of
 from spyre_mlir.driver.cache_settings import code_text
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.errors import CompileError, Uncached, brief
@@ -61,7 +65,8 @@ class SweepTask:
     """A point: the program, all tables of the device as JSON, the keywords of ``compile``, files to import.
 
     Nothing else decides about the result: options whose default is that of the environment are among the ``options``.
-    ``code`` is the digest of the compiler and of the packages that it is built on.
+    ``code`` is the digest of the compiler and of the packages that it is built on, ``algorithms`` that of the
+    algorithms of users that are named and are in none of the files.
     """
 
     source: ProgramSource
@@ -69,6 +74,7 @@ class SweepTask:
     options: tuple[tuple[str, Any], ...]
     load: tuple[UserFile, ...]
     code: str
+    algorithms: str = ""
 
     @functools.cached_property
     def key(self) -> str:
@@ -79,6 +85,7 @@ class SweepTask:
             self.options,
             [file.digest for file in self.load],
             self.code,
+            self.algorithms,
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
@@ -91,6 +98,31 @@ def code_digest() -> str:
         raise CompileError(f"A program of the sweep {reason}.") from None
 
 
+def algorithms_digest(device: str, options: tuple[tuple[str, Any], ...], files: tuple[UserFile, ...]) -> str:
+    """Return the digest of the users' algorithms that a point names, such as those of entry points; none: empty.
+
+    Those of ``files`` are not among them. ``CompileError`` for one whose code is no file, or changed since it was read.
+    """
+    names = {
+        "cost_model": json.loads(device).get("program", {}).get("cost_model"),
+        **{option: name for option, name in options if option in REGISTRIES and name},
+    }
+    paths = frozenset(file.path for file in files)
+    return "".join(_algorithm_digest(option, name, paths) for option, name in sorted(names.items()) if name)
+
+
+@functools.lru_cache(maxsize=256)
+def _algorithm_digest(option: str, name: str, paths: frozenset[str]) -> str:
+    cls = REGISTRIES[option].find(name)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if not cls.is_foreign() or (file and str(Path(file).resolve()) in paths):
+        return ""
+    try:
+        return f"{option} {code_of(cls)}\n"
+    except Uncached as reason:
+        raise CompileError(f"A program of the sweep {reason}; give the file as 'load'.") from None
+
+
 def run_task(task: SweepTask) -> Outcome:
     """Compile a point; ``CompileError`` if this process has other files than the sweep was started with."""
     with _LOCK:
@@ -98,6 +130,8 @@ def run_task(task: SweepTask) -> Outcome:
         try:
             for file in task.load:
                 import_file(file)
+            if algorithms_digest(task.device, task.options, task.load) != task.algorithms:
+                raise _OtherFilesError("An algorithm of the sweep is another one on a worker.")
             program = _loaded(task.source)
         except _OtherFilesError as error:
             raise CompileError(str(error)) from None

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from experiment_programs import CHAIN, KILLER
 
 import spyre_mlir
+from spyre_mlir import zoo
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import Results, sweep
 
@@ -234,11 +235,81 @@ def test_a_device_that_does_not_fit_together_is_a_row(tmp_path: Path) -> None:
     assert results[0]["mean_cores"] <= 8 < results[2]["mean_cores"]
 
 
+def test_a_program_of_the_zoo(tmp_path: Path) -> None:
+    """By its name; the figures are those of a compilation by hand."""
+    (row,) = sweep(["zoo:linalg/softmax"], store=tmp_path / "s.sqlite", workers=1)
+    program = spyre_mlir.compile(*zoo.load("linalg/softmax"))
+    assert row["program"] == "zoo:linalg/softmax"
+    assert row["predicted_us"] == program.metrics()["predicted_us"]
+
+
+def test_algorithms_of_the_user_are_axes(tmp_path: Path) -> None:
+    """By a file of ``load``; another text of the file is another point."""
+    file = tmp_path / "own_division.py"
+    text = (
+        "from spyre_mlir.algorithms import register\n"
+        "from spyre_mlir.division_search.work_division import WorkDivision\n"
+        "@register\n"
+        "class OneCore(WorkDivision):\n"
+        "    name = 'one-core'\n"
+        "    def divide(self, problem):\n"
+        "        return (1,) * len(problem.units)\n"
+    )
+    options = {"division": ["priority", "one-core"], "co_optimizing_lx_planning": False, "workers": 1}
+    for more, computed in (("", 2), ("", 0), ("# more\n", 2)):
+        file.write_text(text + more)
+        results = sweep([CHAIN], store=tmp_path / "s.sqlite", load=file, **options)
+        assert results[1]["mean_cores"] == 1 < results[0]["mean_cores"]
+        assert results.computed == computed
+
+
+def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) -> None:
+    """What an entry point or an import registers: its code, not its name alone."""
+    code = (
+        "import sys; import own_package; from spyre_mlir.experiments import sweep\n"
+        "rows = sweep([sys.argv[1]], store=sys.argv[2], division='one-core', co_optimizing_lx_planning=False, workers=1)\n"
+        "print(rows.computed, rows[0]['error'], rows[0]['mean_cores'])"
+    )
+    chain = tmp_path / "chain.mlir"
+    chain.write_text(CHAIN)
+    package, metadata = tmp_path / "own_package.py", tmp_path / "own_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: own-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[spyre_mlir.divisions]\none-core = own_package:OneCore\n")
+    lines = []
+    for slices in (
+        "(1,) * len(problem.units)",
+        "(1,) * len(problem.units)",
+        "(2, *(1,) * (len(problem.units) - 1))",
+    ):
+        package.write_text(
+            "from spyre_mlir.algorithms import register\n"
+            "from spyre_mlir.division_search.work_division import WorkDivision\n"
+            "@register\n"
+            "class OneCore(WorkDivision):\n"
+            "    name = 'one-core'\n"
+            f"    def divide(self, problem): return {slices}\n"
+        )
+        # A process is as old as its files, by clocks that are coarse.
+        time.sleep(1.2)
+        path = os.pathsep.join([str(tmp_path), str(Path(spyre_mlir.__file__).parents[1])])
+        arguments = [sys.executable, "-c", code, str(chain), str(tmp_path / "s.sqlite")]
+        run = subprocess.run(
+            arguments, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+        lines.append(run.stdout.split())
+    assert [line[0] for line in lines] == ["1", "0", "1"]
+    assert lines[0][1:] == lines[1][1:] == ["1.0"] and lines[2][1:] == ["2.0"]
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
         ({"layout_solvr": ["greedy"]}, "There is no option 'layout_solvr' to sweep; there are layout_solver,"),
-        ({"layout_solver": ["gredy"]}, "The axis 'layout_solver': there is no solver 'gredy'; there are greedy,"),
+        ({"layout_solver": ["gredy"]}, "The axis 'layout_solver': There is no solver 'gredy'; did you mean 'greedy'?"),
+        ({"cost_model": ["none"]}, "The axis 'cost_model': There is no cost model 'none'; there are analytic"),
+        ({"tiling": [3]}, "The axis 'tiling': a tiling is given by its name, not 3."),
         ({"sencores": [4, "many"]}, "The axis 'sencores': The option 'sencores' of the spyre pipeline must be"),
         ({"sencores": [4, 4]}, "The axis 'sencores' has the value '4' twice."),
         ({"sencores": []}, "The axis 'sencores' has no values."),
