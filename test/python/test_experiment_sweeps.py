@@ -267,7 +267,8 @@ def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) ->
     """What an entry point or an import registers: its code, not its name alone."""
     code = (
         "import sys; import own_package; from spyre_mlir.experiments import sweep\n"
-        "rows = sweep([sys.argv[1]], store=sys.argv[2], division='one-core', co_optimizing_lx_planning=False, workers=1)\n"
+        "options = {'division': 'one-core', 'co_optimizing_lx_planning': False}\n"
+        "rows = sweep([sys.argv[1]], store=sys.argv[2], workers=1, **options)\n"
         "print(rows.computed, rows[0]['error'], rows[0]['mean_cores'])"
     )
     chain = tmp_path / "chain.mlir"
