@@ -1,0 +1,109 @@
+"""Contents of scratchpads as tensors: the value of each buffer in LX at a place of the program, and parts of it.
+
+A value is all of its buffer: the sticks that a core has, one behind the other, in any shape. Of sticks with one valid
+element it has just that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.operand_tiles import OperandTile
+from spyre_mlir.ktir.tensor_builder import TensorBuilder
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import extracted, inserted
+
+
+@dataclass(frozen=True)
+class BufferAccess:
+    """What an operation accesses of a buffer in LX: a tile from ``offset`` elements on, of sticks of ``per_stick``."""
+
+    name: str
+    tile: OperandTile
+    element: str
+    offset: int
+    per_stick: int
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A rectangular part of a tensor of ``shape``."""
+
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+class ScratchpadValues:
+    """The tensors that buffers hold; ``elements`` are those of each, with one per stick where that is all."""
+
+    def __init__(self, build: TensorBuilder, elements: dict[str, int], sparse: frozenset[str]) -> None:
+        self.build, self.elements, self.sparse = build, elements, sparse
+        self.values: dict[str, ir.Value] = {}
+
+    def read(self, access: BufferAccess) -> ir.Value:
+        """Return what an operation reads."""
+        value = self.values.get(access.name)
+        if value is None:
+            raise CompileError(f"'{access.name}' is read in LX before any operation writes it.")
+        part = self._part(access)
+        if part is None:
+            return self.build.reshaped(value, access.tile.shape)
+        whole = self.build.reshaped(value, part.shape)
+        taken = extracted(whole, part.offsets, part.sizes, [1] * len(part.sizes))
+        return self.build.reshaped(taken, access.tile.shape)
+
+    def write(self, access: BufferAccess, value: ir.Value) -> None:
+        """Note what an operation writes."""
+        part = self._part(access)
+        if part is not None:
+            whole = self.build.reshaped(self.initial(access.name, access.element), part.shape)
+            value = inserted(self.build.reshaped(value, part.sizes), whole, part.offsets)
+        self.values[access.name] = value
+
+    def initial(self, name: str, element: str) -> ir.Value:
+        """Return the value that a buffer has, zeros where it has none yet."""
+        if name in self.values:
+            return self.values[name]
+        return self.build.filled([self.elements[name]], element, 0)
+
+    def is_whole(self, access: BufferAccess) -> bool:
+        """Return whether an access is to all of the buffer, in the order of memory."""
+        return self._part(access) is None
+
+    def _part(self, access: BufferAccess) -> _Slice | None:
+        """Return which part of the buffer an access is to; None for all of it."""
+        steps = self._steps(access)
+        total, offset = self.elements[access.name], access.offset // self._unit(access)
+        shape, offsets, sizes = [], [], []
+        rest = total
+        for stride, count in steps:
+            size, remainder = divmod(rest, stride)
+            first, offset = divmod(offset, stride)
+            if remainder or first + count > size:
+                raise CompileError(f"'{access.name}' is accessed in parts of LX that are no slices of a tensor.")
+            shape, offsets, sizes, rest = [*shape, size], [*offsets, first], [*sizes, count], stride
+        if rest > 1:
+            shape, offsets, sizes = [*shape, rest], [*offsets, offset], [*sizes, 1]
+        if math.prod(sizes) == total:
+            return None
+        return _Slice(tuple(shape), tuple(offsets), tuple(sizes))
+
+    def _steps(self, access: BufferAccess) -> Sequence[tuple[int, int]]:
+        """Return stride and positions of the axes of an access, in elements of the value."""
+        unit = self._unit(access)
+        if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.axes[-1].count > 1:
+            raise CompileError(f"'{access.name}' is accessed as sticks of one element and of several.")
+        return [(max(axis.stride // unit, 1), axis.count) for axis in access.tile.axes if axis.count > 1]
+
+    def _unit(self, access: BufferAccess) -> int:
+        return access.per_stick if access.name in self.sparse else 1
+
+
+def is_dense(value: ir.Value, shape: Sequence[int]) -> bool:
+    """Return whether a tensor has a shape."""
+    return shape_of(value) == tuple(shape)
