@@ -82,11 +82,10 @@ _UNIT = TileAxis("", 1, 1, 1, 1)
 def operand_tile(design: Design, k: int) -> OperandTile:
     """Return the tile of operand ``k`` of a design."""
     operand = design.operands[k]
-    outer = _outer_axes(design, operand)
+    # Dims are listed by rising stride; strides alone would not order those of which a core has one position.
+    axes = _outer_axes(design, operand)[::-1]
     inner = _inner_axes(operand)
-    order = sorted(range(len(outer)), key=lambda n: (-outer[n].stride, -outer[n].total))
-    axes = [outer[n] for n in order]
-    if not axes and not inner:
+    if not axes + inner:
         axes = [_UNIT]
     listed = [dim for dim in operand.dim_order if operand.scale.get(dim, 1) == 1]
     counts, firsts = {}, {}
