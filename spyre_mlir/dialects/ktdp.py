@@ -2,8 +2,7 @@
 
 At this level a module has one ``func.func`` with ``grid = [cores]``, which every core runs: memory goes in and out by
 the ops below, and what is between is ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf`` on tensors. The bindings
-print Python-defined ops in generic form; ``spyre_mlir/ktir/text.py`` converts that to and from the custom syntax of
-the public interface.
+print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.py`` has the custom syntax.
 
 * ``ktdp.get_compute_tile_id`` is the number of the core.
 * ``ktdp.construct_memory_view`` describes memory from an address on, an index in elements, with sizes and strides.
@@ -22,6 +21,7 @@ the public interface.
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Sequence
+from typing import Any
 
 from spyre_mlir.mlir import ext, ir
 
@@ -49,9 +49,9 @@ class TileFutureType(Ktdp.Type, name="tile_future"):
 
 
 class GetComputeTileIdOp(Ktdp.Operation, name="get_compute_tile_id"):
-    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: the number of the core that runs."""
+    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: number of the core, or its place in a grid."""
 
-    tile: ext.Result[ir.IndexType]
+    tiles: Sequence[ext.Result[ir.IndexType]]
 
 
 class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
@@ -68,7 +68,7 @@ class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
         """Require a memory space, and a size and a stride for each dim of the view."""
         op = self.operation
         sizes, strides = (_integers(op, name) for name in ("sizes", "strides"))
-        space = op.attributes["memory_space"] if "memory_space" in op.attributes else None
+        space: Any = op.attributes["memory_space"] if "memory_space" in op.attributes else None
         if not isinstance(space, ir.StringAttr) or space.value not in (GLOBAL, LOCAL):
             self.location.emit_error("the memory_space of a view is 'global' or 'ct_local'")
             return False
@@ -183,7 +183,7 @@ def tile_type(shape: Sequence[int]) -> ir.Type:
 
 
 def _integers(op: ir.Operation, name: str) -> list[int] | None:
-    attribute = op.attributes[name] if name in op.attributes else None
+    attribute: Any = op.attributes[name] if name in op.attributes else None
     return list(attribute) if isinstance(attribute, ir.DenseI64ArrayAttr) else None
 
 

@@ -37,7 +37,9 @@ def interpreter_module() -> ModuleType:
         return importlib.import_module("ktir_cpu")
     except ImportError:
         message = "KTIR programs are run by the public interpreter, which is not installed: put the folder that holds"
-        raise CompileError(f"{message} 'ktir_cpu' of torch-spyre/ktir-cpu on PYTHONPATH (docs/ktir.md).") from None
+        raise CompileError(
+            f"{message} 'ktir_cpu' of torch-spyre/ktir-cpu on PYTHONPATH (docs/ktir.md)."
+        ) from None
 
 
 def run_interpreter(
@@ -75,7 +77,9 @@ def _memory(memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[st
 
 def _with_fill(argument: KernelArgument) -> KernelArgument:
     """Return an argument whose padding is no position that the interpreter would read from."""
-    return replace(argument, fill=0.0) if argument.fill is None and argument.data_format == INT32 else argument
+    return (
+        replace(argument, fill=0.0) if argument.fill is None and argument.data_format == INT32 else argument
+    )
 
 
 def _name_of(argument: KernelArgument, manifest: KtirManifest) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders
 from spyre_mlir.bundle.model import Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.addresses import AddressValues, LinearAddress
+from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _BarrierPlanner:
 
     def _loop(self, loop: Loop, number: int) -> int:
         self.values.define_variable(loop.induction)
-        lower, upper, step = (self.values.constant(name) for name in (loop.lower, loop.upper, loop.step))
+        lower, upper = (self.values.constant(name) for name in (loop.lower, loop.upper))
         self.trips[loop.induction] = lower, max(upper - 1, lower)
         # The second time shows what an iteration waits for in the one before it.
         self.walk(loop.body, number)
@@ -83,10 +83,14 @@ class _BarrierPlanner:
         for k, operand in enumerate(design.operands):
             if operand.memory == "lx":
                 continue
-            addresses = {core: self.values.values[symbols[operand.start[core]]] for core in holders(design, operand)}
+            addresses = {
+                core: self.values.values[symbols[operand.start[core]]] for core in holders(design, operand)
+            }
             writes = k == len(design.operands) - 1
             if writes:
-                addresses = {core: address for core, address in addresses.items() if core in finishing_cores(design)}
+                addresses = {
+                    core: address for core, address in addresses.items() if core in finishing_cores(design)
+                }
             accesses.append(self._access(design, k, addresses, writes))
         return accesses
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_groups import combined
-from spyre_mlir.ktir.operand_tiles import Digit, refined, shape_of as shape_of_digits
+from spyre_mlir.ktir.operand_tiles import TileDigit, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.ktir.tensor_expressions import TensorExpressions, rounds_between
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.expressions import SCALARS
+from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.formats import constant_value
 from spyre_mlir.target.ops import scalar_expression
 
 
 def elementwise(lowering: OperationLowering) -> None:
-    """Build an operation whose elements are computed from those at their position, a copy or a restickify among them."""
+    """Build an operation on the elements at each position, a copy or a restickify among them."""
     digits = lowering.digits(len(lowering.tiles) - 1)
     inputs = [lowering.arranged(lowering.tensor(k), digits) for k in range(lowering.op.arity)]
     lowering.store(Tensor(computed(lowering, inputs), digits))
@@ -31,11 +31,13 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
         return build.cast(inputs[0], "f32") if is_wide else inputs[0]
     expression = scalar_expression(op.expression)
     is_wide = is_wide or rounds_between(expression)
-    values = [build.cast(value, "f32") if is_wide and element_of(value) == "f16" else value for value in inputs]
+    values = [
+        build.cast(value, "f32") if is_wide and element_of(value) == "f16" else value for value in inputs
+    ]
     constants = {c.name: constant_value(c.bits, c.data_format) for c in lowering.design.constants}
     shape, element = shape_of(values[0]), element_of(values[0])
     names = {name: build.filled(shape, element, constants[name]) for name in op.constants}
-    known = dict(zip(op.operands, values, strict=True)) | names
+    known: dict[Expression, ir.Value] = {**dict(zip(op.operands, values, strict=True)), **names}
     return TensorExpressions(build, known, shape).value(expression)
 
 
@@ -74,9 +76,6 @@ def _groups(lowering: OperationLowering) -> list[list[int]]:
 
 # -- products -------------------------------------------------------------------------------------------------
 
-#: Bytes of the operands of a product from which it is built in steps of the contracted dim.
-_STEP_BYTES = 1 << 19
-
 
 def product(lowering: OperationLowering) -> None:
     """Build a product of batches of matrices, over all that a core has of the contracted dims."""
@@ -86,7 +85,10 @@ def product(lowering: OperationLowering) -> None:
     reduced = lowering.reduced
     batch = _digits(left, labels[0] & labels[1] - reduced)
     inner = _digits(left, labels[0] & reduced)
-    rows, columns = _digits(left, labels[0] - labels[1] - reduced), _digits(right, labels[1] - labels[0] - reduced)
+    rows, columns = (
+        _digits(left, labels[0] - labels[1] - reduced),
+        _digits(right, labels[1] - labels[0] - reduced),
+    )
     if _digits(left, (labels[0] ^ labels[1]) & reduced) or _digits(right, (labels[0] ^ labels[1]) & reduced):
         raise CompileError(f"'{lowering.design.opcode}' contracts a dim that one of its operands has not.")
     lhs = _matrices(lowering, left, batch, rows, inner)
@@ -101,20 +103,17 @@ def product(lowering: OperationLowering) -> None:
     lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
 
 
-def _digits(tensor: Tensor, labels: set[str]) -> tuple[Digit, ...]:
+def _digits(tensor: Tensor, labels: set[str]) -> tuple[TileDigit, ...]:
     """Return the digits of some labels, those of one label side by side."""
     found = [digit for digit in tensor.digits if digit.label in labels]
     order = list(dict.fromkeys(digit.label for digit in found))
     return tuple(sorted(found, key=lambda digit: (order.index(digit.label), -digit.weight)))
 
 
-def _matrices(lowering: OperationLowering, tensor: Tensor, *groups: tuple[Digit, ...]) -> ir.Value:
+def _matrices(lowering: OperationLowering, tensor: Tensor, *groups: tuple[TileDigit, ...]) -> ir.Value:
     """Return a tensor as matrices, a dim for each group of digits; a group of batches that is empty has none."""
     batch, rows, columns = groups
     value = lowering.arranged(tensor, (*batch, *rows, *columns))
     sides = [math.prod(shape_of_digits(group)) for group in (rows, columns)]
     lead = [math.prod(shape_of_digits(batch))] if batch else []
     return lowering.build.reshaped(value, (*lead, *sides))
-
-
-__all__ = ["computed", "elementwise", "product", "reduction", "refined"]

@@ -13,7 +13,14 @@ from spyre_mlir.mlir import ir
 def barrier(build: TensorBuilder, cores: int) -> None:
     """Build a barrier of all cores: each offers one number, and waits for those of the others."""
     everybody = f"(i)[g] : (i - g >= 0, -i + g + {cores - 1} >= 0)"
-    _exchanged(build, build.filled([1], "i32", 0), build.filled([1], "i32", 0), "arith.addi", everybody, "(g) : (g == 0)")
+    _exchanged(
+        build,
+        build.filled([1], "i32", 0),
+        build.filled([1], "i32", 0),
+        "arith.addi",
+        everybody,
+        "(g) : (g == 0)",
+    )
 
 
 def combined(
@@ -26,7 +33,9 @@ def combined(
 ) -> ir.Value:
     """Build the combination of what the cores of each group have."""
     step, count = _steps_of(groups)
-    members = f"(i)[g] : (i - ((i floordiv {step}) mod {count}) * {step} - g == 0, i >= 0, -i + {cores - 1} >= 0)"
+    members = (
+        f"(i)[g] : (i - ((i floordiv {step}) mod {count}) * {step} - g == 0, i >= 0, -i + {cores - 1} >= 0)"
+    )
     leaders = f"(g) : ((g floordiv {step}) mod {count} == 0, g >= 0, -g + {cores - 1} >= 0)"
     return _exchanged(build, partial, identity, combine, members, leaders)
 
@@ -40,7 +49,9 @@ def _steps_of(groups: Sequence[Sequence[int]]) -> tuple[int, int]:
         if step > 0
     )
     if step < 1 or not expected:
-        raise CompileError("KTIR combines the sums of cores whose numbers are equally far apart, and these are not.")
+        raise CompileError(
+            "KTIR combines the sums of cores whose numbers are equally far apart, and these are not."
+        )
     return step, count
 
 

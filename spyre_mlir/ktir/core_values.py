@@ -49,7 +49,7 @@ class CoreValues:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _digit(numbers: tuple[int, ...]) -> tuple[int, int, int, int] | None:
-    """Return divisor, modulus, factor and offset so that ``numbers[c]`` is ``c // divisor % modulus`` times and plus."""
+    """Return divisor, modulus, factor and offset: ``numbers[c]`` is ``c // divisor % modulus * factor + offset``."""
     offset = numbers[0]
     divisor = next(core for core, number in enumerate(numbers) if number != offset)
     factor = numbers[divisor] - offset

@@ -9,14 +9,20 @@ from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir import compute_forms, moving_forms
-from spyre_mlir.ktir.addresses import AddressValues, LinearAddress
 from spyre_mlir.ktir.barriers import barrier_points
 from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
-from spyre_mlir.ktir.memory_tiles import SCRATCHPADS, MemoryTiles
+from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
+from spyre_mlir.ktir.memory_tiles import MemoryTiles
+from spyre_mlir.ktir.memory_views import SCRATCHPADS
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
-from spyre_mlir.ktir.operation_lowering import OperationLowering, ProgramState, buffer_access, element_of_format
+from spyre_mlir.ktir.operation_lowering import (
+    OperationLowering,
+    ProgramState,
+    buffer_access,
+    element_of_format,
+)
 from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
@@ -54,7 +60,7 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
     )
     block = ir.Block.create_at_start(function.regions[0], [index] * len(arguments))
     build = TensorBuilder(block)
-    with build.behind_constants(block):
+    with ir.InsertionPoint.at_block_terminator(block):
         cores = CoreValues(build, bundle.target.cores)
         memories = {
             (argument.memory, argument.element): value
@@ -79,7 +85,9 @@ def _arguments(bundle: Bundle) -> list[FunctionArgument]:
                 known.append(element_of_format(design, k))
     for argument in manifest.arguments:
         if argument.data_format not in ELEMENTS:
-            raise CompileError(f"KTIR has no numbers of the format {argument.data_format}, which '{argument.name}' has.")
+            raise CompileError(
+                f"KTIR has no numbers of the format {argument.data_format}, which '{argument.name}' has."
+            )
         elements.setdefault(argument.parameter, []).append(ELEMENTS[argument.data_format])
     sizes = {argument.parameter: argument.bytes for argument in manifest.arguments}
     order = [*dict.fromkeys(argument.parameter for argument in manifest.arguments)]
@@ -173,7 +181,11 @@ class _FunctionLowering:
         build, state = self.build, self.state
         bounds = [build.number(self.values.constant(name)) for name in (loop.lower, loop.upper, loop.step)]
         carried = self.accesses.carried(loop.body, self.number) if state.scratchpads is not None else {}
-        initial = [state.scratchpads.initial(name, element) for name, element in carried.items()] if state.scratchpads else []
+        initial = (
+            [state.scratchpads.initial(name, element) for name, element in carried.items()]
+            if state.scratchpads
+            else []
+        )
         types = [value.type for value in initial]
         op = ir.Operation.create("scf.for", results=types, operands=[*bounds, *initial], regions=1)
         block = ir.Block.create_at_start(op.regions[0], [build.index, *types])
@@ -186,10 +198,14 @@ class _FunctionLowering:
             if state.scratchpads:
                 state.scratchpads.values.update(zip(carried, list(block.arguments)[1:], strict=True))
             self._statements(loop.body)
-            ends = [
-                build.reshaped(state.scratchpads.values[name], shape_of(value))
-                for name, value in zip(carried, initial, strict=True)
-            ] if state.scratchpads else []
+            ends = (
+                [
+                    build.reshaped(state.scratchpads.values[name], shape_of(value))
+                    for name, value in zip(carried, initial, strict=True)
+                ]
+                if state.scratchpads
+                else []
+            )
             ir.Operation.create("scf.yield", operands=ends)
         state.loops -= 1
         state.memory.known = known
@@ -253,7 +269,9 @@ class LxAccesses:
         something outside accesses it.
         """
         inside = range(first, first + len(executes(body)))
-        outside = {name for number, users in enumerate(self.users) if number not in inside for name, _, _ in users}
+        outside = {
+            name for number, users in enumerate(self.users) if number not in inside for name, _, _ in users
+        }
         written: dict[str, None] = {}
         started: set[str] = set()
         needed: set[str] = set()

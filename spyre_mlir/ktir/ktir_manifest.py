@@ -21,9 +21,13 @@ class FunctionArgument:
 
 @dataclass(frozen=True)
 class KtirManifest:
-    """The ``function``, its ``memories`` in the order of its arguments, and what the host makes of them."""
+    """The ``function``, its ``memories`` in the order of its arguments, and what the host makes of them.
+
+    ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 where that is not known.
+    """
 
     function: str
     memories: tuple[FunctionArgument, ...]
     arguments: tuple[KernelArgument, ...]
     version: int = 1
+    predicted_us: float = 0.0

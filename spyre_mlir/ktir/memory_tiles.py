@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.dialects import ktdp
-from spyre_mlir.dialects.structured import element_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.addresses import LinearAddress
 from spyre_mlir.ktir.core_values import CoreValues
+from spyre_mlir.ktir.linear_addresses import LinearAddress
+from spyre_mlir.ktir.memory_views import SCRATCHPADS, MemoryViews
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, OperandTile
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tensor_builders import extracted, inserted
-
-#: Element index at which the scratchpad of each element type begins. The public interpreter keeps copies of what it
-#: loads from 0 on, and memory in one type from the first store to it on, so addresses of a plan are moved behind that.
-SCRATCHPADS = {"f16": 1 << 29, "f32": 1 << 29, "i32": (1 << 29) + (1 << 20)}
-#: Elements behind the scratchpads of a plan where relayouts put what other cores read.
-STAGING = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -35,13 +28,15 @@ class MemoryTile:
     is_local: bool = False
 
 
-class MemoryTiles:
-    """Builder of views, loads and stores; ``memories`` are the arguments of the function by name and element type."""
+class MemoryTiles(MemoryViews):
+    """Builder of loads and stores; ``memories`` are the arguments of the function by name and element type."""
 
-    def __init__(self, build: TensorBuilder, cores: CoreValues, memories: dict[tuple[str, str], ir.Value]) -> None:
-        self.build, self.cores, self.memories = build, cores, memories
+    def __init__(
+        self, build: TensorBuilder, cores: CoreValues, memories: dict[tuple[str, str], ir.Value]
+    ) -> None:
+        super().__init__(build)
+        self.cores, self.memories = cores, memories
         self.variables: dict[str, ir.Value] = {}
-        self.known: dict[tuple, ir.Value] = {}
 
     # -- whole tiles ----------------------------------------------------------------------------------------
 
@@ -75,12 +70,17 @@ class MemoryTiles:
 
         def part(counts: Sequence[int] | None) -> None:
             if counts is not None:
-                self.store_to(view, subscripts, extracted(value, [0] * len(counts), counts, [1] * len(counts)))
+                self.store_to(
+                    view, subscripts, extracted(value, [0] * len(counts), counts, [1] * len(counts))
+                )
 
         self._by_counts(place, part, None)
 
     def _by_counts(
-        self, place: MemoryTile, part: Callable[[Sequence[int] | None], ir.Value | None], type_: ir.Type | None
+        self,
+        place: MemoryTile,
+        part: Callable[[Sequence[int] | None], ir.Value | None],
+        type_: ir.Type | None,
     ) -> ir.Value | None:
         """Build a part for each number of positions that cores have, None for cores without any."""
         counts = [
@@ -116,7 +116,11 @@ class MemoryTiles:
         if not others:
             return part(first)
         condition = self.cores.is_among([each == first for each in counts])
-        other = None if type_ is None and others == [None] else lambda: self._branches(others, counts, part, type_)
+        other = (
+            None
+            if type_ is None and others == [None]
+            else lambda: self._branches(others, counts, part, type_)
+        )
         return self.build.if_(condition, lambda: part(first), other, type_)
 
     # -- views ------------------------------------------------------------------------------------------------
@@ -128,20 +132,25 @@ class MemoryTiles:
         if place.is_local:
             address = next(each for each in place.addresses if each is not None)
             base = self.build.number(SCRATCHPADS[place.element] + address.offset // size)
-            return self.local_view(base, place.tile.shape, strides, place.element), [self.build.number(0)] * len(axes)
+            return self.local_view(base, place.tile.shape, strides, place.element), [
+                self.build.number(0)
+            ] * len(axes)
         first = self._origins(place, size)
         base = self._address(place, first)
         if len(set(first)) > 1:
-            return self.view(base, place.tile.shape, strides, place.element), [self.build.number(0)] * len(axes)
+            return self.view(base, place.tile.shape, strides, place.element), [self.build.number(0)] * len(
+                axes
+            )
         subscripts = [self._subscript(place, axis) for axis in range(len(axes))]
         return self.view(base, [axis.total for axis in axes], strides, place.element), subscripts
 
     def _subscript(self, place: MemoryTile, axis: int) -> ir.Value:
         firsts = place.tile.firsts
-        return self._once(
+        return self.once(
             "subscript",
             tuple(
-                firsts[core][axis] if place.addresses[core] is not None else 0 for core in range(self.cores.cores)
+                firsts[core][axis] if place.addresses[core] is not None else 0
+                for core in range(self.cores.cores)
             ),
             lambda numbers: self.cores.value(numbers),
         )
@@ -168,100 +177,12 @@ class MemoryTiles:
             numbers = tuple(0 if address is None else address.offset // size for address in place.addresses)
             value = self.build.add(value, self.cores.value(numbers))
         elif origins[0]:
-            value = self._once(
-                "offset", (names[0], place.element, origins[0]), lambda _: self._plus(value, origins[0] // size)
+            value = self.once(
+                "offset",
+                (names[0], place.element, origins[0]),
+                lambda _: self.plus(value, origins[0] // size),
             )
         for name, coefficient in held[0].terms.items():
             if name in self.variables:
                 value = self.build.add(value, self.build.times(self.variables[name], coefficient // size))
         return value
-
-    def _plus(self, value: ir.Value, number: int) -> ir.Value:
-        return self.build.add(value, self.build.number(number))
-
-    def _once(self, what: str, key: tuple, make: Callable[[tuple], ir.Value]) -> ir.Value:
-        """Return a value that is built where it is needed first; ``known`` forgets those of a body behind it."""
-        if (what, *key) not in self.known:
-            self.known[what, *key] = make(key)
-        return self.known[what, *key]
-
-    def view(
-        self, base: ir.Value, sizes: Sequence[int], strides: Sequence[int], element: str, space: str = ktdp.GLOBAL
-    ) -> ir.Value:
-        """Build a view of memory from an element index on."""
-        return self._once(
-            "view",
-            (base, tuple(sizes), tuple(strides), element, space),
-            lambda _: self.new_view(base, sizes, strides, element, space),
-        )
-
-    def local_view(self, base: ir.Value, sizes: Sequence[int], strides: Sequence[int], element: str) -> ir.Value:
-        """Build a view of the scratchpad of this core."""
-        return self.view(base, sizes, strides, element, ktdp.LOCAL)
-
-    def new_view(
-        self,
-        base: ir.Value,
-        sizes: Sequence[int],
-        strides: Sequence[int],
-        element: str,
-        space: str,
-        core: int | None = None,
-        coordinates: ir.Attribute | None = None,
-    ) -> ir.Value:
-        """Build a view; ``core`` is the one whose scratchpad it is, ``coordinates`` what it has of a distributed view."""
-        attributes: dict[str, ir.Attribute] = {
-            "sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
-            "strides": ir.DenseI64ArrayAttr.get(list(strides)),
-            "coordinate_set": coordinates or box_set(sizes),
-            "memory_space": ir.StringAttr.get(space),
-        }
-        if core is not None:
-            attributes["ct_id"] = ir.IntegerAttr.get(self.build.i64, core)
-        type_ = ir.MemRefType.get(list(sizes), ir.Type.parse(element))
-        return self.build.op("ktdp.construct_memory_view", type_, base, **attributes)
-
-    # -- moves --------------------------------------------------------------------------------------------------
-
-    def load_from(
-        self, view: ir.Value, subscripts: Sequence[ir.Value], shape: Sequence[int], element: str
-    ) -> ir.Value:
-        """Build a load of a tile of a view."""
-        return self.build.op("ktdp.load", self.build.type(shape, element), self.access_tile(view, subscripts, shape))
-
-    def store_to(self, view: ir.Value, subscripts: Sequence[ir.Value], value: ir.Value) -> None:
-        """Build a store of a tensor to a tile of a view."""
-        shape = list(ir.RankedTensorType(value.type).shape)
-        self.build.op("ktdp.store", None, value, self.access_tile(view, subscripts, shape))
-
-    def access_tile(self, view: ir.Value, subscripts: Sequence[ir.Value], shape: Sequence[int]) -> ir.Value:
-        """Build the access tile of a view from its subscripts on."""
-        dims = ir.AffineMap.get_identity(len(shape))
-        return self.build.op(
-            "ktdp.construct_access_tile",
-            ktdp.tile_type(shape),
-            view,
-            *subscripts,
-            access_tile_set=box_set(shape),
-            access_tile_order=ir.AffineMapAttr.get(dims),
-        )
-
-
-def box_set(sizes: Sequence[int], firsts: Sequence[int] | None = None) -> ir.Attribute:
-    """Return the set of the coordinates of a box."""
-    dims = ", ".join(f"d{dim}" for dim in range(len(sizes)))
-    begins = firsts or [0] * len(sizes)
-    bounds = ", ".join(
-        f"d{dim} - {begin} >= 0, -d{dim} + {begin + size - 1} >= 0"
-        for dim, (begin, size) in enumerate(zip(begins, sizes, strict=True))
-    )
-    return _parsed(f"affine_set<({dims}) : ({bounds})>")
-
-
-def _parsed(text: str) -> ir.Attribute:
-    return ir.Attribute.parse(text)
-
-
-def element_bytes(value: ir.Value) -> int:
-    """Return the bytes of an element of a tensor."""
-    return ELEMENT_BYTES[element_of(value)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.memory_tiles import SCRATCHPADS, STAGING, box_set
 from spyre_mlir.dialects import ktdp
-from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.memory_views import SCRATCHPADS, STAGING, box_set
 from spyre_mlir.ktir.operand_tiles import TileAxis, refined
+from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tensor_builders import inserted
 
@@ -17,7 +17,7 @@ from spyre_mlir.rewriting.tensor_builders import inserted
 def relayout(lowering: OperationLowering) -> None:
     """Build a relayout: every core puts what it has where the others see it, and takes what it wants."""
     state, build, memory = lowering.state, lowering.build, lowering.state.memory
-    source, target = lowering.tiles
+    source = lowering.tiles[0]
     element = lowering.elements[0]
     strides = _dense_strides(source.shape)
     if state.scratchpads is not None:
@@ -87,7 +87,9 @@ def gather(lowering: OperationLowering) -> None:
     names = [f"%d{dim}" for dim in range(len(digits))]
     position = f"ind(1, {', '.join(names[: len(index.axes)])})"
     others = dict(zip(map(id, columns), names[len(index.axes) :], strict=True))
-    subscripts = ", ".join(position if axis.label == label else f"({others[id(axis)]})" for axis in table.axes)
+    subscripts = ", ".join(
+        position if axis.label == label else f"({others[id(axis)]})" for axis in table.axes
+    )
     shape = tuple(digit.count for digit in digits)
 
     def part(counts: Sequence[int] | None) -> ir.Value:

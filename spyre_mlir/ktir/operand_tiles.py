@@ -1,4 +1,4 @@
-"""Operands of a design as tiles: the axes of memory of what each core accesses, and digits that operands have in common.
+"""Operands of a design as tiles: the axes in memory of what each core accesses, and digits that operands share.
 
 An axis counts positions of a label of the design: sticks of ``weight`` elements, rows (``weight`` 1), or the elements
 inside a stick. A label along which operands advance by different weights, as f16 and f32 do in their sticks, is split
@@ -8,7 +8,6 @@ into digits on which all of them agree.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +28,7 @@ ELEMENT_BYTES = {"f16": 2, "f32": 4, "i32": 4}
 
 
 @dataclass(frozen=True)
-class Digit:
+class TileDigit:
     """``count`` positions of a label, ``weight`` elements of it apart."""
 
     label: str
@@ -48,9 +47,9 @@ class TileAxis:
     stride: int
 
     @property
-    def digit(self) -> Digit:
+    def digit(self) -> TileDigit:
         """The positions of a full share."""
-        return Digit(self.label, self.weight, self.count)
+        return TileDigit(self.label, self.weight, self.count)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class OperandTile:
         return tuple(axis.count for axis in self.axes)
 
     @property
-    def digits(self) -> tuple[Digit, ...]:
+    def digits(self) -> tuple[TileDigit, ...]:
         """The axes of a full share as digits."""
         return tuple(axis.digit for axis in self.axes)
 
@@ -125,7 +124,7 @@ def _inner_axes(operand: Operand) -> list[TileAxis]:
     return axes[::-1]
 
 
-def common_digits(tiles: Iterable[Sequence[Digit]]) -> dict[str, tuple[int, ...]]:
+def common_digits(tiles: Iterable[Sequence[TileDigit]]) -> dict[str, tuple[int, ...]]:
     """Return the weights of the digits of each label, falling, on which all tiles agree."""
     weights: dict[str, set[int]] = {}
     for digits in tiles:
@@ -134,19 +133,19 @@ def common_digits(tiles: Iterable[Sequence[Digit]]) -> dict[str, tuple[int, ...]
     return {label: tuple(sorted(found, reverse=True)) for label, found in weights.items()}
 
 
-def refined(digits: Sequence[Digit], weights: dict[str, tuple[int, ...]]) -> tuple[Digit, ...]:
+def refined(digits: Sequence[TileDigit], weights: dict[str, tuple[int, ...]]) -> tuple[TileDigit, ...]:
     """Return digits split where their labels have digits of less weight; digits of one position are left out."""
-    parts: list[Digit] = []
+    parts: list[TileDigit] = []
     for digit in digits:
         end = digit.weight * digit.count
         cuts = [weight for weight in weights[digit.label] if digit.weight <= weight < end]
         for weight in cuts:
-            parts.append(Digit(digit.label, weight, end // weight))
+            parts.append(TileDigit(digit.label, weight, end // weight))
             end = weight
     return tuple(part for part in parts if part.count > 1)
 
 
-def shape_of(digits: Sequence[Digit]) -> tuple[int, ...]:
+def shape_of_digits(digits: Sequence[TileDigit]) -> tuple[int, ...]:
     """Return the shape of a tensor with these digits, which has a dim at least."""
     return tuple(digit.count for digit in digits) or (1,)
 

@@ -10,12 +10,19 @@ from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
 from spyre_mlir.bundle.model import Buffer, Design
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.addresses import LinearAddress
 from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
+from spyre_mlir.ktir.linear_addresses import LinearAddress
 from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
-from spyre_mlir.ktir.operand_tiles import ELEMENTS, Digit, OperandTile, common_digits, operand_tile, refined, shape_of as shape_of_digits
-from spyre_mlir.ktir.scratchpad_values import BufferAccess, ScratchpadValues
+from spyre_mlir.ktir.operand_tiles import (
+    ELEMENTS,
+    TileDigit,
+    common_digits,
+    operand_tile,
+    refined,
+    shape_of_digits,
+)
+from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tensor_builders import extracted
@@ -28,7 +35,7 @@ class Tensor:
     """A tensor and the digits that its dims are."""
 
     value: ir.Value
-    digits: tuple[Digit, ...]
+    digits: tuple[TileDigit, ...]
 
 
 @dataclass
@@ -60,14 +67,14 @@ class OperationLowering:
         self.state, self.design, self.buffers, self.addresses = state, design, buffers, addresses
         self.build = state.build
         self.op: DeviceOp = DEVICE_OPS[design.opcode]
-        self.tiles = [_tile(design, k) for k in range(len(design.operands))]
+        self.tiles = [operand_tile(design, k) for k in range(len(design.operands))]
         self.weights = common_digits(tile.digits for tile in self.tiles)
         self.reduced = reduced_dims(design)
         self.elements = [element_of_format(design, k) for k in range(len(design.operands))]
 
     # -- operands -----------------------------------------------------------------------------------------------
 
-    def digits(self, k: int) -> tuple[Digit, ...]:
+    def digits(self, k: int) -> tuple[TileDigit, ...]:
         """The digits of an operand, in the order of memory."""
         return refined(self.tiles[k].digits, self.weights)
 
@@ -99,7 +106,7 @@ class OperationLowering:
         """Return whether an operand is in LX, as a tensor and not as memory."""
         return self.design.operands[k].memory == "lx" and self.state.scratchpads is not None
 
-    def access(self, k: int) -> BufferAccess:
+    def access(self, k: int) -> LxTensorAccess:
         """Return the access to a buffer in LX."""
         return buffer_access(self.design, k, self.buffers[k])
 
@@ -119,13 +126,15 @@ class OperationLowering:
 
     # -- digits -------------------------------------------------------------------------------------------------
 
-    def arranged(self, tensor: Tensor, digits: Sequence[Digit]) -> ir.Value:
+    def arranged(self, tensor: Tensor, digits: Sequence[TileDigit]) -> ir.Value:
         """Return a tensor with its dims in the order of ``digits``, repeated along those that it has not."""
         tensor = self._without(tensor, digits)
         where = {(digit.label, digit.weight): dim for dim, digit in enumerate(tensor.digits)}
         kept = [digit for digit in digits if (digit.label, digit.weight) in where]
         value = tensor.value
-        if kept and any(tensor.digits[where[digit.label, digit.weight]].count != digit.count for digit in kept):
+        if kept and any(
+            tensor.digits[where[digit.label, digit.weight]].count != digit.count for digit in kept
+        ):
             raise CompileError(f"The operands of '{self.design.opcode}' differ in the positions of a dim.")
         if len(kept) > 1:
             value = self.build.transposed(value, [where[digit.label, digit.weight] for digit in kept])
@@ -137,7 +146,7 @@ class OperationLowering:
         new = [dim for dim, digit in enumerate(digits) if digit not in kept]
         return self.build.broadcast(value, shape_of_digits(digits), new)
 
-    def _without(self, tensor: Tensor, digits: Sequence[Digit]) -> Tensor:
+    def _without(self, tensor: Tensor, digits: Sequence[TileDigit]) -> Tensor:
         """Return the first position of dims that ``digits`` do not have: what follows it is padding."""
         wanted = {(digit.label, digit.weight) for digit in digits}
         extra = [digit for digit in tensor.digits if (digit.label, digit.weight) not in wanted]
@@ -146,7 +155,9 @@ class OperationLowering:
         for digit in extra:
             size = self.design.sizes[digit.label] - self.design.padding.get(digit.label, 0)
             if size != 1:
-                raise CompileError(f"'{self.design.opcode}' leaves out dim '{digit.label}' of {size} positions.")
+                raise CompileError(
+                    f"'{self.design.opcode}' leaves out dim '{digit.label}' of {size} positions."
+                )
         sizes = [1 if digit in extra else digit.count for digit in tensor.digits]
         kept = tuple(digit for digit in tensor.digits if digit not in extra)
         value = extracted(tensor.value, [0] * len(sizes), sizes, [1] * len(sizes))
@@ -162,7 +173,7 @@ class OperationLowering:
         constant = self.design.constants[self.design.mask_constant]
         return constant_value(constant.bits, constant.data_format)
 
-    def _limits(self, digits: Sequence[Digit]) -> dict[str, int]:
+    def _limits(self, digits: Sequence[TileDigit]) -> dict[str, int]:
         """Return the position of each label from which elements are masked, or are in no core's slice."""
         design = self.design
         limits = {label: start for label, (start, _) in design.masks.items()}
@@ -171,7 +182,7 @@ class OperationLowering:
                 limits.setdefault(label, design.sizes[label])
         return {label: limits[label] for label in {digit.label: None for digit in digits} if label in limits}
 
-    def _masked(self, value: ir.Value, digits: Sequence[Digit]) -> ir.Value:
+    def _masked(self, value: ir.Value, digits: Sequence[TileDigit]) -> ir.Value:
         limits = self._limits(digits)
         if not limits:
             return value
@@ -208,15 +219,6 @@ class OperationLowering:
 _LESS = 2
 
 
-@functools.lru_cache(maxsize=1 << 10)
-def _tiles(key: int) -> dict[int, OperandTile]:
-    return {}
-
-
-def _tile(design: Design, k: int) -> OperandTile:
-    return operand_tile(design, k)
-
-
 def element_of_format(design: Design, k: int) -> str:
     """Return the element type of an operand; ``CompileError`` for a format that KTIR has not."""
     name = design.operands[k].data_format
@@ -225,12 +227,17 @@ def element_of_format(design: Design, k: int) -> str:
     return ELEMENTS[name]
 
 
-def buffer_access(design: Design, k: int, buffer: Buffer) -> BufferAccess:
+def buffer_access(design: Design, k: int, buffer: Buffer) -> LxTensorAccess:
     """Return the access of operand ``k`` to its buffer in LX."""
     operand = design.operands[k]
     element = element_of_format(design, k)
     size = design.target.stick_bytes // operand.elements_per_stick
-    held = next(start for start in operand.start)
-    return BufferAccess(
-        buffer.name, _tile(design, k), element, (held - buffer.offset) // size, operand.elements_per_stick
+    # One address serves all cores.
+    begin = operand.start[0]
+    return LxTensorAccess(
+        buffer.name,
+        operand_tile(design, k),
+        element,
+        (begin - buffer.offset) // size,
+        operand.elements_per_stick,
     )

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.operand_tiles import OperandTile
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
@@ -19,7 +18,7 @@ from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
 
 @dataclass(frozen=True)
-class BufferAccess:
+class LxTensorAccess:
     """What an operation accesses of a buffer in LX: a tile from ``offset`` elements on, of sticks of ``per_stick``."""
 
     name: str
@@ -30,7 +29,7 @@ class BufferAccess:
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _BufferSlice:
     """A rectangular part of a tensor of ``shape``."""
 
     shape: tuple[int, ...]
@@ -45,7 +44,7 @@ class ScratchpadValues:
         self.build, self.elements, self.sparse = build, elements, sparse
         self.values: dict[str, ir.Value] = {}
 
-    def read(self, access: BufferAccess) -> ir.Value:
+    def read(self, access: LxTensorAccess) -> ir.Value:
         """Return what an operation reads."""
         value = self.values.get(access.name)
         if value is None:
@@ -57,7 +56,7 @@ class ScratchpadValues:
         taken = extracted(whole, part.offsets, part.sizes, [1] * len(part.sizes))
         return self.build.reshaped(taken, access.tile.shape)
 
-    def write(self, access: BufferAccess, value: ir.Value) -> None:
+    def write(self, access: LxTensorAccess, value: ir.Value) -> None:
         """Note what an operation writes."""
         part = self._part(access)
         if part is not None:
@@ -71,11 +70,11 @@ class ScratchpadValues:
             return self.values[name]
         return self.build.filled([self.elements[name]], element, 0)
 
-    def is_whole(self, access: BufferAccess) -> bool:
+    def is_whole(self, access: LxTensorAccess) -> bool:
         """Return whether an access is to all of the buffer, in the order of memory."""
         return self._part(access) is None
 
-    def _part(self, access: BufferAccess) -> _Slice | None:
+    def _part(self, access: LxTensorAccess) -> _BufferSlice | None:
         """Return which part of the buffer an access is to; None for all of it."""
         steps = self._steps(access)
         total, offset = self.elements[access.name], access.offset // self._unit(access)
@@ -85,25 +84,22 @@ class ScratchpadValues:
             size, remainder = divmod(rest, stride)
             first, offset = divmod(offset, stride)
             if remainder or first + count > size:
-                raise CompileError(f"'{access.name}' is accessed in parts of LX that are no slices of a tensor.")
+                raise CompileError(
+                    f"'{access.name}' is accessed in parts of LX that are no slices of a tensor."
+                )
             shape, offsets, sizes, rest = [*shape, size], [*offsets, first], [*sizes, count], stride
         if rest > 1:
             shape, offsets, sizes = [*shape, rest], [*offsets, offset], [*sizes, 1]
         if math.prod(sizes) == total:
             return None
-        return _Slice(tuple(shape), tuple(offsets), tuple(sizes))
+        return _BufferSlice(tuple(shape), tuple(offsets), tuple(sizes))
 
-    def _steps(self, access: BufferAccess) -> Sequence[tuple[int, int]]:
+    def _steps(self, access: LxTensorAccess) -> Sequence[tuple[int, int]]:
         """Return stride and positions of the axes of an access, in elements of the value."""
         unit = self._unit(access)
         if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.axes[-1].count > 1:
             raise CompileError(f"'{access.name}' is accessed as sticks of one element and of several.")
         return [(max(axis.stride // unit, 1), axis.count) for axis in access.tile.axes if axis.count > 1]
 
-    def _unit(self, access: BufferAccess) -> int:
+    def _unit(self, access: LxTensorAccess) -> int:
         return access.per_stick if access.name in self.sparse else 1
-
-
-def is_dense(value: ir.Value, shape: Sequence[int]) -> bool:
-    """Return whether a tensor has a shape."""
-    return shape_of(value) == tuple(shape)

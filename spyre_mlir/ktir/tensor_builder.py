@@ -27,10 +27,6 @@ class TensorBuilder:
         self.core = core.result
         self._first = ir.InsertionPoint(core)
 
-    def behind_constants(self, block: ir.Block) -> ir.InsertionPoint:
-        """Return the point at the end of the function."""
-        return ir.InsertionPoint.at_block_terminator(block)
-
     # -- types and constants ------------------------------------------------------------------------------
 
     def type(self, shape: Shape, element: str) -> ir.Type:
@@ -71,7 +67,9 @@ class TensorBuilder:
 
     # -- ops ----------------------------------------------------------------------------------------------
 
-    def op(self, name: str, result: ir.Type | None, *operands: ir.Value, **attributes: ir.Attribute) -> ir.Value:
+    def op(
+        self, name: str, result: ir.Type | None, *operands: ir.Value, **attributes: ir.Attribute
+    ) -> ir.Value:
         """Build an op of one result, or of none."""
         results = [] if result is None else [result]
         op = ir.Operation.create(name, results=results, operands=list(operands), attributes=attributes)

@@ -27,7 +27,9 @@ def rounds_between(expression: Expression) -> bool:
 class TensorExpressions:
     """Builder of the expressions of one operation; ``values`` are those that are built already."""
 
-    def __init__(self, build: TensorBuilder, values: Mapping[Expression, ir.Value], shape: Sequence[int]) -> None:
+    def __init__(
+        self, build: TensorBuilder, values: Mapping[Expression, ir.Value], shape: Sequence[int]
+    ) -> None:
         self.build, self.shape = build, tuple(shape)
         self.values: dict[Expression, ir.Value] = dict(values)
         self.element = element_of(next(iter(values.values())))
@@ -72,7 +74,9 @@ class TensorExpressions:
 
     def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
         type_ = self.build.type(self.shape, "i1")
-        return self.build.op("arith.cmpf", type_, lhs, rhs, predicate=ir.IntegerAttr.get(self.build.i64, predicate))
+        return self.build.op(
+            "arith.cmpf", type_, lhs, rhs, predicate=ir.IntegerAttr.get(self.build.i64, predicate)
+        )
 
     def _select(self, truth: ir.Value, chosen: ir.Value, other: ir.Value) -> ir.Value:
         return self.build.op("arith.select", chosen.type, truth, chosen, other)
@@ -81,9 +85,7 @@ class TensorExpressions:
 def _to_float(build: TensorBuilder, value: ir.Value) -> ir.Value:
     """Build a cast from int32, element by element: the public interpreter takes one of a tensor for a cast to f16."""
     out = build.empty(shape_of(value), "f32")
-    return build.generic(
-        [value], out, lambda args, _: build.op("arith.sitofp", ir.F32Type.get(), args[0])
-    )
+    return build.generic([value], out, lambda args, _: build.op("arith.sitofp", ir.F32Type.get(), args[0]))
 
 
 def _to_integer(build: TensorBuilder, value: ir.Value) -> ir.Value:

@@ -39,7 +39,9 @@ class AddressValues:
         match statement:
             case Extract():
                 if statement.what != "value":
-                    raise CompileError(f"KTIR has no parameter whose {statement.what} is read: pass sizes as constants.")
+                    raise CompileError(
+                        f"KTIR has no parameter whose {statement.what} is read: pass sizes as constants."
+                    )
                 value = self._memory(statement.parameter)
             case Allocate():
                 value = self._memory(statement.result)

@@ -26,7 +26,9 @@ def to_text(module: ir.Module | ir.Operation) -> str:
     lines: list[str] = []
     heads: list[int] = []
     for line in module.operation.get_asm(use_local_scope=True, assume_verified=True).splitlines():
-        line = _FUTURE.sub(r"!ktdp.tile_future<\1, groups = affine_set<\2>>", _TILE.sub(r"!ktdp.access_tile<\1>", line))
+        line = _FUTURE.sub(
+            r"!ktdp.tile_future<\1, groups = affine_set<\2>>", _TILE.sub(r"!ktdp.access_tile<\1>", line)
+        )
         if '"ktdp.' in line:
             lines += _operation(line)
             if lines[-1].endswith("{"):
@@ -85,7 +87,7 @@ def _field(attributes: str, name: str, pattern: str) -> str:
 
 
 def _compute_tile_id(_: list[str], __: str, ___: str, result: str) -> str:
-    return f" : {result}"
+    return f" : {result.strip('()')}"
 
 
 def _memory_view(operands: list[str], attributes: str, _: str, result: str) -> str:
@@ -119,7 +121,9 @@ def _indirect_access_tile(operands: list[str], attributes: str, types: str, resu
             ("variables_space_set", r"(affine_set<.*?\)>)"),
         )
     )
-    return f" intermediate_variables({variables}) {operands[0]}[{subscripts}] {{{sets}}} : {types} -> {result}"
+    return (
+        f" intermediate_variables({variables}) {operands[0]}[{subscripts}] {{{sets}}} : {types} -> {result}"
+    )
 
 
 def _load(operands: list[str], _: str, types: str, result: str) -> str:
