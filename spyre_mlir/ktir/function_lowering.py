@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement
+from spyre_mlir.bundle.model import Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
@@ -14,13 +14,13 @@ from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
+from spyre_mlir.ktir.lx_accesses import LxAccesses, buffers_of, executes
 from spyre_mlir.ktir.memory_tiles import MemoryTiles
 from spyre_mlir.ktir.memory_views import SCRATCHPADS
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
     ProgramState,
-    buffer_access,
     element_of_format,
 )
 from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
@@ -77,7 +77,7 @@ def _arguments(bundle: Bundle) -> list[FunctionArgument]:
     elements: dict[str, list[str]] = {}
     for execute, uses in zip(executes(bundle.statements), manifest.uses, strict=True):
         design = bundle.designs[execute.filename]
-        for k, buffer in enumerate(_buffers(bundle, uses)):
+        for k, buffer in enumerate(buffers_of(bundle, uses)):
             if buffer.base == "lx":
                 continue
             known = elements.setdefault(buffer.base, [])
@@ -102,22 +102,6 @@ def _arguments(bundle: Bundle) -> list[FunctionArgument]:
     ]
 
 
-def executes(statements: Sequence[Statement]) -> list[Execute]:
-    """Return the executes of statements, those in loops among them."""
-    found: list[Execute] = []
-    for statement in statements:
-        if isinstance(statement, Loop):
-            found += executes(statement.body)
-        elif isinstance(statement, Execute):
-            found.append(statement)
-    return found
-
-
-def _buffers(bundle: Bundle, names: Sequence[str]) -> list[Buffer]:
-    by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
-    return [by_name[name] for name in names]
-
-
 class _FunctionLowering:
     """Builder of the statements of a bundle."""
 
@@ -133,9 +117,9 @@ class _FunctionLowering:
         self.buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
         self.values = AddressValues()
         self.accesses = LxAccesses(bundle)
-        scratchpads = None
-        if not addresses:
-            scratchpads = ScratchpadValues(build, self.accesses.elements, self.accesses.sparse)
+        tensors = {} if addresses else self.accesses.tensors
+        scratchpads = ScratchpadValues(build, tensors, self.accesses.sparse) if tensors else None
+        self.memory_ends = self.accesses.ends(tensors)
         memory = MemoryTiles(build, cores, memories)
         self.state = ProgramState(build, cores, memory, scratchpads)
         self.number = 0
@@ -143,14 +127,13 @@ class _FunctionLowering:
 
     def run(self) -> None:
         """Build all statements."""
-        if self.state.scratchpads is None:
-            self._fill_scratchpads()
+        self._fill_scratchpads()
         self._statements(self.bundle.statements)
 
     def _fill_scratchpads(self) -> None:
-        """Store what is no number of the program wherever the plan has a buffer, so that a stale read shows."""
+        """Store what is no number of the program wherever a buffer is memory, so that a stale read shows."""
         memory, build = self.state.memory, self.build
-        for element, end in sorted(self.accesses.ends.items()):
+        for element, end in sorted(self.memory_ends.items()):
             shape = (end // ELEMENT_BYTES[element],)
             fill = build.filled(shape, element, -1 if element == "i32" else float("nan"))
             view = memory.local_view(build.number(SCRATCHPADS[element]), shape, (1,), element)
@@ -180,37 +163,38 @@ class _FunctionLowering:
     def _loop(self, loop: Loop) -> None:
         build, state = self.build, self.state
         bounds = [build.number(self.values.constant(name)) for name in (loop.lower, loop.upper, loop.step)]
-        carried = self.accesses.carried(loop.body, self.number) if state.scratchpads is not None else {}
-        initial = (
-            [state.scratchpads.initial(name, element) for name, element in carried.items()]
-            if state.scratchpads
-            else []
-        )
+        contents = state.scratchpads
+        carried = self.accesses.carried(loop.body, self.number) if contents is not None else {}
+        initial = [contents.initial(name, element) for name, element in carried.items()] if contents else []
         types = [value.type for value in initial]
         op = ir.Operation.create("scf.for", results=types, operands=[*bounds, *initial], regions=1)
         block = ir.Block.create_at_start(op.regions[0], [build.index, *types])
         self.values.define_variable(loop.induction)
         state.memory.variables[loop.induction] = block.arguments[0]
+        # What is built in the body is nothing that follows the loop can use.
         known, state.memory.known = state.memory.known, dict(state.memory.known)
-        before = dict(state.scratchpads.values) if state.scratchpads else {}
+        before = dict(contents.values) if contents else {}
         state.loops += 1
         with ir.InsertionPoint(block):
-            if state.scratchpads:
-                state.scratchpads.values.update(zip(carried, list(block.arguments)[1:], strict=True))
-            self._statements(loop.body)
-            ends = (
-                [
-                    build.reshaped(state.scratchpads.values[name], shape_of(value))
-                    for name, value in zip(carried, initial, strict=True)
-                ]
-                if state.scratchpads
-                else []
-            )
+            ends = self._body(loop, carried, list(block.arguments)[1:])
             ir.Operation.create("scf.yield", operands=ends)
         state.loops -= 1
         state.memory.known = known
-        if state.scratchpads:
-            state.scratchpads.values = {**before, **dict(zip(carried, op.results, strict=True))}
+        if contents is not None:
+            contents.values = {**before, **dict(zip(carried, op.results, strict=True))}
+
+    def _body(self, loop: Loop, carried: Collection[str], arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Build the body of a loop that carries buffers; return what these hold at its end, in the shapes of before."""
+        contents = self.state.scratchpads
+        if contents is not None:
+            contents.values.update(zip(carried, arguments, strict=True))
+        self._statements(loop.body)
+        pairs = zip(carried, arguments, strict=True)
+        return (
+            [self.build.reshaped(contents.values[name], shape_of(value)) for name, value in pairs]
+            if contents
+            else []
+        )
 
 
 def operand_addresses(
@@ -231,65 +215,3 @@ def operand_addresses(
         ]
         found.append((*starts, *[None] * (cores - len(starts))))
     return found
-
-
-class LxAccesses:
-    """Facts about buffers in LX: their elements as tensors, those with one element per stick, ends by element type."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.elements: dict[str, int] = {}
-        self.types: dict[str, str] = {}
-        self.ends: dict[str, int] = {}
-        dense: set[str] = set()
-        stick = bundle.target.stick_bytes
-        self.users: list[list[tuple[str, int, Design]]] = []
-        for execute, names in zip(executes(bundle.statements), bundle.manifest.uses, strict=True):
-            design = bundle.designs[execute.filename]
-            users = []
-            for k, buffer in enumerate(_buffers(bundle, names)):
-                if buffer.base != "lx":
-                    continue
-                users.append((buffer.name, k, design))
-                element = self.types[buffer.name] = element_of_format(design, k)
-                self.ends[element] = max(self.ends.get(element, 0), buffer.offset + buffer.bytes)
-                self.elements[buffer.name] = buffer.bytes // ELEMENT_BYTES[element]
-                operand = design.operands[k]
-                if any(operand.scale.get(dim, 1) == 1 for dim in (operand.stick_dim, *operand.beside)):
-                    dense.add(buffer.name)
-            self.users.append(users)
-        self.sparse = frozenset(self.elements.keys() - dense)
-        for name in self.sparse:
-            self.elements[name] = self.elements[name] * ELEMENT_BYTES[self.types[name]] // stick
-
-    def carried(self, body: Sequence[Statement], first: int) -> dict[str, str]:
-        """Return the buffers that a loop carries, with their element types: written in it and of use outside of it.
-
-        ``first`` is the number of its first execute. A buffer that each iteration writes first is carried too if
-        something outside accesses it.
-        """
-        inside = range(first, first + len(executes(body)))
-        outside = {
-            name for number, users in enumerate(self.users) if number not in inside for name, _, _ in users
-        }
-        written: dict[str, None] = {}
-        started: set[str] = set()
-        needed: set[str] = set()
-        for number in inside:
-            last = len(self.bundle.manifest.uses[number]) - 1
-            for name, k, design in self.users[number]:
-                is_first = name not in started
-                started.add(name)
-                if k == last:
-                    written[name] = None
-                if is_first and not (k == last and self._is_whole(name, k, design)):
-                    needed.add(name)
-        return {name: self.types[name] for name in written if name in outside or name in needed}
-
-    def _is_whole(self, name: str, k: int, design: Design) -> bool:
-        buffer = next(buffer for buffer in self.bundle.manifest.buffers if buffer.name == name)
-        access = buffer_access(design, k, buffer)
-        count = 1
-        for extent in access.tile.shape:
-            count *= extent
-        return count == self.elements[name]

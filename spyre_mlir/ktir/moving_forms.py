@@ -20,7 +20,7 @@ def relayout(lowering: OperationLowering) -> None:
     source = lowering.tiles[0]
     element = lowering.elements[0]
     strides = _dense_strides(source.shape)
-    if state.scratchpads is not None:
+    if lowering.is_tensor(0):
         value = lowering.loaded(0)
         base = build.number(SCRATCHPADS[element] + STAGING + state.staged)
         state.staged += math.prod(source.shape)
@@ -37,7 +37,7 @@ def relayout(lowering: OperationLowering) -> None:
     view = _distributed(lowering, base, strides)
     _take(lowering, view)
     # Later stores must not reach what others still read: in a loop those of the next iteration.
-    if state.loops or state.scratchpads is None:
+    if state.loops or not lowering.is_tensor(0):
         lowering.barrier()
 
 

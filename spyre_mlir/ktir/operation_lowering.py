@@ -104,7 +104,8 @@ class OperationLowering:
 
     def is_tensor(self, k: int) -> bool:
         """Return whether an operand is in LX, as a tensor and not as memory."""
-        return self.design.operands[k].memory == "lx" and self.state.scratchpads is not None
+        scratchpads = self.state.scratchpads
+        return scratchpads is not None and self.buffers[k].name in scratchpads.elements
 
     def access(self, k: int) -> LxTensorAccess:
         """Return the access to a buffer in LX."""

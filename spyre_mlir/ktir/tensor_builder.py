@@ -111,7 +111,8 @@ class TensorBuilder:
         if list(order) == sorted(order):
             return value
         shape, element = shape_of(value), element_of(value)
-        out = self.empty([shape[dim] for dim in order], element)
+        # No empty tensor: the public interpreter would charge one that nothing reads until the function ends.
+        out = self.filled([shape[dim] for dim in order], element, 0)
         permutation = ir.DenseI64ArrayAttr.get(list(order))
         return self._named("linalg.transpose", [value], out, lambda args: args[0], permutation=permutation)
 

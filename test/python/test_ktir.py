@@ -118,7 +118,7 @@ def test_the_text_is_read_back() -> None:
     ("line", "message"),
     [
         ("%t = ktdp.lod %x", "5:10: error: 'ktdp.lod' is no operation of KTIR"),
-        ("%t = ktdp.load %x -> tensor<4xf16>", "5:24: error: ':' is expected here"),
+        ("%t = ktdp.load %x -> tensor<4xf16>", "5:23: error: ':' is expected here"),
         (
             "%v = ktdp.construct_memory_view %a, sizes: [4, strides: [1]",
             "5:48: error: this '[' is never closed",
