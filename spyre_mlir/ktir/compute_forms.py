@@ -10,7 +10,12 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_groups import combined
 from spyre_mlir.ktir.operand_tiles import TileDigit, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
-from spyre_mlir.ktir.tensor_expressions import TensorExpressions, rounds_between
+from spyre_mlir.ktir.tensor_expressions import (
+    TensorExpressions,
+    body_of_expression,
+    is_repeated,
+    rounds_between,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.formats import constant_value
@@ -31,14 +36,20 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
         return build.cast(inputs[0], "f32") if is_wide else inputs[0]
     expression = scalar_expression(op.expression)
     is_wide = is_wide or rounds_between(expression)
-    values = [
-        build.cast(value, "f32") if is_wide and element_of(value) == "f16" else value for value in inputs
-    ]
     constants = {c.name: constant_value(c.bits, c.data_format) for c in lowering.design.constants}
-    shape, element = shape_of(values[0]), element_of(values[0])
-    names = {name: build.filled(shape, element, constants[name]) for name in op.constants}
-    known: dict[Expression, ir.Value] = {**dict(zip(op.operands, values, strict=True)), **names}
-    return TensorExpressions(build, known, shape).value(expression)
+    element = "f32" if is_wide and element_of(inputs[0]) == "f16" else element_of(inputs[0])
+    names = {name: constants[name] for name in op.constants}
+    # The public interpreter charges a tensor that is used twice until the function ends, but those of a body with it.
+    if element != "i32" and (is_repeated(expression) or len(set(inputs)) < len(inputs)):
+        return body_of_expression(
+            build, dict(zip(op.operands, inputs, strict=True)), names, expression, element
+        )
+    values = [value if element_of(value) != "f16" else build.cast(value, element) for value in inputs]
+    known: dict[Expression, ir.Value] = {
+        **dict(zip(op.operands, values, strict=True)),
+        **{name: build.filled(shape_of(values[0]), element, number) for name, number in names.items()},
+    }
+    return TensorExpressions(build, known, shape_of(values[0])).value(expression)
 
 
 def reduction(lowering: OperationLowering) -> None:

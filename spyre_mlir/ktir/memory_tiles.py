@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_values import CoreValues
 from spyre_mlir.ktir.linear_addresses import LinearAddress
-from spyre_mlir.ktir.memory_views import SCRATCHPADS, MemoryViews
+from spyre_mlir.ktir.memory_views import SCRATCHPADS, STAGING, MemoryViews
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, OperandTile
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.tensor_builders import extracted, inserted
+
+#: Bytes of a tensor from which it goes through LX to a store of some cores alone.
+_STAGED_BYTES = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class MemoryTiles(MemoryViews):
         super().__init__(build)
         self.cores, self.memories = cores, memories
         self.variables: dict[str, ir.Value] = {}
+        self.stages: dict[tuple[str, int], int] = {}
+        self.staged = 0
 
     # -- whole tiles ----------------------------------------------------------------------------------------
 
@@ -67,14 +73,45 @@ class MemoryTiles(MemoryViews):
     def store(self, place: MemoryTile, value: ir.Value) -> None:
         """Build a store of a tensor, of the shape of a full share, to the tile of this core."""
         view, subscripts = self._view(place)
+        source = self._staged(place, value)
 
         def part(counts: Sequence[int] | None) -> None:
-            if counts is not None:
-                self.store_to(
-                    view, subscripts, extracted(value, [0] * len(counts), counts, [1] * len(counts))
-                )
+            if counts is None:
+                return
+            if source is None:
+                tile = extracted(value, [0] * len(counts), counts, [1] * len(counts))
+            else:
+                tile = self.load_from(source, [self.build.number(0)] * len(counts), counts, place.element)
+            self.store_to(view, subscripts, tile)
 
         self._by_counts(place, part, None)
+
+    def _staged(self, place: MemoryTile, value: ir.Value) -> ir.Value | None:
+        """Put a large tensor that only some cores store into LX, and return the view of it; None for others.
+
+        The public interpreter charges a tensor that is used in a branch until the function ends.
+        """
+        shape = place.tile.shape
+        size = math.prod(shape)
+        is_same = all(
+            address is not None and place.tile.counts[core] == shape
+            for core, address in enumerate(place.addresses)
+        )
+        if is_same or size * ELEMENT_BYTES[place.element] < _STAGED_BYTES:
+            return None
+        key = place.element, size
+        if key not in self.stages:
+            self.stages[key] = self.new_stage(place.element, size)
+        strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+        view = self.local_view(self.build.number(self.stages[key]), shape, strides, place.element)
+        self.store_to(view, [self.build.number(0)] * len(shape), value)
+        return view
+
+    def new_stage(self, element: str, size: int) -> int:
+        """Return the element index of a place in LX behind the buffers of the plan, that nothing else takes."""
+        begin = SCRATCHPADS[element] + STAGING + self.staged
+        self.staged += size
+        return begin
 
     def _by_counts(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.memory_views import SCRATCHPADS, STAGING, box_set
+from spyre_mlir.ktir.memory_views import SCRATCHPADS, box_set
 from spyre_mlir.ktir.operand_tiles import TileAxis, refined
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.mlir import ir
@@ -22,8 +22,7 @@ def relayout(lowering: OperationLowering) -> None:
     strides = _dense_strides(source.shape)
     if lowering.is_tensor(0):
         value = lowering.loaded(0)
-        base = build.number(SCRATCHPADS[element] + STAGING + state.staged)
-        state.staged += math.prod(source.shape)
+        base = build.number(memory.new_stage(element, math.prod(source.shape)))
         memory.store_to(
             memory.local_view(base, source.shape, strides, element), [build.number(0)] * len(strides), value
         )

@@ -40,17 +40,15 @@ class Tensor:
 
 @dataclass
 class ProgramState:
-    """What the operations of a function share: builders, memories, and the contents of scratchpads.
+    """What the operations of a function share: builders, memories, the contents of scratchpads, loops around them.
 
-    ``scratchpads`` is None where buffers in LX are memory, at the addresses of the plan. ``staged`` are the elements
-    of scratchpads that relayouts have taken.
+    ``scratchpads`` is None where all buffers in LX are memory, at the addresses of the plan.
     """
 
     build: TensorBuilder
     cores: CoreValues
     memory: MemoryTiles
     scratchpads: ScratchpadValues | None
-    staged: int = 0
     loops: int = 0
 
 

@@ -159,9 +159,13 @@ class TensorBuilder:
         out: ir.Value,
         body: Callable[[Sequence[ir.Value], Callable[[int], ir.Value]], ir.Value],
     ) -> ir.Value:
-        """Build an elementwise ``linalg.generic``; its body gets the elements, and the index along a dim by number."""
+        """Build a ``linalg.generic`` on tensors of one shape, and on some without dims.
+
+        Its body gets the elements, and the index along a dim by number.
+        """
         rank = len(shape_of(out))
-        maps = [tuple(range(rank))] * (len(inputs) + 1)
+        every = tuple(range(rank))
+        maps = [every if shape_of(value) else () for value in (*inputs, out)]
 
         def index(dim: int) -> ir.Value:
             return self.op("linalg.index", self.index, dim=ir.IntegerAttr.get(self.i64, dim))

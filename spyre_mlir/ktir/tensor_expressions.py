@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
@@ -24,15 +25,37 @@ def rounds_between(expression: Expression) -> bool:
     return len(rounding) > 1
 
 
+def is_repeated(expression: Expression) -> bool:
+    """Return whether an expression has a name, or a step, twice."""
+    parts = Counter(_parts(expression))
+    return any(count > 1 for part, count in parts.items() if not isinstance(part, float | int))
+
+
+def _parts(expression: Expression) -> Iterator[Expression]:
+    yield expression
+    if isinstance(expression, tuple):
+        for argument in expression[1:]:
+            yield from _parts(argument)
+
+
 class TensorExpressions:
-    """Builder of the expressions of one operation; ``values`` are those that are built already."""
+    """Builder of the expressions of one operation; ``values`` are those that are built already.
+
+    ``shape`` is that of its tensors, None for the numbers of a body.
+    """
 
     def __init__(
-        self, build: TensorBuilder, values: Mapping[Expression, ir.Value], shape: Sequence[int]
+        self, build: TensorBuilder, values: Mapping[Expression, ir.Value], shape: Sequence[int] | None
     ) -> None:
-        self.build, self.shape = build, tuple(shape)
+        self.build, self.shape = build, shape
         self.values: dict[Expression, ir.Value] = dict(values)
-        self.element = element_of(next(iter(values.values())))
+        type_ = next(iter(values.values())).type
+        self.element = str(type_ if shape is None else ir.RankedTensorType(type_).element_type)
+
+    def _constant(self, number: float) -> ir.Value:
+        if self.shape is None:
+            return self.build.scalar(number, self.element)
+        return self.build.filled(self.shape, self.element, number)
 
     def value(self, expression: Expression) -> ir.Value:
         """Return the tensor that an expression computes."""
@@ -44,13 +67,13 @@ class TensorExpressions:
         if not isinstance(expression, tuple):
             if isinstance(expression, str):
                 raise CompileError(f"The operation has no value for '{expression}'.")
-            return self.build.filled(self.shape, self.element, expression)
+            return self._constant(expression)
         function, *arguments = expression
         if function == "where3":
             chosen, *others = arguments
             return self._select(self._truth(chosen), *map(self.value, others))
         if SCALARS[function].predicate is not None:
-            numbers = (self.build.filled(self.shape, self.element, number) for number in (1, 0))
+            numbers = (self.value(number) for number in (1.0, 0.0))
             return self._select(self._truth(expression), *numbers)
         operands = [self.value(argument) for argument in arguments]
         return self._applied(function, operands)
@@ -69,17 +92,59 @@ class TensorExpressions:
         predicate = SCALARS[expression[0]].predicate if isinstance(expression, tuple) else None
         if isinstance(expression, tuple) and predicate is not None:
             return self._compare(predicate, *map(self.value, expression[1:]))
-        zero = self.build.filled(self.shape, self.element, 0)
-        return self._compare(_NOT_EQUAL or 0, self.value(expression), zero)
+        return self._compare(_NOT_EQUAL or 0, self.value(expression), self.value(0.0))
 
     def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-        type_ = self.build.type(self.shape, "i1")
+        type_ = ir.Type.parse("i1") if self.shape is None else self.build.type(self.shape, "i1")
         return self.build.op(
             "arith.cmpf", type_, lhs, rhs, predicate=ir.IntegerAttr.get(self.build.i64, predicate)
         )
 
     def _select(self, truth: ir.Value, chosen: ir.Value, other: ir.Value) -> ir.Value:
         return self.build.op("arith.select", chosen.type, truth, chosen, other)
+
+
+def body_of_expression(
+    build: TensorBuilder,
+    inputs: Mapping[str, ir.Value],
+    constants: Mapping[str, float],
+    expression: Expression,
+    element: str,
+) -> ir.Value:
+    """Build an expression as the body of one ``linalg.generic``, in numbers of an element type.
+
+    Its constants are tensors without dims: the public interpreter rounds numbers of a body to f16.
+    """
+    tensors = list(dict.fromkeys(inputs.values()))
+    numbers = [*dict.fromkeys([*constants.values(), *_numbers(expression)])]
+    scalars = [build.filled((), element, number) for number in numbers]
+    type_ = ir.Type.parse(element)
+
+    def body(args: Sequence[ir.Value], _: Callable[[int], ir.Value]) -> ir.Value:
+        wide = [build.widened(arg, type_) for arg in args[: len(tensors)]]
+        of_tensor = dict(zip(tensors, wide, strict=True))
+        values: dict[Expression, ir.Value] = {name: of_tensor[value] for name, value in inputs.items()}
+        of_number = dict(zip(numbers, args[len(tensors) :], strict=False))
+        values |= {name: of_number[number] for name, number in constants.items()}
+        values |= of_number
+        return TensorExpressions(build, values, None).value(expression)
+
+    out = build.empty(shape_of(tensors[0]), element)
+    return build.generic([*tensors, *scalars], out, body)
+
+
+def _numbers(expression: Expression) -> Iterator[float]:
+    """Yield the numbers of an expression, those of truth values among them."""
+    if not isinstance(expression, tuple):
+        if not isinstance(expression, str):
+            yield float(expression)
+        return
+    if expression[0] == "where3":
+        yield 0.0
+    elif SCALARS[expression[0]].predicate is not None:
+        yield from (1.0, 0.0)
+    for argument in expression[1:]:
+        yield from _numbers(argument)
 
 
 def _to_float(build: TensorBuilder, value: ir.Value) -> ir.Value:
