@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders
+from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
@@ -45,7 +46,6 @@ class _BarrierPlanner:
         self.trips: dict[str, tuple[int, int]] = {}
         self.pending: list[CoreAccess] = []
         self.points: set[int] = set()
-        self.known: dict[tuple[str, int], tuple] = {}
 
     def walk(self, statements: Sequence[Statement], number: int) -> int:
         """Walk statements whose first execute has a number; return the next number."""
@@ -81,38 +81,53 @@ class _BarrierPlanner:
         symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
         accesses = []
         for k, operand in enumerate(design.operands):
-            if operand.memory == "lx":
-                continue
-            addresses = {
-                core: self.values.values[symbols[operand.start[core]]] for core in holders(design, operand)
-            }
-            writes = k == len(design.operands) - 1
-            if writes:
+            if operand.memory != "lx":
                 addresses = {
-                    core: address for core, address in addresses.items() if core in finishing_cores(design)
+                    core: self.values.values[symbols[operand.start[core]]]
+                    for core in _core_regions(design, k)
                 }
-            accesses.append(self._access(design, k, addresses, writes))
+                accesses.append(self._access(design, k, addresses))
         return accesses
 
-    def _access(
-        self, design: Design, k: int, addresses: dict[int, LinearAddress], writes: bool
-    ) -> CoreAccess:
-        operand, size = design.operands[k], design.target.stick_bytes
-        ranges, forms, memory = [], [], ""
-        for core, address in addresses.items():
-            region = core_region(design, operand, core)
-            begin = end = address.offset
-            for name, coefficient in address.terms.items():
-                if name in self.trips:
-                    low, high = sorted(coefficient * bound for bound in self.trips[name])
-                    begin, end = begin + low, end + high
-                else:
-                    memory = name
-            ranges.append((core, begin, end + region.span_sticks * size))
-            forms.append((core, address.offset, tuple(address.terms.items()), region.counts, region.strides))
-        if not memory:
-            raise CompileError(f"'{design.opcode}' has an operand in no memory.")
-        return CoreAccess(memory, tuple(ranges), tuple(forms), writes)
+    def _access(self, design: Design, k: int, addresses: dict[int, LinearAddress]) -> CoreAccess:
+        size, regions = design.target.stick_bytes, _core_regions(design, k)
+        (memory, spread), *others = {self._spread(address) for address in addresses.values()}
+        if others:
+            raise CompileError(f"'{design.opcode}' has an operand in more than one memory.")
+        low, high = spread
+        ranges = tuple(
+            (core, address.offset + low, address.offset + high + regions[core].span_sticks * size)
+            for core, address in addresses.items()
+        )
+        form = tuple((core, address.offset, regions[core]) for core, address in addresses.items())
+        terms = tuple(next(iter(addresses.values())).terms.items())
+        return CoreAccess(memory, ranges, (terms, form), k == len(design.operands) - 1)
+
+    def _spread(self, address: LinearAddress) -> tuple[str, tuple[int, int]]:
+        """Return the memory of an address, and how far the loops around move it down and up."""
+        memory, low, high = "", 0, 0
+        for name, coefficient in address.terms.items():
+            if name not in self.trips:
+                memory = name
+                continue
+            ends = sorted(coefficient * bound for bound in self.trips[name])
+            low, high = low + ends[0], high + ends[1]
+        return memory, (low, high)
+
+
+#: What cores access of the operands of designs, which many operations share.
+_REGIONS: IdentityTable[int, dict[int, StickRegion]] = IdentityTable()
+
+
+def _core_regions(design: Design, k: int) -> dict[int, StickRegion]:
+    """Return what each core accesses of an operand; of a result the cores that finish it."""
+    regions = _REGIONS.entries_of(design)
+    if k not in regions:
+        operand = design.operands[k]
+        finishing = finishing_cores(design) if k == len(design.operands) - 1 else None
+        cores = [core for core in holders(design, operand) if finishing is None or core in finishing]
+        regions[k] = {core: core_region(design, operand, core) for core in cores}
+    return regions[k]
 
 
 def _conflict(old: CoreAccess, new: CoreAccess) -> bool:

@@ -16,6 +16,11 @@ _FUTURE = re.compile(r'!ktdp\.tile_future<(tensor<[^>]*>), "([^"]*)">')
 _RESULT = r"^(\s*(?:%[\w#:]+ = )?)"
 #: An op of the dialect without a region: results, name, operands, attributes, operand types, result type.
 _OP = re.compile(_RESULT + r'"ktdp\.(\w+)"\((.*?)\)(?: \{(.*)\})? : \((.*)\) -> (.*)$')
+#: The attributes of a memory view, in the order in which they are printed.
+_VIEW = re.compile(
+    r"(coordinate_set = affine_set<.*\)>, )?(?:ct_id = (\d+) : i64, )?"
+    r"memory_space = \"(\w+)\", sizes = array<i64: ([^>]*)>, strides = array<i64: ([^>]*)>"
+)
 #: The first and the last line of one with a region.
 _OPENING = re.compile(_RESULT + r'"ktdp\.(\w+)"\((.*?)\) \(\{$')
 _CLOSING = re.compile(r'^(\s*)\}\) \{producers = "([^"]*)"\} : \((.*)\) -> (.*)$')
@@ -26,9 +31,9 @@ def to_text(module: ir.Module | ir.Operation) -> str:
     lines: list[str] = []
     heads: list[int] = []
     for line in module.operation.get_asm(use_local_scope=True, assume_verified=True).splitlines():
-        line = _FUTURE.sub(
-            r"!ktdp.tile_future<\1, groups = affine_set<\2>>", _TILE.sub(r"!ktdp.access_tile<\1>", line)
-        )
+        if "!ktdp." in line:
+            line = _TILE.sub(r"!ktdp.access_tile<\1>", line)
+            line = _FUTURE.sub(r"!ktdp.tile_future<\1, groups = affine_set<\2>>", line)
         if '"ktdp.' in line:
             lines += _operation(line)
             if lines[-1].endswith("{"):
@@ -91,13 +96,12 @@ def _compute_tile_id(_: list[str], __: str, ___: str, result: str) -> str:
 
 
 def _memory_view(operands: list[str], attributes: str, _: str, result: str) -> str:
-    sizes, strides = (_field(attributes, name, r"array<i64: ([^>]*)>") for name in ("sizes", "strides"))
-    core = _field(attributes, "ct_id", r"(\d+)")
-    space = _field(attributes, "memory_space", r'"(\w+)"') + (f", ct_id = {core}" if core else "")
-    coordinates = _field(attributes, "coordinate_set", r"(affine_set<.*?\)>)")
+    match = _VIEW.match(attributes)
+    assert match is not None, attributes
+    coordinates, core, space, sizes, strides = match.groups()
     return (
-        f" {operands[0]}, sizes: [{sizes}], strides: [{strides}] {{coordinate_set = {coordinates}, "
-        f"memory_space = #ktdp.memory_space<{space}>}} : {result}"
+        f" {operands[0]}, sizes: [{sizes}], strides: [{strides}] {{{coordinates or ''}"
+        f"memory_space = #ktdp.memory_space<{space}{f', ct_id = {core}' if core else ''}>}} : {result}"
     )
 
 

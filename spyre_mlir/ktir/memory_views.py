@@ -21,6 +21,8 @@ class MemoryViews:
     def __init__(self, build: TensorBuilder) -> None:
         self.build = build
         self.known: dict[tuple, ir.Value] = {}
+        self._boxes: dict[tuple, ir.Attribute] = {}
+        self._tiles: dict[tuple[int, ...], tuple[ir.Type, ir.Attribute]] = {}
 
     def plus(self, value: ir.Value, number: int) -> ir.Value:
         """Build the sum of an index and a constant."""
@@ -67,7 +69,7 @@ class MemoryViews:
         attributes: dict[str, ir.Attribute] = {
             "sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
             "strides": ir.DenseI64ArrayAttr.get(list(strides)),
-            "coordinate_set": coordinates or box_set(sizes),
+            "coordinate_set": coordinates or self.box(sizes),
             "memory_space": ir.StringAttr.get(space),
         }
         if core is not None:
@@ -92,19 +94,29 @@ class MemoryViews:
 
     def access_tile(self, view: ir.Value, subscripts: Sequence[ir.Value], shape: Sequence[int]) -> ir.Value:
         """Build the access tile of a view from its subscripts on."""
-        dims = ir.AffineMap.get_identity(len(shape))
+        key = tuple(shape)
+        if key not in self._tiles:
+            order = ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))
+            self._tiles[key] = ktdp.tile_type(shape), order
+        type_, order = self._tiles[key]
         return self.build.op(
             "ktdp.construct_access_tile",
-            ktdp.tile_type(shape),
+            type_,
             view,
             *subscripts,
-            access_tile_set=box_set(shape),
-            access_tile_order=ir.AffineMapAttr.get(dims),
+            access_tile_set=self.box(shape),
+            access_tile_order=order,
         )
 
+    def box(self, sizes: Sequence[int], firsts: Sequence[int] | None = None) -> ir.Attribute:
+        """Return the set of the coordinates of a box."""
+        key = tuple(sizes), tuple(firsts or ())
+        if key not in self._boxes:
+            self._boxes[key] = _box_set(sizes, firsts)
+        return self._boxes[key]
 
-def box_set(sizes: Sequence[int], firsts: Sequence[int] | None = None) -> ir.Attribute:
-    """Return the set of the coordinates of a box."""
+
+def _box_set(sizes: Sequence[int], firsts: Sequence[int] | None = None) -> ir.Attribute:
     dims = ", ".join(f"d{dim}" for dim in range(len(sizes)))
     begins = firsts or [0] * len(sizes)
     bounds = ", ".join(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.memory_views import SCRATCHPADS, box_set
+from spyre_mlir.ktir.memory_views import SCRATCHPADS
 from spyre_mlir.ktir.operand_tiles import TileAxis, refined
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.mlir import ir
@@ -53,7 +53,7 @@ def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[
         holders.setdefault(firsts, core)
     parts = [
         memory.new_view(
-            base, source.shape, strides, element, ktdp.LOCAL, core, box_set(source.counts[core], firsts)
+            base, source.shape, strides, element, ktdp.LOCAL, core, memory.box(source.counts[core], firsts)
         )
         for firsts, core in holders.items()
     ]
@@ -100,7 +100,7 @@ def gather(lowering: OperationLowering) -> None:
             *reversed(views),
             subscripts=ir.StringAttr.get(subscripts),
             variables=ir.StringAttr.get(", ".join(names)),
-            variables_space_set=box_set(counts),
+            variables_space_set=memory.box(counts),
             variables_space_order=ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(counts))),
         )
         value = build.op("ktdp.load", build.type(counts, lowering.elements[1]), tile)

@@ -20,6 +20,7 @@ from spyre_mlir.bundle.core_slices import (
     operand_shares,
     positions,
 )
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design, Operand
 
 #: Element types of KTIR by the formats of the device that it has.
@@ -78,8 +79,19 @@ class OperandTile:
 _UNIT = TileAxis("", 1, 1, 1, 1)
 
 
+#: Tiles of the operands of designs, which many operations share.
+_TILES: IdentityTable[int, OperandTile] = IdentityTable()
+
+
 def operand_tile(design: Design, k: int) -> OperandTile:
     """Return the tile of operand ``k`` of a design."""
+    tiles = _TILES.entries_of(design)
+    if k not in tiles:
+        tiles[k] = _operand_tile(design, k)
+    return tiles[k]
+
+
+def _operand_tile(design: Design, k: int) -> OperandTile:
     operand = design.operands[k]
     # Dims are listed by rising stride; strides alone would not order those of which a core has one position.
     axes = _outer_axes(design, operand)[::-1]

@@ -30,11 +30,12 @@ class LxTensorAccess:
 
 @dataclass(frozen=True)
 class _BufferSlice:
-    """A rectangular part of a tensor of ``shape``."""
+    """A part of a tensor of ``shape``: ``sizes`` positions from ``offsets`` on, by ``strides``."""
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 class ScratchpadValues:
@@ -53,13 +54,17 @@ class ScratchpadValues:
         if part is None:
             return self.build.reshaped(value, access.tile.shape)
         whole = self.build.reshaped(value, part.shape)
-        taken = extracted(whole, part.offsets, part.sizes, [1] * len(part.sizes))
+        taken = extracted(whole, part.offsets, part.sizes, part.strides)
         return self.build.reshaped(taken, access.tile.shape)
 
     def write(self, access: LxTensorAccess, value: ir.Value) -> None:
         """Note what an operation writes."""
         part = self._part(access)
         if part is not None:
+            if any(stride > 1 for stride in part.strides):
+                raise CompileError(
+                    f"'{access.name}' is written in LX at positions that are not side by side."
+                )
             whole = self.build.reshaped(self.initial(access.name, access.element), part.shape)
             value = inserted(self.build.reshaped(value, part.sizes), whole, part.offsets)
         self.values[access.name] = value
@@ -78,21 +83,24 @@ class ScratchpadValues:
         """Return which part of the buffer an access is to; None for all of it."""
         steps = self._steps(access)
         total, offset = self.elements[access.name], access.offset // self._unit(access)
-        shape, offsets, sizes = [], [], []
+        dims: list[tuple[int, int, int, int]] = []
         rest = total
-        for stride, count in steps:
-            size, remainder = divmod(rest, stride)
-            first, offset = divmod(offset, stride)
-            if remainder or first + count > size:
+        for index, (stride, count) in enumerate(steps):
+            # Positions that do not divide what is left are every so many of the parts that the inner axes make.
+            inner = steps[index + 1][0] * steps[index + 1][1] if index + 1 < len(steps) else 1
+            part = stride if rest % stride == 0 else inner
+            first, offset = divmod(offset, part)
+            step = stride // part
+            if rest % part or stride % part or first + (count - 1) * step >= rest // part:
                 raise CompileError(
                     f"'{access.name}' is accessed in parts of LX that are no slices of a tensor."
                 )
-            shape, offsets, sizes, rest = [*shape, size], [*offsets, first], [*sizes, count], stride
+            dims.append((rest // part, first, count, step))
+            rest = part
         if rest > 1:
-            shape, offsets, sizes = [*shape, rest], [*offsets, offset], [*sizes, 1]
-        if math.prod(sizes) == total:
-            return None
-        return _BufferSlice(tuple(shape), tuple(offsets), tuple(sizes))
+            dims.append((rest, offset, 1, 1))
+        shape, offsets, sizes, strides = zip(*dims, strict=True) if dims else ((1,), (0,), (1,), (1,))
+        return None if math.prod(sizes) == total else _BufferSlice(shape, offsets, sizes, strides)
 
     def _steps(self, access: LxTensorAccess) -> Sequence[tuple[int, int]]:
         """Return stride and positions of the axes of an access, in elements of the value."""
