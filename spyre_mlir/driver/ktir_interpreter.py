@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ from spyre_mlir.target.formats import FORMATS, IEEE, INT32, Numerics
 
 _TYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
 _NUMERICS = Numerics(IEEE)
+#: The LX of a program that is too large for that of the device by the count of the interpreter.
+_LARGE_LX_MIB = 256
 
 
 @dataclass(frozen=True)
@@ -45,24 +49,48 @@ def interpreter_module() -> ModuleType:
 def run_interpreter(
     text: str, manifest: KtirManifest, arrays: Mapping[str, NDArray], latency: bool = False
 ) -> InterpreterRun:
-    """Run a program on host arrays by name."""
+    """Run a program on host arrays by name.
+
+    A program whose tensors are more than LX by the count of the interpreter runs again with a larger one, and a
+    ``RuntimeWarning`` says so: it counts what the device streams, too.
+    """
     module = interpreter_module()
-    config = module.HardwareConfig() if latency else None
-    interpreter = module.KTIRInterpreter(latency_config=config)
     memories = {f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)}
-    said = io.StringIO()
-    try:
-        # It prints what went wrong before it raises.
-        with contextlib.redirect_stdout(said), np.errstate(all="ignore"):
-            interpreter.load(text)
-            images = interpreter.execute_function(manifest.function, **memories)
-    except Exception as error:
-        raise CompileError(f"The interpreter refused the program: {error}") from error
+    interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig() if latency else None)
+    images = _executed(interpreter, text, manifest, memories)
+    if images is None:
+        sentence = "By the count of the interpreter the tensors of this program exceed LX; it ran with"
+        warnings.warn(f"{sentence} {_LARGE_LX_MIB} MiB.", RuntimeWarning, stacklevel=2)
+        interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig(lx_size_mb=_LARGE_LX_MIB))
+        images = _executed(interpreter, text, manifest, memories)
+    if images is None:
+        raise CompileError(
+            f"By the count of the interpreter the program takes more than {_LARGE_LX_MIB} MiB of LX."
+        )
     outputs = {}
     for argument in manifest.arguments:
         if argument.kind == "result":
             outputs[argument.name] = _result(argument, images[_name_of(argument, manifest)])
     return InterpreterRun(outputs, interpreter.get_latency_report() if latency else None)
+
+
+def _executed(
+    interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray]
+) -> Mapping[str, NDArray] | None:
+    """Run a program; return its memories, None where LX is too small."""
+    said = io.StringIO()
+    try:
+        # It prints what went wrong before it raises.
+        with contextlib.redirect_stdout(said), np.errstate(all="ignore"):
+            interpreter.load(text)
+            return interpreter.execute_function(manifest.function, **memories)
+    except Exception as error:
+        # Where LX overflows in a region, an error in leaving that hides the first one.
+        if isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError):
+            return None
+        # Of a nest the innermost operation is named first.
+        reason = next(iter(said.getvalue().splitlines()), str(error)).removesuffix(".")
+        raise CompileError(f"The interpreter refused the program: {reason}.") from error
 
 
 def _memory(memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[str, NDArray]) -> NDArray:

@@ -46,6 +46,7 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
     With ``addresses`` buffers in LX are memory at the addresses of the plan, else they are tensors. ``CompileError``
     for what KTIR cannot say.
     """
+    _require_expressible(bundle)
     arguments = _arguments(bundle)
     index = ir.IndexType.get()
     grid = [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), bundle.target.cores)]
@@ -69,6 +70,17 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
         _FunctionLowering(bundle, build, cores, memories, addresses).run()
     manifest = bundle.manifest
     return KtirManifest(name, tuple(arguments), manifest.arguments)
+
+
+def _require_expressible(bundle: Bundle) -> None:
+    """Raise ``CompileError`` for a bundle that is no program of its own, or has numbers that KTIR has not."""
+    manifest = bundle.manifest
+    if manifest.expects or manifest.leaves:
+        raise CompileError("A program in KTIR is one bundle; compile without 'bundle_operations'.")
+    if manifest.numerics is not None:
+        raise CompileError(
+            "The program has bfloat16 numbers, whose range f16, which KTIR would have, has not."
+        )
 
 
 def _arguments(bundle: Bundle) -> list[FunctionArgument]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from programs import PROGRAMS, check_close
+from programs import PROGRAMS, Apply, check_close
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Bundle
@@ -19,6 +19,7 @@ from spyre_mlir.driver.ktir_interpreter import run_interpreter
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
+from spyre_mlir.ktir import lx_accesses
 from spyre_mlir.ktir.ktir_parser import parse_ktir
 from spyre_mlir.ktir.ktir_text import to_text
 
@@ -86,6 +87,21 @@ def _overlapping(bundle: Bundle) -> Bundle:
 
 
 @needs_interpreter
+@pytest.mark.filterwarnings("ignore:By the count of the interpreter:RuntimeWarning")
+@pytest.mark.parametrize("addresses", [False, True])
+def test_loops_carry_their_values(addresses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention in tiles of keys, whose running sums are iter_args, or memory of LX."""
+    monkeypatch.setattr(lx_accesses, "_SHARED_BYTES", 1 << 30)
+    torch.manual_seed(0)
+    inputs = tuple(torch.randn(1, 2, 1024, 64).half() for _ in range(3))
+    model = Apply(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+    program = spyre_mlir.compile(model, inputs, target="ktir", sencores=4, ktir_addresses=addresses)
+    assert isinstance(program, KtirProgram)
+    assert ("iter_args" in program.ktir[0]) != addresses and "scf.for" in program.ktir[0]
+    check_close("attention in tiles", program(*inputs), model, inputs)
+
+
+@needs_interpreter
 def test_buffers_that_overlap_are_wrong_numbers() -> None:
     program, arrays = _compiled("softmax_dim_last_63x65", 4, ktir_addresses=True)
     right = program.run(arrays)
@@ -146,6 +162,18 @@ def test_work_for_the_host_is_refused() -> None:
     function.forward = lambda x: torch.linalg.qr(x.float())[0].half() + 1
     with pytest.raises(CompileError, match="a part of this one runs on the host"):
         spyre_mlir.compile(function, (torch.ones(4, 4).half(),), target="ktir")
+
+
+def test_bfloat16_is_refused() -> None:
+    """Its range is not that of f16: the numbers would be wrong without an error."""
+    with pytest.raises(CompileError, match="bfloat16 numbers"):
+        spyre_mlir.compile(Apply(lambda x: x + 1), (torch.ones(4, 64).bfloat16(),), target="ktir")
+
+
+def test_a_relayout_is_read_from_the_scratchpads_of_all() -> None:
+    text, _ = _compiled("sdpa", 4)[0].ktir
+    assert "ktdp.construct_distributed_memory_view" in text and "<ct_local, ct_id = 3>" in text
+    assert text.count("ktdp.inter_tile_reduce") == text.count("ktdp.construct_distributed_memory_view")
 
 
 def test_without_the_interpreter_the_error_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
