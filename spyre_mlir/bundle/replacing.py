@@ -25,9 +25,9 @@ from spyre_mlir.errors import CompileError
 _OLD, _FRESH, _SUFFIX = "old", "fresh", ".writing"
 
 #: What a folder of ours is known by, the names of all its files, and those of its folders.
-_PROGRAMS = ("bundle.mlir", "program.json", "sizes.json")
+_PROGRAMS = ("bundle.mlir", "program.mlir", "program.json", "sizes.json")
 _FILES = re.compile(
-    r"bundle\.mlir|(manifest|program|sizes)\.json|sdsc_\d+\.json|host_\d+\.mlir|constants\.npz|remarks\.jsonl"
+    r"(bundle|program)\.mlir|(manifest|program|sizes)\.json|sdsc_\d+\.json|host_\d+\.mlir|constants\.npz|remarks\.jsonl"
     r"|device_weights\.(npy|json)"
 )
 _FOLDERS = re.compile(r"device_\d+(_\d+)?|\d+(-\d+)*")

@@ -1,19 +1,20 @@
-"""Three Python-defined dialects over upstream linalg, and the parser of modules that use them.
+"""Four Python-defined dialects over upstream linalg, and the parser of modules that use them.
 
 ``stick`` says how tensors lie in memory, ``sdsc`` what a device operation is and where it runs,
-``sdscbundle`` is the public output form.
+``sdscbundle`` is the public output form, ``ktdp`` the other one.
 """
 
 from __future__ import annotations
 
 from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
+from spyre_mlir.dialects.ktdp import Ktdp
 from spyre_mlir.dialects.parser_limits import check_survived, check_text
 from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
 from spyre_mlir.dialects.stick import Stick
 from spyre_mlir.mlir import announce_dialect, ir, load_tm_tensor
 
-DIALECTS = (Stick, Sdsc, SdscBundle)
+DIALECTS = (Stick, Sdsc, SdscBundle, Ktdp)
 
 for _dialect in DIALECTS:
     announce_dialect(_dialect.DIALECT_NAMESPACE, _dialect.__module__)

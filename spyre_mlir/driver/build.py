@@ -65,7 +65,7 @@ class Built:
 
 
 @contextlib.contextmanager
-def _without_cycle_search() -> Iterator[None]:
+def without_cycle_search() -> Iterator[None]:
     """Pause the search for garbage in cycles: compiling makes few, and looking for them takes an eighth of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -76,7 +76,7 @@ def _without_cycle_search() -> Iterator[None]:
             gc.enable()
 
 
-@_without_cycle_search()
+@without_cycle_search()
 def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> Built:
     """Compile ``module`` in place; what the device cannot run goes to the host if there is a ``fallback``.
 

@@ -18,6 +18,7 @@ from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.compile_options import CompileKeywords, PipelineKeywords, with_pipeline_options
 from spyre_mlir.driver.dynamic import DynamicProgram
+from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import ProgramCache
@@ -72,6 +73,7 @@ def compile(
     fallback: bool = True,
     autocast: Any = None,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
+    target: Literal["bundle", "ktir"] = "bundle",
     cache: bool | None = None,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
     **pipeline_options: Unpack[PipelineKeywords],
@@ -90,7 +92,8 @@ def compile(
     With ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
     torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu", ..)``;
     "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the
-    granularity and the largest size of named dims of the inputs: a program for each size that calls want. ``cache``
+    granularity and the largest size of named dims of the inputs: a program for each size that calls want. ``target``
+    "ktir" gives a program in KTIR, which the public interpreter runs (docs/ktir.md). ``cache``
     says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
     docs/cache.md). ``passes`` are of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``,
     instances or texts of a pipeline (docs/writing-a-pass.md). Other options are those of the pipeline, below. Warnings
@@ -111,7 +114,11 @@ def compile(
                 trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
                 program.set_search(partial(program_findings, trials=trials))
                 _warn(program)
+            if target == "ktir":
+                return KtirProgram.of(program, addresses=bool(pipeline_options.get("ktir_addresses")))
             return program
+        if target != "bundle":
+            raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
         if isinstance(module_or_mlir, ir.Module | str | Path):
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."

@@ -57,6 +57,7 @@ class PipelineKeywords(TypedDict, total=False):
     insert: tuple[str, ...]
     reuse: bool
     use_plan: str | None
+    ktir_addresses: bool
     save_plan: str | None
 
 
@@ -71,6 +72,7 @@ class CompileKeywords(PipelineKeywords, total=False):
     plan: Mapping[str, Any] | str | Path | None
     fallback: bool
     autocast: Any
+    target: Literal["bundle", "ktir"]
     cache: bool | None
     passes: Mapping[str, LevelChoice] | Sequence[str] | None
 

@@ -118,6 +118,12 @@ class PipelineOptions(Options):
         None,
         "plan file that has to hold (docs/plans.md); an empty name is the attribute sdsc.plan of the module",
     )
+    target: Literal["bundle", "ktir"] = option(
+        "bundle", "ends with a SuperDSC bundle, or with the tile program of KTIR (docs/ktir.md)"
+    )
+    ktir_addresses: bool = option(
+        False, "makes buffers in LX memory of KTIR at the addresses of the plan, and not tensors"
+    )
     save_plan: str | None = option(None, "file that the plan is written to; an empty name is that attribute")
 
     @classmethod

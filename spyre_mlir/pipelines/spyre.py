@@ -75,7 +75,9 @@ class LevelPasses:
                     *self._plan("placed"),
                 ),
             ),
-            ("bundle", ("convert-sdsc-to-sdscbundle", *self._checked_bundle())),
+            _to_ktir(self.options)
+            if self.options.target == "ktir"
+            else ("bundle", ("convert-sdsc-to-sdscbundle", *self._checked_bundle())),
         ]
 
     def _device_ops(self) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ class LevelPasses:
         # A bundle has no operations of ours left to check.
         stages = self.stages()
         if begin == len(stages):
-            return ("verify-bundle",)
+            return ("verify-bundle",) if stages[-1][0] == "bundle" else ()
         relayouts = [name for name, _ in stages].index("divided") < begin
         checks = (
             (_text("verify-device-ops", meaning=True, relayouts=relayouts),),
@@ -358,6 +360,10 @@ def _insert(stages: list[tuple[str, tuple[str, ...]]], text: str) -> None:
     raise CompileError(
         f"insert is '{text}'; it takes NAME@OTHER, where OTHER is a pass of the pipeline: {names}."
     )
+
+
+def _to_ktir(options: PipelineOptions) -> tuple[str, tuple[str, ...]]:
+    return "ktir", (_text("convert-sdsc-to-ktir", addresses=options.ktir_addresses),)
 
 
 def _text(name: str, **options: object) -> str:

@@ -18,6 +18,9 @@ type. Both the largest error and the largest that is allowed are printed. The ar
 are then saved in the bundle; with --lay-out-weights as the bytes that the device has. The exit status is 1 when
 a result is off; the bundle stays, to be looked at.
 
+--target ktir writes a program in KTIR, the other public input of the Spyre tool chain (docs/ktir.md); --check then runs
+it by the public interpreter.
+
 --autocast casts the operands of matmuls and convolutions of f32, and rounds their results (the pass
 autocast-products); --check compares with the CPU on the same casts.
 """
@@ -62,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = _served_or_compiled(source, options)
     if problems is not None:
         _save_problems(problems, options)
+    program = _served_or_compiled(source, options)
+    if options.target == "ktir":
+        from spyre_mlir.driver.ktir_program import KtirProgram
+
+        program = KtirProgram.of(program, _pipeline(options).ktir_addresses)
     if options.findings:
         _search_for_findings(program, source, options)
     _common.show_warnings(program.remarks)
@@ -275,11 +283,14 @@ def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -
     parameters = {argument.name for argument in program.arguments if argument.kind == "parameter"}
     program.arrays.update({name: array for name, array in arguments.items() if name in parameters})
     program.save(options.output, lay_out_weights=options.lay_out_weights)
-    saved = Program.load(options.output, program.numerics)
     inputs = {name: array for name, array in arguments.items() if name not in parameters}
-    outputs = saved.run({**saved.arrays, **inputs})
-    for step, saved_step in zip(program.bundles, saved.bundles, strict=True):
-        step.last_run = saved_step.last_run  # the summary shows its statistics
+    if options.target == "ktir":
+        outputs = program.run({**program.arrays, **inputs})
+    else:
+        saved = Program.load(options.output, program.numerics)
+        outputs = saved.run({**saved.arrays, **inputs})
+        for step, saved_step in zip(program.bundles, saved.bundles, strict=True):
+            step.last_run = saved_step.last_run  # the summary shows its statistics
     print(program.summary())
     print(f"\ncheck against the CPU (seed {SEED}: {DISTRIBUTION})")
     comparisons = compare(program.results, outputs, reference(*arguments.values()), program.numerics)
@@ -333,6 +344,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--no-cache", action="store_true", help="compile, whatever the cache on disk has (docs/cache.md)"
     )
+    parser.add_argument("--target", choices=("bundle", "ktir"), default="bundle",
+                        help="write a SuperDSC bundle (the default), or a program in KTIR")  # fmt: skip
     parser.add_argument("--no-fallback", action="store_true",
                         help="what the device cannot run is an error, not work for the host")  # fmt: skip
     parser.add_argument("--lay-out-weights", action="store_true",

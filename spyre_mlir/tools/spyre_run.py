@@ -12,6 +12,9 @@ validated first, as spyre-validate does, unless --no-validate is given. Any
 misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
 output file is written on success only.
 
+A folder of KTIR (spyre-compile --target ktir) is run by the public interpreter, where that can be imported
+(docs/ktir.md); --stats then prints the time of the plan by its model and by ours.
+
 --timeline predicts the time of the bundle, which takes no numbers: alone it runs nothing and wants no inputs. The file
 opens in ui.perfetto.dev and in chrome://tracing. It promises the ranking of plans, not microseconds.
 """
@@ -38,6 +41,7 @@ from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
+from spyre_mlir.driver.ktir_folder import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
 from spyre_mlir.report.module_text import module_lines
@@ -60,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     if is_program(options.folder):
         return _run_program(options)
+    if is_ktir(options.folder):
+        return _run_ktir(options)
     bundle = read_bundle(options.folder)
     if not options.no_validate:
         _require_valid(bundle, options.folder, fraction)
@@ -80,6 +86,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write(options.outputs, result.outputs)
     if options.stats:
         print(table(result.statistics))
+    return 0
+
+
+def _run_ktir(options: argparse.Namespace) -> int:
+    """Run a folder of KTIR by the public interpreter; statistics are the time of the plan by its model and by ours."""
+    from spyre_mlir.driver.ktir_folder import latency_table, read_ktir
+    from spyre_mlir.driver.ktir_interpreter import run_interpreter
+
+    if options.timeline:
+        raise CompileError(
+            "A timeline is of a bundle; --stats has the time of a KTIR program.", options.folder
+        )
+    text, manifest = read_ktir(options.folder)
+    arguments = [argument for argument in manifest.arguments if argument.source is None]
+    inputs = _read(options.inputs, arguments) if options.inputs else {}
+    result = run_interpreter(text, manifest, {**read_arrays(options.folder), **inputs}, options.stats)
+    if options.outputs:
+        _write(options.outputs, result.outputs)
+    if options.stats:
+        print(latency_table(result, manifest.predicted_us))
     return 0
 
 

@@ -1,9 +1,12 @@
-"""spyre-translate: from MLIR at the bundle level to the folder of a SuperDSC bundle.
+"""spyre-translate: from MLIR to the public inputs of the Spyre tool chain, and back from KTIR.
 
     spyre-opt --spyre-pipeline softmax.mlir | spyre-translate - --to-bundle softmax.bundle
+    spyre-opt --spyre-pipeline=target=ktir softmax.mlir | spyre-translate - --to-ktir softmax.ktir.mlir
+    spyre-translate softmax.ktir.mlir --from-ktir
 
-The folder is written whole or not at all, in place of a bundle that is there already. Values of parameters
-are not in MLIR: ``spyre-run`` takes them as inputs.
+A bundle is a folder, written whole or not at all, in place of a bundle that is there already. Values of parameters
+are not in MLIR: ``spyre-run`` takes them as inputs. --from-ktir checks a program in KTIR, of any writer, and prints it
+with the operations of the dialect ktdp in generic form.
 """
 
 from __future__ import annotations
@@ -20,12 +23,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
 
     from spyre_mlir import dialects
+
+    if options.from_ktir:
+        from spyre_mlir.ktir.ktir_parser import parse_ktir
+
+        print(parse_ktir(_common.read_text(options.input), dialects.context(), options.input))
+        return 0
+    module = _common.parse_module(options.input, dialects.context())
+    if options.to_ktir:
+        from spyre_mlir.ktir.ktir_text import to_text
+
+        _common.write_text(options.to_ktir, to_text(module))
+        return 0
+
     from spyre_mlir.bundle import write_bundle
     from spyre_mlir.errors import CompileError
     from spyre_mlir.lowering.export import cuts_of, export
     from spyre_mlir.mlir import location_of
 
-    module = _common.parse_module(options.input, dialects.context())
     if cuts_of(module):
         text = "this module is a sequence of bundles, which spyre-compile writes as a program"
         raise CompileError(text, location_of(module.operation.location))
@@ -37,7 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-translate", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
-    parser.add_argument("--to-bundle", metavar="DIR", required=True, help="the folder to write")
+    forms = parser.add_mutually_exclusive_group(required=True)
+    forms.add_argument("--to-bundle", metavar="DIR", help="the folder to write")
+    forms.add_argument(
+        "--to-ktir", metavar="FILE", nargs="?", const="-", help="the text to write, - for stdout"
+    )
+    forms.add_argument("--from-ktir", action="store_true", help="read KTIR and print MLIR")
     return parser
 
 

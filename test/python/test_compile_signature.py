@@ -15,7 +15,7 @@ from spyre_mlir.options import default_of, documentation_of
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 
 FIELDS = {field.name: field for field in dataclasses.fields(PipelineOptions)}
-EXPLICIT = {"device", "sencores", "precision", "passes"}
+EXPLICIT = {"device", "sencores", "precision", "passes", "target"}
 PARAMETERS = inspect.signature(spyre_mlir.compile).parameters
 
 

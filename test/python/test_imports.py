@@ -38,7 +38,7 @@ MATHEMATICS = {"optimization", *ALGEBRA, "scratchpad", "tiling", "cost", "layout
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
 #: IR, without passes.
 SHARED = {"analysis", "rewriting", "lowering"}
-COMPILER = {*IR, *SHARED, "bundle", "host", "plans", "partition", "timeline", "passes", "pipelines"}
+COMPILER = {*IR, *SHARED, "bundle", "ktir", "host", "plans", "partition", "timeline", "passes", "pipelines"}
 
 #: What each folder and each loose file may import of spyre_mlir, besides itself and EVERYBODY.
 ALLOWED = {
@@ -68,6 +68,7 @@ ALLOWED = {
     "analysis": {*IR, "plans"},
     "rewriting": {*IR, "analysis"},
     "lowering": {*IR, "analysis", "bundle"},
+    "ktir": {"target", *BINDINGS, "dialects", "rewriting", "bundle"},
     "passes": COMPILER - {"pipelines", "timeline"},
     "pipelines": COMPILER,
     "tensors": {"target", *MATHEMATICS, "bundle"},

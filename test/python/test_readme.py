@@ -57,6 +57,7 @@ PAGES = (
     "docs/getting-started.md",
     "docs/hints.md",
     "docs/host.md",
+    "docs/ktir.md",
     "docs/layouts.md",
     "docs/levels.md",
     "docs/logs.md",

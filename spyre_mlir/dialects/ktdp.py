@@ -1,0 +1,202 @@
+"""The ``ktdp`` dialect of KTIR: kernels of tiles, the other public input of the Spyre tool chain.
+
+At this level a module has one ``func.func`` with ``grid = [cores]``, which every core runs: memory goes in and out by
+the ops below, and what is between is ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf`` on tensors. The bindings
+print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.py`` has the custom syntax.
+
+* ``ktdp.get_compute_tile_id`` is the number of the core.
+* ``ktdp.construct_memory_view`` describes memory from an address on, an index in elements, with sizes and strides.
+  ``memory_space`` is "global" (device memory), or "ct_local" (the LX of this core, or of core ``ct_id``);
+  ``coordinate_set`` has the coordinates that the view holds.
+* ``ktdp.construct_distributed_memory_view`` is one view of several, each with a part of the coordinates.
+* ``ktdp.construct_access_tile`` chooses a tile of a view, from its subscripts on.
+* ``ktdp.construct_indirect_access_tile`` chooses elements of a view (its first operand) by index views (the others),
+  ``subscripts`` says how.
+* ``ktdp.load`` and ``ktdp.store`` move a tile.
+* ``ktdp.inter_tile_produce`` offers a tensor to the cores of a group, ``ktdp.inter_tile_reduce`` waits for those of all
+  producers and combines them; together they are the only synchronisation between cores.
+"""
+
+# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# pyright: reportInvalidTypeForm=false
+
+from collections.abc import Sequence
+from typing import Any
+
+from spyre_mlir.mlir import ext, ir
+
+GRID = "grid"
+#: Attributes of the module, as at the bundle level: what the host must know, and the values of constants.
+MANIFEST, CONSTANTS = "ktdp.manifest", "ktdp.constants"
+GLOBAL, LOCAL = "global", "ct_local"
+
+
+class Ktdp(ext.Dialect, name="ktdp"):
+    """Tiles of memory, and cores that wait for each other."""
+
+
+class AccessTileType(Ktdp.Type, name="access_tile"):
+    """``!ktdp.access_tile<tensor<4x64xindex>>``: the places of a tile of 4 x 64 elements in memory."""
+
+    shape: ir.TypeAttr
+
+
+class TileFutureType(Ktdp.Type, name="tile_future"):
+    """``!ktdp.tile_future<tensor<4x64xf16>, "(g) : (g >= 0)">``: what cores of each group produce."""
+
+    tile: ir.TypeAttr
+    groups: ir.StringAttr
+
+
+class GetComputeTileIdOp(Ktdp.Operation, name="get_compute_tile_id"):
+    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: number of the core, or its place in a grid."""
+
+    tiles: Sequence[ext.Result[ir.IndexType]]
+
+
+class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
+    """Element ``(i, ..)`` of the view is that at ``address + sum of i * stride`` elements of a memory.
+
+    ``%v = "ktdp.construct_memory_view"(%a) {sizes = array<i64: 4, 64>, strides = array<i64: 64, 1>,
+    coordinate_set = affine_set<(d0, d1) : (..)>, memory_space = "global"} : (index) -> memref<4x64xf16>``
+    """
+
+    address: ext.Operand[ir.IndexType]
+    view: ext.Result[ir.MemRefType]
+
+    def verify_invariants(self) -> bool:
+        """Require a memory space, and a size and a stride for each dim of the view."""
+        op = self.operation
+        sizes, strides = (_integers(op, name) for name in ("sizes", "strides"))
+        space: Any = op.attributes["memory_space"] if "memory_space" in op.attributes else None
+        if not isinstance(space, ir.StringAttr) or space.value not in (GLOBAL, LOCAL):
+            self.location.emit_error("the memory_space of a view is 'global' or 'ct_local'")
+            return False
+        if sizes is None or strides is None or not len(sizes) == len(strides) == len(_shape(op.results[0])):
+            self.location.emit_error("a memory view has a size and a stride for each dim")
+            return False
+        if sizes != _shape(op.results[0]):
+            self.location.emit_error("the sizes of a memory view are those of its type")
+            return False
+        return True
+
+
+class ConstructDistributedMemoryViewOp(Ktdp.Operation, name="construct_distributed_memory_view"):
+    """One view of several of one type, whose ``coordinate_set`` says which part each holds."""
+
+    parts: Sequence[ext.Operand[ir.MemRefType]]
+    view: ext.Result[ir.MemRefType]
+
+
+class ConstructAccessTileOp(Ktdp.Operation, name="construct_access_tile"):
+    """Choose the tile of a view from its subscripts on, one for each dim.
+
+    ``%t = "ktdp.construct_access_tile"(%v, %i, %j) {access_tile_set = affine_set<..>} : (memref<4x64xf16>, index,
+    index) -> !ktdp.access_tile<tensor<2x64xindex>>``
+    """
+
+    view: ext.Operand[ir.MemRefType]
+    subscripts: Sequence[ext.Operand[ir.IndexType]]
+    tile: ext.Result[AccessTileType]
+
+    def verify_invariants(self) -> bool:
+        """Require a subscript for each dim, and a tile within the view."""
+        op = self.operation
+        view, tile = _shape(op.operands[0]), _tile_shape(op.results[0])
+        if not len(op.operands) - 1 == len(view) == len(tile):
+            self.location.emit_error("an access tile has a subscript and an extent for each dim of its view")
+            return False
+        if any(extent > size for extent, size in zip(tile, view, strict=True)):
+            self.location.emit_error("an access tile is no larger than its view")
+            return False
+        return True
+
+
+class ConstructIndirectAccessTileOp(Ktdp.Operation, name="construct_indirect_access_tile"):
+    """Choose elements of a view at coordinates that other views hold.
+
+    ``subscripts`` has one text for each dim of the view, in the variables ``%d0``, ``%d1`` .. of the tile:
+    ``ind(1, %d0)`` is the number that the first index view holds at ``%d0``.
+    """
+
+    view: ext.Operand[ir.MemRefType]
+    indices: Sequence[ext.Operand[ir.MemRefType]]
+    tile: ext.Result[AccessTileType]
+
+
+class LoadOp(Ktdp.Operation, name="load"):
+    """Copy a tile of memory to a tensor."""
+
+    tile: ext.Operand[AccessTileType]
+    value: ext.Result[ir.RankedTensorType]
+
+    def verify_invariants(self) -> bool:
+        """Require the shape of the tile."""
+        return _verify_shapes(self, self.operation.results[0], self.operation.operands[0])
+
+
+class StoreOp(Ktdp.Operation, name="store"):
+    """Copy a tensor to a tile of memory."""
+
+    value: ext.Operand[ir.RankedTensorType]
+    tile: ext.Operand[AccessTileType]
+
+    def verify_invariants(self) -> bool:
+        """Require the shape of the tile."""
+        return _verify_shapes(self, *self.operation.operands)
+
+
+class InterTileProduceOp(Ktdp.Operation, name="inter_tile_produce"):
+    """Offer the tensor that the region yields, for its group, to the cores that wait for it.
+
+    ``producers`` is the text of the set of cores of a group, such as "(i)[g] : (i - g == 0)".
+    """
+
+    future: ext.Result[TileFutureType]
+    body: ext.Region
+
+
+class InterTileReduceOp(Ktdp.Operation, name="inter_tile_reduce"):
+    """Combine what the producers of the group of this core offer, two tensors at a time by the region."""
+
+    future: ext.Operand[TileFutureType]
+    identity: ext.Operand[ir.RankedTensorType]
+    result: ext.Result[ir.RankedTensorType]
+    body: ext.Region
+
+
+class YieldPartialOp(Ktdp.Operation, name="yield_partial", traits=[ir.IsTerminatorTrait]):
+    """End of the region of a producer."""
+
+    value: ext.Operand[ir.RankedTensorType]
+
+
+class YieldReducedOp(Ktdp.Operation, name="yield_reduced", traits=[ir.IsTerminatorTrait]):
+    """End of the region of a reduction."""
+
+    value: ext.Operand[ir.RankedTensorType]
+
+
+def tile_type(shape: Sequence[int]) -> ir.Type:
+    """Build the type of an access tile of a shape."""
+    return AccessTileType.get(ir.TypeAttr.get(ir.RankedTensorType.get(list(shape), ir.IndexType.get())))
+
+
+def _integers(op: ir.Operation, name: str) -> list[int] | None:
+    attribute: Any = op.attributes[name] if name in op.attributes else None
+    return list(attribute) if isinstance(attribute, ir.DenseI64ArrayAttr) else None
+
+
+def _shape(value: ir.Value) -> list[int]:
+    return list(ir.ShapedType(value.type).shape)
+
+
+def _tile_shape(tile: ir.Value) -> list[int]:
+    return list(ir.RankedTensorType(ir.TypeAttr(tile.type.shape).value).shape)
+
+
+def _verify_shapes(op: ext.Operation, value: ir.Value, tile: ir.Value) -> bool:
+    if _shape(value) == _tile_shape(tile):
+        return True
+    op.location.emit_error("a tensor that is moved has the shape of its access tile")
+    return False

@@ -1,0 +1,122 @@
+"""Runs of KTIR programs by the public interpreter, where that can be imported."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.bundle.transfer import from_raw, gather, lay_out
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
+from spyre_mlir.ktir.operand_tiles import ELEMENTS
+from spyre_mlir.target.formats import FORMATS, IEEE, INT32, Numerics
+
+_TYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
+_NUMERICS = Numerics(IEEE)
+#: The LX of a program that is too large for that of the device by the count of the interpreter.
+_LARGE_LX_MIB = 256
+
+
+@dataclass(frozen=True)
+class InterpreterRun:
+    """``outputs`` by argument name, and what the interpreter's own model says of the time."""
+
+    outputs: dict[str, NDArray]
+    latency: object | None = None
+
+
+def interpreter_module() -> ModuleType:
+    """Import the public interpreter; ``CompileError`` where it is not installed."""
+    try:
+        return importlib.import_module("ktir_cpu")
+    except ImportError:
+        message = "KTIR programs are run by the public interpreter, which is not installed: put the folder that holds"
+        raise CompileError(
+            f"{message} 'ktir_cpu' of torch-spyre/ktir-cpu on PYTHONPATH (docs/ktir.md)."
+        ) from None
+
+
+def run_interpreter(
+    text: str, manifest: KtirManifest, arrays: Mapping[str, NDArray], latency: bool = False
+) -> InterpreterRun:
+    """Run a program on host arrays by name.
+
+    A program whose tensors are more than LX by the count of the interpreter runs again with a larger one, and a
+    ``RuntimeWarning`` says so: it counts what the device streams, too.
+    """
+    module = interpreter_module()
+    memories = {f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)}
+    interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig() if latency else None)
+    images = _executed(interpreter, text, manifest, memories)
+    if images is None:
+        sentence = "By the count of the interpreter the tensors of this program exceed LX; it ran with"
+        warnings.warn(f"{sentence} {_LARGE_LX_MIB} MiB.", RuntimeWarning, stacklevel=2)
+        interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig(lx_size_mb=_LARGE_LX_MIB))
+        images = _executed(interpreter, text, manifest, memories)
+    if images is None:
+        raise CompileError(
+            f"By the count of the interpreter the program takes more than {_LARGE_LX_MIB} MiB of LX."
+        )
+    outputs = {}
+    for argument in manifest.arguments:
+        if argument.kind == "result":
+            outputs[argument.name] = _result(argument, images[_name_of(argument, manifest)])
+    return InterpreterRun(outputs, interpreter.get_latency_report() if latency else None)
+
+
+def _executed(
+    interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray]
+) -> Mapping[str, NDArray] | None:
+    """Run a program; return its memories, None where LX is too small."""
+    said = io.StringIO()
+    try:
+        # It prints what went wrong before it raises.
+        with contextlib.redirect_stdout(said), np.errstate(all="ignore"):
+            interpreter.load(text)
+            return interpreter.execute_function(manifest.function, **memories)
+    except Exception as error:
+        # Where LX overflows in a region, an error in leaving that hides the first one.
+        if isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError):
+            return None
+        # Of a nest the innermost operation is named first.
+        reason = next(iter(said.getvalue().splitlines()), str(error)).removesuffix(".")
+        raise CompileError(f"The interpreter refused the program: {reason}.") from error
+
+
+def _memory(memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[str, NDArray]) -> NDArray:
+    """Return a memory as the device has it: of a host argument laid out, else zeros."""
+    image = np.zeros(memory.bytes, np.uint8)
+    for argument in manifest.arguments:
+        same = argument.parameter == memory.memory and ELEMENTS[argument.data_format] == memory.element
+        if same and argument.kind != "result":
+            lay_out(_with_fill(argument), np.asarray(arrays[argument.array_name]), _NUMERICS, image)
+    return image.view(_TYPES[memory.element])
+
+
+def _with_fill(argument: KernelArgument) -> KernelArgument:
+    """Return an argument whose padding is no position that the interpreter would read from."""
+    return (
+        replace(argument, fill=0.0) if argument.fill is None and argument.data_format == INT32 else argument
+    )
+
+
+def _name_of(argument: KernelArgument, manifest: KtirManifest) -> str:
+    element = ELEMENTS[argument.data_format]
+    keys = [(memory.memory, memory.element) for memory in manifest.memories]
+    return f"arg{keys.index((argument.parameter, element))}"
+
+
+def _result(argument: KernelArgument, image: NDArray) -> NDArray:
+    host = np.zeros(argument.host_shape, FORMATS[argument.data_format].raw)
+    gather(np.ascontiguousarray(image).view(np.uint8), 0, host, argument.transfer)
+    return from_raw(host, argument.host_dtype, argument.data_format, _NUMERICS)

@@ -1,0 +1,1 @@
+"""From the designs of a bundle to KTIR, the tile programs that are the other public input of the tool chain."""

@@ -1,0 +1,130 @@
+"""Elementwise operations, reductions and products in KTIR."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.core_groups import combined
+from spyre_mlir.ktir.operand_tiles import TileDigit, shape_of_digits
+from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
+from spyre_mlir.ktir.tensor_expressions import (
+    TensorExpressions,
+    body_of_expression,
+    is_repeated,
+    rounds_between,
+)
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.expressions import SCALARS, Expression
+from spyre_mlir.target.formats import constant_value
+from spyre_mlir.target.ops import scalar_expression
+
+
+def elementwise(lowering: OperationLowering) -> None:
+    """Build an operation on the elements at each position, a copy or a restickify among them."""
+    digits = lowering.digits(len(lowering.tiles) - 1)
+    inputs = [lowering.arranged(lowering.tensor(k), digits) for k in range(lowering.op.arity)]
+    lowering.store(Tensor(computed(lowering, inputs), digits))
+
+
+def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: bool = False) -> ir.Value:
+    """Build the expression of the operation on tensors of one shape, in f32 where steps of it would round."""
+    op, build = lowering.op, lowering.build
+    if op.expression is None or isinstance(op.expression, str):
+        return build.cast(inputs[0], "f32") if is_wide else inputs[0]
+    expression = scalar_expression(op.expression)
+    is_wide = is_wide or rounds_between(expression)
+    constants = {c.name: constant_value(c.bits, c.data_format) for c in lowering.design.constants}
+    element = "f32" if is_wide and element_of(inputs[0]) == "f16" else element_of(inputs[0])
+    names = {name: constants[name] for name in op.constants}
+    # The public interpreter charges a tensor that is used twice until the function ends, but those of a body with it.
+    if element != "i32" and (is_repeated(expression) or len(set(inputs)) < len(inputs)):
+        return body_of_expression(
+            build, dict(zip(op.operands, inputs, strict=True)), names, expression, element
+        )
+    values = [value if element_of(value) != "f16" else build.cast(value, element) for value in inputs]
+    known: dict[Expression, ir.Value] = {
+        **dict(zip(op.operands, values, strict=True)),
+        **{name: build.filled(shape_of(values[0]), element, number) for name, number in names.items()},
+    }
+    return TensorExpressions(build, known, shape_of(values[0])).value(expression)
+
+
+def reduction(lowering: OperationLowering) -> None:
+    """Build a reduction: on each core over what it has, then over the cores that share a result."""
+    build, op = lowering.build, lowering.op
+    source = lowering.tensor(0)
+    assert op.combine is not None
+    is_sum = op.combine in ("add", "mul")
+    value = computed(lowering, [source.value], is_wide=is_sum)
+    combine, neutral = SCALARS[op.combine].op, lowering.neutral
+    dims = [dim for dim, digit in enumerate(source.digits) if digit.label in lowering.reduced]
+    kept = tuple(digit for digit in source.digits if digit.label not in lowering.reduced)
+    value = build.reshaped(build.reduced(value, dims, combine, neutral), shape_of_digits(kept))
+    lowering.store(Tensor(_of_groups(lowering, value, combine, neutral), kept))
+
+
+def _of_groups(lowering: OperationLowering, value: ir.Value, combine: str, neutral: float) -> ir.Value:
+    """Build the combination of partial results, where cores share one."""
+    groups = _groups(lowering)
+    if len(groups[0]) == 1:
+        return value
+    identity = lowering.build.filled(shape_of(value), element_of(value), neutral)
+    return combined(lowering.build, value, identity, combine, groups, lowering.state.cores.cores)
+
+
+def _groups(lowering: OperationLowering) -> list[list[int]]:
+    """Return the cores that share a result, by rising slice of what is reduced."""
+    design, reduced = lowering.design, lowering.reduced
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for core, slices in enumerate(design.core_slices):
+        key = tuple(index for label, index in slices.items() if label not in reduced)
+        groups.setdefault(key, []).append(core)
+    return list(groups.values())
+
+
+# -- products -------------------------------------------------------------------------------------------------
+
+
+def product(lowering: OperationLowering) -> None:
+    """Build a product of batches of matrices, over all that a core has of the contracted dims."""
+    build = lowering.build
+    left, right = lowering.tensor(0), lowering.tensor(1)
+    labels = [{digit.label for digit in lowering.digits(k)} for k in range(3)]
+    reduced = lowering.reduced
+    batch = _digits(left, labels[0] & labels[1] - reduced)
+    inner = _digits(left, labels[0] & reduced)
+    rows, columns = (
+        _digits(left, labels[0] - labels[1] - reduced),
+        _digits(right, labels[1] - labels[0] - reduced),
+    )
+    if _digits(left, (labels[0] ^ labels[1]) & reduced) or _digits(right, (labels[0] ^ labels[1]) & reduced):
+        raise CompileError(f"'{lowering.design.opcode}' contracts a dim that one of its operands has not.")
+    lhs = _matrices(lowering, left, batch, rows, inner)
+    rhs = _matrices(lowering, right, batch, inner, columns)
+    is_split = len(_groups(lowering)[0]) > 1
+    shape = [*([math.prod(shape_of_digits(batch))] if batch else []), shape_of(lhs)[-2], shape_of(rhs)[-1]]
+    out = build.filled(shape, "f32" if is_split else element_of(lhs), 0)
+    value = build.matmul(lhs, rhs, out)
+    if is_split:
+        value = _of_groups(lowering, value, "arith.addf", 0.0)
+    digits = (*batch, *rows, *columns)
+    lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
+
+
+def _digits(tensor: Tensor, labels: set[str]) -> tuple[TileDigit, ...]:
+    """Return the digits of some labels, those of one label side by side."""
+    found = [digit for digit in tensor.digits if digit.label in labels]
+    order = list(dict.fromkeys(digit.label for digit in found))
+    return tuple(sorted(found, key=lambda digit: (order.index(digit.label), -digit.weight)))
+
+
+def _matrices(lowering: OperationLowering, tensor: Tensor, *groups: tuple[TileDigit, ...]) -> ir.Value:
+    """Return a tensor as matrices, a dim for each group of digits; a group of batches that is empty has none."""
+    batch, rows, columns = groups
+    value = lowering.arranged(tensor, (*batch, *rows, *columns))
+    sides = [math.prod(shape_of_digits(group)) for group in (rows, columns)]
+    lead = [math.prod(shape_of_digits(batch))] if batch else []
+    return lowering.build.reshaped(value, (*lead, *sides))

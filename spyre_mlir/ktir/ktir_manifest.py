@@ -1,0 +1,33 @@
+"""What the caller of a KTIR program must know: its function, and which memory each argument of that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import KernelArgument
+
+
+@dataclass(frozen=True)
+class FunctionArgument:
+    """An argument of the function: the start of a memory of ``bytes``, as an index of elements of one type.
+
+    ``memory`` is the parameter of host arguments, or a pool, which is zeros at first.
+    """
+
+    memory: str
+    element: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class KtirManifest:
+    """The ``function``, its ``memories`` in the order of its arguments, and what the host makes of them.
+
+    ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 where that is not known.
+    """
+
+    function: str
+    memories: tuple[FunctionArgument, ...]
+    arguments: tuple[KernelArgument, ...]
+    version: int = 1
+    predicted_us: float = 0.0

@@ -1,0 +1,223 @@
+"""KTIR of any writer, read into a module: the ops of ``ktdp`` are rewritten to generic form, MLIR reads the rest.
+
+Errors are of the text that was given: a rewritten operation keeps its line.
+"""
+
+from __future__ import annotations
+
+import re
+
+from spyre_mlir.diagnostics import compile_error
+from spyre_mlir.dialects import parsed
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.ktir_scanner import KtirScanner, split_outside
+from spyre_mlir.mlir import ir
+
+_ALIAS = re.compile(r"^[ \t]*(#[\w.]+)[ \t]*=[ \t]*(affine_(?:set|map)<)", re.MULTILINE)
+_NAME = re.compile(r"\bktdp\.(\w+)\b")
+_TILE = re.compile(r"!ktdp\.access_tile<([0-9x]+)xindex>")
+_SPACE = re.compile(r"#ktdp\.memory_space<\s*(\w+)\s*(?:,\s*ct_id\s*=\s*(\d+)\s*)?>")
+
+
+def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
+    """Return the module of a text; ``CompileError`` with its line for what is no KTIR."""
+    generic = _GenericForm(text, path).rewritten()
+    try:
+        module = parsed(generic, context)
+    except ir.MLIRError as error:
+        problem = compile_error(error, "The text is no KTIR.")
+        raise CompileError(
+            problem.message, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)
+        ) from None
+    return module
+
+
+class _GenericForm(KtirScanner):
+    """Rewriter of the ``ktdp`` ops of a text, each in its place."""
+
+    def __init__(self, text: str, path: str, line: int = 1) -> None:
+        # Comments become blanks, so that columns stay.
+        super().__init__(re.sub(r"//[^\n]*", lambda match: " " * len(match[0]), text), path, line)
+
+    def rewritten(self) -> str:
+        """Return the text in generic form."""
+        self._resolve_aliases()
+        done: list[str] = []
+        begin = 0
+        for match in _NAME.finditer(self.text):
+            prefix = self.text[match.start() - 1 : match.start()]
+            if prefix in ("!", "#") or match.start() < begin:
+                continue
+            done.append(self.text[begin : match.start()])
+            form, end = self._operation(match)
+            missing = self.text.count("\n", match.start(), end) - form.count("\n")
+            done.append(form + "\n" * missing)
+            begin = end
+        done.append(self.text[begin:])
+        return _TILE.sub(r"!ktdp.access_tile<tensor<\1xindex>>", "".join(done))
+
+    def _resolve_aliases(self) -> None:
+        """Put the sets and maps in the place of their names, which MLIR reads only in attributes of its own."""
+        aliases = {}
+        for match in _ALIAS.finditer(self.text):
+            end = self.closing(match.end() - 1, "<", ">")
+            aliases[match[1]] = " ".join(self.text[match.start(2) : end].split())
+        names = sorted(aliases, key=len, reverse=True)
+        if names:
+            used = re.compile("|".join(rf"{re.escape(name)}(?![\w.])(?!\s*=)" for name in names))
+            self.text = used.sub(lambda match: aliases[match[0]], self.text)
+
+    # -- operations -------------------------------------------------------------------------------------------
+
+    def _operation(self, match: re.Match[str]) -> tuple[str, int]:
+        """Return an op in generic form, and the position behind it."""
+        self.position = match.end()
+        form = _FORMS.get(match[1])
+        if form is None:
+            raise self.failure(match.start(), f"'ktdp.{match[1]}' is no operation of KTIR")
+        return form(self), self.position
+
+    def compute_tile_id(self) -> str:
+        """Rewrite the number of the core."""
+        self.take(":", "':'")
+        types = self.types()
+        result = types[0] if len(types) == 1 else f"({', '.join(types)})"
+        return f'"ktdp.get_compute_tile_id"() : () -> {result}'
+
+    def memory_view(self) -> str:
+        """Rewrite a view of memory."""
+        address = self.take(r"(%[\w#]+)", "an address")[1]
+        lists = []
+        for name in ("sizes", "strides"):
+            self.take(rf",\s*{name}\s*:", f"', {name}:'")
+            numbers = self.bracketed("[", "]")
+            if not re.fullmatch(r"[\s\d,]*", numbers):
+                raise self.failure(self.position, f"the {name} of a view are constants here")
+            lists.append(f"{name} = array<i64: {' '.join(numbers.split())}>")
+        attributes = self.attributes()
+        space = _SPACE.fullmatch(attributes.get("memory_space", ""))
+        if space is None:
+            raise self.failure(self.position, "a view has the memory_space <global> or <ct_local>")
+        self.take(":", "':'")
+        core = f", ct_id = {space[2]} : i64" if space[2] else ""
+        sets = attributes.get("coordinate_set", "")
+        coordinates = f", coordinate_set = {sets}" if sets else ""
+        return (
+            f'"ktdp.construct_memory_view"({address}) {{{", ".join(lists)}{coordinates}, memory_space = "{space[1]}"'
+            f"{core}}} : (index) -> {self.type()}"
+        )
+
+    def distributed_view(self) -> str:
+        """Rewrite a view of several."""
+        operands, _, types = self.bracketed("(", ")").partition(":")
+        self.take(":", "':'")
+        return f'"ktdp.construct_distributed_memory_view"({operands.strip()}) : ({types.strip()}) -> {self.type()}'
+
+    def access_tile(self) -> str:
+        """Rewrite a tile of a view."""
+        view = self.take(r"(%[\w#]+)", "a view")[1]
+        subscripts = [part.strip() for part in split_outside(self.bracketed("[", "]"))]
+        attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
+        self.take(":", "':'")
+        type_ = self.type()
+        self.take("->", "'->'")
+        types = ", ".join([type_, *["index"] * len(subscripts)])
+        operands = ", ".join([view, *subscripts])
+        return f'"ktdp.construct_access_tile"({operands}) {{{attributes}}} : ({types}) -> {self.type()}'
+
+    def indirect_access_tile(self) -> str:
+        """Rewrite a tile whose places are data."""
+        self.take("intermediate_variables", "'intermediate_variables'")
+        variables = " ".join(self.bracketed("(", ")").split())
+        views = [self.take(r"(%[\w#]+)", "a view")[1]]
+        texts = []
+        for part in split_outside(self.bracketed("[", "]")):
+            indirect = re.fullmatch(r"\s*ind\(\s*(%[\w#]+)\[([^\]]*)\]\s*\)\s*", part)
+            if indirect is None:
+                texts.append(part.strip())
+                continue
+            if indirect[1] not in views[1:]:
+                views.append(indirect[1])
+            texts.append(f"ind({views.index(indirect[1], 1)}, {indirect[2].strip()})")
+        attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
+        self.take(":", "':'")
+        types = self.types()
+        self.take("->", "'->'")
+        return (
+            f'"ktdp.construct_indirect_access_tile"({", ".join(views)}) {{{attributes}, subscripts = '
+            f'"{", ".join(texts)}", variables = "{variables}"}} : ({", ".join(types)}) -> {self.type()}'
+        )
+
+    def load(self) -> str:
+        """Rewrite a load."""
+        tile = self.take(r"(%[\w#]+)", "an access tile")[1]
+        self.take(":", "':'")
+        source = self.type()
+        self.take("->", "'->'")
+        return f'"ktdp.load"({tile}) : ({source}) -> {self.type()}'
+
+    def store(self) -> str:
+        """Rewrite a store."""
+        match = self.take(r"(%[\w#]+)\s*,\s*(%[\w#]+)\s*:", "a tensor, an access tile and ':'")
+        return f'"ktdp.store"({match[1]}, {match[2]}) : ({", ".join(self.types())}) -> ()'
+
+    def produce(self) -> str:
+        """Rewrite what cores offer, with its region."""
+        self.take(r"producer_tiles_per_group\s*=", "'producer_tiles_per_group ='")
+        producers = self._set()
+        self.take(":", "':'")
+        self.type()
+        self.take("->", "'->'")
+        result = self.type()
+        body = self._region()
+        return f'"ktdp.inter_tile_produce"() ({{{body}}}) {{producers = "{producers}"}} : () -> {result}'
+
+    def reduce(self) -> str:
+        """Rewrite a combination of what cores offer, with its region."""
+        future = self.bracketed("(", ")").strip()
+        self.take(r"consumer_tiles_per_group\s*=", "'consumer_tiles_per_group ='")
+        producers = self._set()
+        self.take(r",\s*identity", "', identity'")
+        identity, _, identity_type = self.bracketed("(", ")").partition(":")
+        self.take(":", "':'")
+        type_ = self.type()
+        self.take("->", "'->'")
+        result = self.type()
+        body = self._region()
+        return (
+            f'"ktdp.inter_tile_reduce"({future}, {identity.strip()}) ({{{body}}}) {{producers = "{producers}"}} : '
+            f"({type_}, {identity_type.strip()}) -> {result}"
+        )
+
+    def yielded(self, name: str) -> str:
+        """Rewrite the end of a region."""
+        value = self.take(r"(%[\w#]+)\s*:", "a tensor and ':'")[1]
+        return f'"ktdp.{name}"({value}) : ({self.type()}) -> ()'
+
+    def _set(self) -> str:
+        begin = self.take(r"affine_set(?=<)", "a set").end()
+        self.position = self.closing(begin, "<", ">")
+        return " ".join(self.text[begin + 1 : self.position - 1].split())
+
+    def _region(self) -> str:
+        """Take a region, and return what is in it in generic form, lines kept."""
+        begin = self.position
+        body = self.bracketed("{", "}")
+        lead = self.text.count("\n", begin, self.position - len(body) - 1)
+        line = self.line + self.text.count("\n", 0, begin) + lead
+        return "\n" * lead + _GenericForm(body, self.path, line).rewritten()
+
+
+_FORMS = {
+    "get_compute_tile_id": _GenericForm.compute_tile_id,
+    "construct_memory_view": _GenericForm.memory_view,
+    "construct_distributed_memory_view": _GenericForm.distributed_view,
+    "construct_access_tile": _GenericForm.access_tile,
+    "construct_indirect_access_tile": _GenericForm.indirect_access_tile,
+    "load": _GenericForm.load,
+    "store": _GenericForm.store,
+    "inter_tile_produce": _GenericForm.produce,
+    "inter_tile_reduce": _GenericForm.reduce,
+    "yield_partial": lambda rewriter: rewriter.yielded("yield_partial"),
+    "yield_reduced": lambda rewriter: rewriter.yielded("yield_reduced"),
+}

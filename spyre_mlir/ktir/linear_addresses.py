@@ -1,0 +1,72 @@
+"""Addresses of a bundle as linear forms: a memory, bytes from its start, and bytes per step of the loops around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import Add, Allocate, Apply, Extract, IndexConstant
+from spyre_mlir.errors import CompileError
+
+
+@dataclass(frozen=True)
+class LinearAddress:
+    """``offset`` bytes plus, of each value in ``terms``, its coefficient times that value.
+
+    The values are memories, by the name of their parameter or allocation, and loop variables.
+    """
+
+    offset: int
+    terms: Mapping[str, int]
+
+    def plus(self, other: LinearAddress, factor: int = 1) -> LinearAddress:
+        """Return the sum with ``factor`` times another."""
+        terms = dict(self.terms)
+        for name, coefficient in other.terms.items():
+            terms[name] = terms.get(name, 0) + factor * coefficient
+        return LinearAddress(self.offset + factor * other.offset, {k: v for k, v in terms.items() if v})
+
+
+class AddressValues:
+    """Linear forms of the values of a bundle, by name, as far as its statements are ``define``d."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, LinearAddress] = {}
+        self.memories: set[str] = set()
+
+    def define(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> None:
+        """Note the value of a statement; ``CompileError`` for one that is no address."""
+        match statement:
+            case Extract():
+                if statement.what != "value":
+                    raise CompileError(
+                        f"KTIR has no parameter whose {statement.what} is read: pass sizes as constants."
+                    )
+                value = self._memory(statement.parameter)
+            case Allocate():
+                value = self._memory(statement.result)
+            case IndexConstant():
+                value = LinearAddress(statement.value, {})
+            case Add():
+                value = self.values[statement.lhs].plus(self.values[statement.rhs])
+            case Apply():
+                value = LinearAddress(statement.offset, {})
+                names = (*statement.dims, *statement.symbols)
+                for name, coefficient in zip(names, statement.coefficients, strict=True):
+                    value = value.plus(self.values[name], coefficient)
+        self.values[statement.result] = value
+
+    def define_variable(self, name: str) -> None:
+        """Note a loop variable."""
+        self.values[name] = LinearAddress(0, {name: 1})
+
+    def constant(self, name: str) -> int:
+        """Return the number of a value; ``CompileError`` for one that is known only when the program runs."""
+        value = self.values[name]
+        if value.terms:
+            raise CompileError(f"The bounds of a loop are constants, but '%{name}' is none.")
+        return value.offset
+
+    def _memory(self, name: str) -> LinearAddress:
+        self.memories.add(name)
+        return LinearAddress(0, {name: 1})

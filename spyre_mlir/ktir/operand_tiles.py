@@ -1,0 +1,180 @@
+"""Operands of a design as tiles: the axes in memory of what each core accesses, and digits that operands share.
+
+An axis counts positions of a label of the design: sticks of ``weight`` elements, rows (``weight`` 1), or the elements
+inside a stick. A label along which operands advance by different weights, as f16 and f32 do in their sticks, is split
+into digits on which all of them agree.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.core_slices import (
+    accessed_positions,
+    accessed_sizes,
+    core_region,
+    holders,
+    memory_strides,
+    operand_shares,
+    positions,
+)
+from spyre_mlir.bundle.identity_table import IdentityTable
+from spyre_mlir.bundle.model import Design, Operand
+
+#: Element types of KTIR by the formats of the device that it has.
+ELEMENTS = {"SEN169_FP16": "f16", "IEEE_FP32": "f32", "IEEE_INT32": "i32"}
+ELEMENT_BYTES = {"f16": 2, "f32": 4, "i32": 4}
+
+
+@dataclass(frozen=True)
+class TileDigit:
+    """``count`` positions of a label, ``weight`` elements of it apart."""
+
+    label: str
+    weight: int
+    count: int
+
+
+@dataclass(frozen=True)
+class TileAxis:
+    """An axis of an operand in memory: ``total`` positions ``stride`` elements apart, at most ``count`` on a core."""
+
+    label: str
+    weight: int
+    count: int
+    total: int
+    stride: int
+
+    @property
+    def digit(self) -> TileDigit:
+        """The positions of a full share."""
+        return TileDigit(self.label, self.weight, self.count)
+
+
+@dataclass(frozen=True)
+class OperandTile:
+    """The tile that cores have of an operand: its axes by falling stride, those inside the stick last.
+
+    ``counts`` and ``firsts`` are the positions along each axis by core, of those that hold a part.
+    """
+
+    axes: tuple[TileAxis, ...]
+    counts: dict[int, tuple[int, ...]]
+    firsts: dict[int, tuple[int, ...]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The positions of a full share."""
+        return tuple(axis.count for axis in self.axes)
+
+    @property
+    def digits(self) -> tuple[TileDigit, ...]:
+        """The axes of a full share as digits."""
+        return tuple(axis.digit for axis in self.axes)
+
+
+#: The axis of an operand of one element, for no tensor is without dims.
+_UNIT = TileAxis("", 1, 1, 1, 1)
+
+
+#: Tiles of the operands of designs, which many operations share.
+_TILES: IdentityTable[int, OperandTile] = IdentityTable()
+
+
+def operand_tile(design: Design, k: int) -> OperandTile:
+    """Return the tile of operand ``k`` of a design."""
+    tiles = _TILES.entries_of(design)
+    if k not in tiles:
+        tiles[k] = _operand_tile(design, k)
+    return tiles[k]
+
+
+def _operand_tile(design: Design, k: int) -> OperandTile:
+    operand = design.operands[k]
+    # Dims are listed by rising stride; strides alone would not order those of which a core has one position.
+    axes = _outer_axes(design, operand)[::-1]
+    inner = _inner_axes(operand)
+    if not axes + inner:
+        axes = [_UNIT]
+    listed = [dim for dim in operand.dim_order if operand.scale.get(dim, 1) == 1]
+    counts, firsts = {}, {}
+    for core, slices in holders(design, operand).items():
+        region = dict(zip(operand.dim_order, core_region(design, operand, core).counts, strict=True))
+        shares = operand_shares(design, operand)
+        begin = {
+            dim: accessed_positions(operand, dim, slices[dim] * shares[dim], 1)[0] // operand.per_stick(dim)
+            for dim in listed
+        }
+        counts[core] = (*(region.get(axis.label, 1) for axis in axes), *(axis.count for axis in inner))
+        firsts[core] = (*(begin.get(axis.label, 0) for axis in axes), *(0 for _ in inner))
+    return OperandTile((*axes, *inner), counts, firsts)
+
+
+def _outer_axes(design: Design, operand: Operand) -> list[TileAxis]:
+    shares = accessed_sizes(operand, operand_shares(design, operand))
+    axes = []
+    for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
+        window = operand.windows.get(dim)
+        total = positions(operand, dim, design.sizes[dim] if window is None else window.size)
+        # Of one position there is nothing to count.
+        if operand.scale.get(dim, 1) != 1 or total == 1:
+            continue
+        count = min(positions(operand, dim, shares[dim]), total)
+        axes.append(TileAxis(dim, operand.per_stick(dim), count, total, stride * operand.elements_per_stick))
+    return axes
+
+
+def _inner_axes(operand: Operand) -> list[TileAxis]:
+    """Return the axes inside the stick, the innermost last; none of a stick of which one element is valid."""
+    axes, stride = [], 1
+    for dim, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
+        if operand.scale.get(dim, 1) == 1:
+            axes.append(TileAxis(dim, 1, count, count, stride))
+        stride *= count
+    return axes[::-1]
+
+
+def common_digits(tiles: Iterable[Sequence[TileDigit]]) -> dict[str, tuple[int, ...]]:
+    """Return the weights of the digits of each label, falling, on which all tiles agree."""
+    weights: dict[str, set[int]] = {}
+    for digits in tiles:
+        for digit in digits:
+            weights.setdefault(digit.label, {1}).add(digit.weight)
+    return {label: tuple(sorted(found, reverse=True)) for label, found in weights.items()}
+
+
+def refined(digits: Sequence[TileDigit], weights: dict[str, tuple[int, ...]]) -> tuple[TileDigit, ...]:
+    """Return digits split where their labels have digits of less weight; digits of one position are left out."""
+    parts: list[TileDigit] = []
+    for digit in digits:
+        end = digit.weight * digit.count
+        cuts = [weight for weight in weights[digit.label] if digit.weight <= weight < end]
+        for weight in cuts:
+            parts.append(TileDigit(digit.label, weight, end // weight))
+            end = weight
+    return tuple(part for part in parts if part.count > 1)
+
+
+def shape_of_digits(digits: Sequence[TileDigit]) -> tuple[int, ...]:
+    """Return the shape of a tensor with these digits, which has a dim at least."""
+    return tuple(digit.count for digit in digits) or (1,)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def regrouped(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the ends of the shortest runs of dims of both shapes that have equally many elements; none is empty."""
+    ends: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(source) and j < len(target):
+        left, right, i, j = source[i], target[j], i + 1, j + 1
+        while left != right:
+            if left < right:
+                left, i = left * source[i], i + 1
+            else:
+                right, j = right * target[j], j + 1
+        ends.append((i, j))
+    # What is left on one side has one element, and joins the last run.
+    ends[-1] = len(source), len(target)
+    return tuple(ends)

@@ -1,0 +1,242 @@
+"""One execution of a design in KTIR: its operands as tensors, in the digits that they have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
+from spyre_mlir.bundle.model import Buffer, Design
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.core_groups import barrier
+from spyre_mlir.ktir.core_values import CoreValues
+from spyre_mlir.ktir.linear_addresses import LinearAddress
+from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
+from spyre_mlir.ktir.operand_tiles import (
+    ELEMENTS,
+    TileDigit,
+    common_digits,
+    operand_tile,
+    refined,
+    shape_of_digits,
+)
+from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
+from spyre_mlir.ktir.tensor_builder import TensorBuilder
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import extracted
+from spyre_mlir.target.formats import constant_value
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor and the digits that its dims are."""
+
+    value: ir.Value
+    digits: tuple[TileDigit, ...]
+
+
+@dataclass
+class ProgramState:
+    """What the operations of a function share: builders, memories, the contents of scratchpads, loops around them.
+
+    ``scratchpads`` is None where all buffers in LX are memory, at the addresses of the plan.
+    """
+
+    build: TensorBuilder
+    cores: CoreValues
+    memory: MemoryTiles
+    scratchpads: ScratchpadValues | None
+    loops: int = 0
+
+
+class OperationLowering:
+    """Builder of one execution: ``buffers`` are those of its operands, ``addresses`` those by operand and core."""
+
+    def __init__(
+        self,
+        state: ProgramState,
+        design: Design,
+        buffers: Sequence[Buffer],
+        addresses: Sequence[tuple[LinearAddress | None, ...]],
+    ) -> None:
+        self.state, self.design, self.buffers, self.addresses = state, design, buffers, addresses
+        self.build = state.build
+        self.op: DeviceOp = DEVICE_OPS[design.opcode]
+        self.tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+        self.weights = common_digits(tile.digits for tile in self.tiles)
+        self.reduced = reduced_dims(design)
+        self.elements = [element_of_format(design, k) for k in range(len(design.operands))]
+
+    # -- operands -----------------------------------------------------------------------------------------------
+
+    def digits(self, k: int) -> tuple[TileDigit, ...]:
+        """The digits of an operand, in the order of memory."""
+        return refined(self.tiles[k].digits, self.weights)
+
+    def tensor(self, k: int) -> Tensor:
+        """Load an operand, with the neutral number of the operation in its masked padding."""
+        digits = self.digits(k)
+        value = self.build.reshaped(self.loaded(k), shape_of_digits(digits))
+        return Tensor(self._masked(value, digits), digits)
+
+    def loaded(self, k: int) -> ir.Value:
+        """Load an operand as it is in memory."""
+        if self.is_tensor(k):
+            assert self.state.scratchpads is not None
+            return self.state.scratchpads.read(self.access(k))
+        return self.state.memory.load(self.place(k))
+
+    def store(self, result: Tensor) -> None:
+        """Store the result, cast to its type."""
+        k = len(self.tiles) - 1
+        value = self.arranged(result, self.digits(k))
+        value = self.build.reshaped(self.build.cast(value, self.elements[k]), self.tiles[k].shape)
+        if self.is_tensor(k):
+            assert self.state.scratchpads is not None
+            self.state.scratchpads.write(self.access(k), value)
+        else:
+            self.state.memory.store(self.place(k), value)
+
+    def is_tensor(self, k: int) -> bool:
+        """Return whether an operand is in LX, as a tensor and not as memory."""
+        scratchpads = self.state.scratchpads
+        return scratchpads is not None and self.buffers[k].name in scratchpads.elements
+
+    def access(self, k: int) -> LxTensorAccess:
+        """Return the access to a buffer in LX."""
+        return buffer_access(self.design, k, self.buffers[k])
+
+    def place(self, k: int) -> MemoryTile:
+        """Return where an operand is in memory, on all cores."""
+        writes = k == len(self.tiles) - 1
+        finishing = finishing_cores(self.design) if writes else None
+        addresses = tuple(
+            address if finishing is None or core in finishing else None
+            for core, address in enumerate(self.addresses[k])
+        )
+        return MemoryTile(self.tiles[k], self.elements[k], addresses, self.design.operands[k].memory == "lx")
+
+    def barrier(self) -> None:
+        """Make all cores wait for each other."""
+        barrier(self.build, self.state.cores.cores)
+
+    # -- digits -------------------------------------------------------------------------------------------------
+
+    def arranged(self, tensor: Tensor, digits: Sequence[TileDigit]) -> ir.Value:
+        """Return a tensor with its dims in the order of ``digits``, repeated along those that it has not."""
+        tensor = self._without(tensor, digits)
+        where = {(digit.label, digit.weight): dim for dim, digit in enumerate(tensor.digits)}
+        kept = [digit for digit in digits if (digit.label, digit.weight) in where]
+        value = tensor.value
+        if kept and any(
+            tensor.digits[where[digit.label, digit.weight]].count != digit.count for digit in kept
+        ):
+            raise CompileError(f"The operands of '{self.design.opcode}' differ in the positions of a dim.")
+        if len(kept) > 1:
+            value = self.build.transposed(value, [where[digit.label, digit.weight] for digit in kept])
+        if len(kept) == len(digits):
+            return value
+        if not kept:
+            value = self.build.reshaped(value, (1,) * len(digits)) if len(digits) > 1 else value
+            value = extracted(value, [0] * len(digits), [1] * len(digits), [1] * len(digits), ())
+        new = [dim for dim, digit in enumerate(digits) if digit not in kept]
+        return self.build.broadcast(value, shape_of_digits(digits), new)
+
+    def _without(self, tensor: Tensor, digits: Sequence[TileDigit]) -> Tensor:
+        """Return the first position of dims that ``digits`` do not have: what follows it is padding."""
+        wanted = {(digit.label, digit.weight) for digit in digits}
+        extra = [digit for digit in tensor.digits if (digit.label, digit.weight) not in wanted]
+        if not extra:
+            return tensor
+        for digit in extra:
+            size = self.design.sizes[digit.label] - self.design.padding.get(digit.label, 0)
+            if size != 1:
+                raise CompileError(
+                    f"'{self.design.opcode}' leaves out dim '{digit.label}' of {size} positions."
+                )
+        sizes = [1 if digit in extra else digit.count for digit in tensor.digits]
+        kept = tuple(digit for digit in tensor.digits if digit not in extra)
+        value = extracted(tensor.value, [0] * len(sizes), sizes, [1] * len(sizes))
+        return Tensor(self.build.reshaped(value, shape_of_digits(kept)), kept)
+
+    # -- masks --------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def neutral(self) -> float:
+        """The number that masked padding reads as."""
+        if self.design.opcode in NEUTRAL:
+            return NEUTRAL[self.design.opcode]
+        constant = self.design.constants[self.design.mask_constant]
+        return constant_value(constant.bits, constant.data_format)
+
+    def _limits(self, digits: Sequence[TileDigit]) -> dict[str, int]:
+        """Return the position of each label from which elements are masked, or are in no core's slice."""
+        design = self.design
+        limits = {label: start for label, (start, _) in design.masks.items()}
+        for label in self.reduced if self.op.kind.combines else ():
+            if design.sizes[label] % design.shares[label]:
+                limits.setdefault(label, design.sizes[label])
+        return {label: limits[label] for label in {digit.label: None for digit in digits} if label in limits}
+
+    def _masked(self, value: ir.Value, digits: Sequence[TileDigit]) -> ir.Value:
+        limits = self._limits(digits)
+        if not limits:
+            return value
+        build, element = self.build, str(ir.RankedTensorType(value.type).element_type)
+        fill = build.scalar(self.neutral, element)
+        ends = {label: build.number(limit) for label, limit in limits.items()}
+        firsts = {label: self._first(label) for label in limits}
+        factors = {digit.weight: build.number(digit.weight) for digit in digits if digit.label in limits}
+
+        def body(args: Sequence[ir.Value], index: Callable[[int], ir.Value]) -> ir.Value:
+            number = args[0]
+            for label, first in firsts.items():
+                position = first
+                for dim, digit in enumerate(digits):
+                    if digit.label == label:
+                        step = index(dim)
+                        if digit.weight > 1:
+                            step = build.op("arith.muli", build.index, step, factors[digit.weight])
+                        position = step if position is None else build.add(step, position)
+                assert position is not None
+                is_valid = build.compare(_LESS, position, ends[label])
+                number = build.op("arith.select", number.type, is_valid, number, fill)
+            return number
+
+        return build.generic([value], build.empty(shape_of(value), element), body)
+
+    def _first(self, label: str) -> ir.Value | None:
+        """Return the first position of a label that this core has; None for 0."""
+        firsts = [slices[label] * self.design.shares[label] for slices in self.design.core_slices]
+        firsts += [0] * (self.state.cores.cores - len(firsts))
+        return self.state.cores.value(firsts) if any(firsts) else None
+
+
+_LESS = 2
+
+
+def element_of_format(design: Design, k: int) -> str:
+    """Return the element type of an operand; ``CompileError`` for a format that KTIR has not."""
+    name = design.operands[k].data_format
+    if name not in ELEMENTS:
+        raise CompileError(f"KTIR has no numbers of the format {name}, which '{design.opcode}' has.")
+    return ELEMENTS[name]
+
+
+def buffer_access(design: Design, k: int, buffer: Buffer) -> LxTensorAccess:
+    """Return the access of operand ``k`` to its buffer in LX."""
+    operand = design.operands[k]
+    element = element_of_format(design, k)
+    size = design.target.stick_bytes // operand.elements_per_stick
+    # One address serves all cores.
+    begin = operand.start[0]
+    return LxTensorAccess(
+        buffer.name,
+        operand_tile(design, k),
+        element,
+        (begin - buffer.offset) // size,
+        operand.elements_per_stick,
+    )

@@ -1,0 +1,240 @@
+"""Builder of ops on tensors and numbers, at the current insertion point; constants stand first in the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir.operand_tiles import regrouped
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, generic_op
+
+Shape = Sequence[int]
+
+
+class TensorBuilder:
+    """Builder of the ops of one function, whose body is ``block``; ``core`` is the number of the core that runs."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.index = ir.IndexType.get()
+        self.i64 = ir.IntegerType.get_signless(64)
+        self._constants: dict[tuple, ir.Value] = {}
+        self._types: dict[tuple, ir.Type] = {}
+        with ir.InsertionPoint(block):
+            core = ir.Operation.create("ktdp.get_compute_tile_id", results=[self.index])
+            ir.Operation.create("func.return")
+        self.core = core.result
+        self._first = ir.InsertionPoint(core)
+
+    # -- types and constants ------------------------------------------------------------------------------
+
+    def type(self, shape: Shape, element: str) -> ir.Type:
+        """Return the type of a tensor."""
+        key = (tuple(shape), element)
+        if key not in self._types:
+            self._types[key] = ir.RankedTensorType.get(list(shape), ir.Type.parse(element))
+        return self._types[key]
+
+    def number(self, value: int) -> ir.Value:
+        """Return an index constant."""
+        return self._constant((value,), self.index, lambda: ir.IntegerAttr.get(self.index, value))
+
+    def scalar(self, value: float, element: str) -> ir.Value:
+        """Return a constant number of an element type."""
+        type_ = ir.Type.parse(element)
+        return self._constant((repr(value), element), type_, lambda: _number(type_, value))
+
+    def filled(self, shape: Shape, element: str, value: float) -> ir.Value:
+        """Return a constant tensor of one number."""
+        type_ = self.type(shape, element)
+        return self._constant((repr(value), element, tuple(shape)), type_, lambda: _splat(type_, value))
+
+    def table(self, values: Sequence[int]) -> ir.Value:
+        """Return a constant tensor of 64-bit integers."""
+        type_ = self.type([len(values)], "i64")
+        return self._constant(
+            tuple(values),
+            type_,
+            lambda: ir.DenseElementsAttr.get([ir.IntegerAttr.get(self.i64, v) for v in values], type_),
+        )
+
+    def _constant(self, key: tuple, type_: ir.Type, attribute: Callable[[], ir.Attribute]) -> ir.Value:
+        if (key, type_) not in self._constants:
+            with self._first:
+                self._constants[key, type_] = self.op("arith.constant", type_, value=attribute())
+        return self._constants[key, type_]
+
+    # -- ops ----------------------------------------------------------------------------------------------
+
+    def op(
+        self, name: str, result: ir.Type | None, *operands: ir.Value, **attributes: ir.Attribute
+    ) -> ir.Value:
+        """Build an op of one result, or of none."""
+        results = [] if result is None else [result]
+        op = ir.Operation.create(name, results=results, operands=list(operands), attributes=attributes)
+        return op.result if results else None  # pyright: ignore[reportReturnType]
+
+    def add(self, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+        """Build the sum of two indices."""
+        return self.op("arith.addi", lhs.type, lhs, rhs)
+
+    def times(self, value: ir.Value, factor: int) -> ir.Value:
+        """Build the product of an index and a constant."""
+        return value if factor == 1 else self.op("arith.muli", value.type, value, self.number(factor))
+
+    def compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+        """Build a comparison of indices by the number of its predicate."""
+        i1 = ir.IntegerType.get_signless(1)
+        return self.op("arith.cmpi", i1, lhs, rhs, predicate=ir.IntegerAttr.get(self.i64, predicate))
+
+    def reshaped(self, value: ir.Value, shape: Shape) -> ir.Value:
+        """Build a reshape, of one element at least; the value itself where that is its shape."""
+        source, target = shape_of(value), tuple(shape)
+        if source == target:
+            return value
+        ends = regrouped(source, target)
+        begins = [(0, 0), *ends[:-1]]
+        runs = [(range(i, m), range(j, n)) for (i, j), (m, n) in zip(begins, ends, strict=True)]
+        if any(len(old) > 1 for old, _ in runs):
+            value = collapsed(value, [old for old, _ in runs])
+        if any(len(new) > 1 for _, new in runs):
+            value = expanded(value, [new for _, new in runs], target)
+        return value
+
+    def empty(self, shape: Shape, element: str) -> ir.Value:
+        """Build a tensor without elements of its own."""
+        return self.op("tensor.empty", self.type(shape, element))
+
+    def transposed(self, value: ir.Value, order: Shape) -> ir.Value:
+        """Build a transpose: dim ``k`` of the result is dim ``order[k]`` of the value."""
+        if list(order) == sorted(order):
+            return value
+        shape, element = shape_of(value), element_of(value)
+        # No empty tensor: the public interpreter would charge one that nothing reads until the function ends.
+        out = self.filled([shape[dim] for dim in order], element, 0)
+        permutation = ir.DenseI64ArrayAttr.get(list(order))
+        return self._named("linalg.transpose", [value], out, lambda args: args[0], permutation=permutation)
+
+    def broadcast(self, value: ir.Value, shape: Shape, new: Shape) -> ir.Value:
+        """Build a tensor of ``shape`` that repeats a value along the dims ``new``."""
+        if not new:
+            return value
+        out, dims = self.empty(shape, element_of(value)), ir.DenseI64ArrayAttr.get(list(new))
+        return self._named("linalg.broadcast", [value], out, lambda args: args[0], dimensions=dims)
+
+    def reduced(self, value: ir.Value, dims: Shape, combine: str, neutral: float) -> ir.Value:
+        """Build a reduction of the dims by the op ``combine``."""
+        if not dims:
+            return value
+        element = element_of(value)
+        kept = [size for dim, size in enumerate(shape_of(value)) if dim not in dims]
+        if not kept:
+            # The public interpreter makes a number of a tensor without dims.
+            value, kept = self.reshaped(value, (1, *shape_of(value))), [1]
+            dims = [dim + 1 for dim in dims]
+        # A constant of its own: the public interpreter binds the result to the name of the destination, too.
+        type_, axes = self.type(kept, element), ir.DenseI64ArrayAttr.get(list(dims))
+        out = self.op("arith.constant", type_, value=_splat(type_, neutral))
+
+        # With the accumulator first it prints as the op alone, as the public interpreter reads it.
+        def body(args: Sequence[ir.Value]) -> ir.Value:
+            return self.op(combine, args[0].type, args[1], args[0])
+
+        return self._named("linalg.reduce", [value], out, body, dimensions=axes)
+
+    def matmul(self, lhs: ir.Value, rhs: ir.Value, out: ir.Value) -> ir.Value:
+        """Build ``out`` plus the product of matrices, or of batches of them."""
+
+        def body(args: Sequence[ir.Value]) -> ir.Value:
+            factors = [self.widened(arg, args[2].type) for arg in args[:2]]
+            return self.op("arith.addf", args[2].type, args[2], self.op("arith.mulf", args[2].type, *factors))
+
+        name = "linalg.matmul" if len(shape_of(lhs)) == 2 else "linalg.batch_matmul"
+        return self._named(name, [lhs, rhs], out, body, operandSegmentSizes=ir.DenseI32ArrayAttr.get([2, 1]))
+
+    def generic(
+        self,
+        inputs: Sequence[ir.Value],
+        out: ir.Value,
+        body: Callable[[Sequence[ir.Value], Callable[[int], ir.Value]], ir.Value],
+    ) -> ir.Value:
+        """Build a ``linalg.generic`` on tensors of one shape, and on some without dims.
+
+        Its body gets the elements, and the index along a dim by number.
+        """
+        rank = len(shape_of(out))
+        every = tuple(range(rank))
+        maps = [every if shape_of(value) else () for value in (*inputs, out)]
+
+        def index(dim: int) -> ir.Value:
+            return self.op("linalg.index", self.index, dim=ir.IntegerAttr.get(self.i64, dim))
+
+        op = generic_op(inputs, out, maps, rank, 0)
+        types = [ir.RankedTensorType(operand.type).element_type for operand in (*inputs, out)]
+        block = ir.Block.create_at_start(op.regions[0], types)
+        with ir.InsertionPoint(block):
+            ir.Operation.create("linalg.yield", operands=[body(list(block.arguments), index)])
+        return op.result
+
+    def widened(self, value: ir.Value, type_: ir.Type) -> ir.Value:
+        """Build a cast of a number, or of a tensor, to a wider type of floating-point numbers."""
+        return value if value.type == type_ else self.op("arith.extf", type_, value)
+
+    def cast(self, value: ir.Value, element: str) -> ir.Value:
+        """Build a cast of a tensor between floating-point types."""
+        source = element_of(value)
+        if source == element:
+            return value
+        if {source, element} != {"f16", "f32"}:
+            raise CompileError(f"KTIR has no cast from {source} to {element} inside an operation.")
+        name = "arith.extf" if element == "f32" else "arith.truncf"
+        return self.op(name, self.type(shape_of(value), element), value)
+
+    def _named(
+        self,
+        name: str,
+        inputs: Sequence[ir.Value],
+        out: ir.Value,
+        body: Callable[[Sequence[ir.Value]], ir.Value],
+        **attributes: ir.Attribute,
+    ) -> ir.Value:
+        operands = [*inputs, out]
+        op = ir.Operation.create(
+            name, results=[out.type], operands=operands, attributes=attributes, regions=1
+        )
+        types = [ir.RankedTensorType(operand.type).element_type for operand in operands]
+        block = ir.Block.create_at_start(op.regions[0], types)
+        with ir.InsertionPoint(block):
+            ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
+        return op.result
+
+    # -- control ------------------------------------------------------------------------------------------
+
+    def if_(
+        self,
+        condition: ir.Value,
+        then: Callable[[], ir.Value | None],
+        other: Callable[[], ir.Value | None] | None = None,
+        result: ir.Type | None = None,
+    ) -> ir.Value | None:
+        """Build a branch, whose two sides give a value of the type ``result`` unless that is None."""
+        results = [] if result is None else [result]
+        op = ir.Operation.create("scf.if", results=results, operands=[condition], regions=2)
+        for region, side in zip(op.regions, (then, other), strict=True):
+            if side is None:
+                continue
+            with ir.InsertionPoint(ir.Block.create_at_start(region, [])):
+                value = side()
+                ir.Operation.create("scf.yield", operands=[] if result is None or value is None else [value])
+        return op.result if results else None
+
+
+def _splat(type_: ir.Type, value: float) -> ir.Attribute:
+    return ir.DenseElementsAttr.get_splat(type_, _number(ir.RankedTensorType(type_).element_type, value))
+
+
+def _number(type_: ir.Type, value: float) -> ir.Attribute:
+    if isinstance(type_, ir.IntegerType | ir.IndexType):
+        return ir.IntegerAttr.get(type_, int(value))
+    return ir.FloatAttr.get(type_, value)

@@ -1,0 +1,41 @@
+"""Lowers placed device operations to KTIR, the tile programs that are the other public input of the tool chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.bundle.plain import to_plain
+from spyre_mlir.dialects import ktdp
+from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.ktir.function_lowering import lowered
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
+
+
+@dataclass(frozen=True)
+class ConvertSdscToKtir(Pass):
+    """Turn a placed program into one function of ``ktdp``, ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf``.
+
+    Every core runs the function and computes from its number what it has of each operand. Values in LX are tensors;
+    with ``addresses`` they are memory of the core's LX, at the addresses of the plan, moved behind what the public
+    interpreter keeps there. Where cores read what others write, all wait for each other.
+
+    Before: level *placed*, one function. After: a function of the public interface, whose arguments are memories.
+    """
+
+    name: ClassVar[str] = "convert-sdsc-to-ktir"
+    addresses: bool = False
+
+    def run(self, module: ir.Operation) -> None:
+        (func,) = functions(module)
+        name = ir.StringAttr(func.attributes["sym_name"]).value
+        block = module.regions[0].blocks[0]
+        bundle = bundle_of(module)
+        for op in list(block.operations):
+            op.operation.erase()
+        with module.context, ir.Location.unknown(), ir.InsertionPoint(block):
+            manifest = lowered(bundle, name, self.addresses)
+            module.attributes[ktdp.MANIFEST] = to_attribute(to_plain(manifest))
