@@ -65,7 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = _served_or_compiled(source, options)
     if problems is not None:
         _save_problems(problems, options)
-    program = _served_or_compiled(source, options)
     if options.target == "ktir":
         from spyre_mlir.driver.ktir_program import KtirProgram
 
