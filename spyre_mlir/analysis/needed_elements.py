@@ -340,6 +340,8 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
     source, target = op.operands[0], op.operands[1]
     if inserted is None:
         needs.add(source, NeededPart((whole(shape_of(source)),)))
+        # It covers the same of no call, or of no iteration, so all of the target may be needed.
+        needs.add(target, needs.needs[op.results[0]])
         return
     boxes = needs.needs[op.results[0]].boxes
     needs.add(target, NeededPart(union(piece for box in boxes for piece in without(box, inserted))))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from spyre_mlir.dialects import indices as _indices  # the rest of the ops of sdsc
 from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
 from spyre_mlir.dialects.parser_limits import check_survived, check_text
 from spyre_mlir.dialects.sdsc import Sdsc

@@ -112,6 +112,13 @@ def input_arg_type(granularity: int | None = None, max_value: int | None = None)
     return InputArgType.get(ir.TypeAttr.get(ir.IndexType.get()), _i64(granularity or 0), _i64(max_value or 0))
 
 
+def bounds_of(type_: InputArgType) -> tuple[int | None, int | None]:
+    """Return granularity and largest value of a run-time parameter, None for what is unset."""
+    granularity, max_value = (ir.IntegerAttr(attr).value for attr in (type_.granularity, type_.max_value))
+    # An index into a dim of size 1 has the largest value 0, where an address has no granularity.
+    return granularity or None, max_value if granularity else max_value or None
+
+
 def sdsc_execute(
     filename: str, operands: Sequence[ir.Value], symbol_ids: Sequence[int], location: ir.Location
 ) -> None:

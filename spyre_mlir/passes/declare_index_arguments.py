@@ -1,0 +1,74 @@
+"""Makes run-time arguments of the indices that a program reads in its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.indices import READ_INDEX, element_of_index, index_argument
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+
+#: Views that keep the order of the elements.
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+
+
+@dataclass(frozen=True)
+class DeclareIndexArguments(Pass):
+    """Let the host read the indices at which the device accesses slices.
+
+    An index is then an ``sdsc.index_argument`` at the beginning of the function, one for each that differs, and a
+    parameter of the bundle in the end. The array stays an argument, of which the device reads nothing.
+
+    Before:
+        func.func @main(%pos: tensor<1xi64> {spyre.name = "pos"}, ..) { %i = "sdsc.read_index"(%pos) {element = 0}
+    After:
+        func.func @main(%pos: ..) { %i = "sdsc.index_argument"() {array = "pos", element = 0}
+
+    ``CompileError`` for an index in a tensor that the program computes: a part of the program on the host has to, whose
+    result is an argument of the part that reads it.
+    """
+
+    name: ClassVar[str] = "declare-index-arguments"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            reads: list[ir.Operation] = []
+
+            def visit(op: ir.Operation, reads: list[ir.Operation] = reads) -> ir.WalkResult:
+                if op.name == READ_INDEX:
+                    reads.append(op)
+                return ir.WalkResult.ADVANCE
+
+            func.walk(visit)
+            declared: dict[tuple, ir.Value] = {}
+            for op in reads:
+                if any(True for _ in op.results[0].uses):
+                    self._declare(func, op, declared)
+                op.erase()
+
+    def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
+        """Replace the result of a read by the argument that it reads, which may be there already."""
+        name = _array(func, op)
+        key = name, element_of_index(op), op.attributes[sdsc.INDEX_BOUNDS]
+        if key not in declared:
+            with ir.InsertionPoint.at_block_begin(func.regions[0].blocks[0]), op.location:
+                declared[key] = index_argument(*key)
+            self.remark(op, "index", f"the host reads the index in '{name}'")
+        op.results[0].replace_all_uses_with(declared[key])
+
+
+def _array(func: ir.Operation, op: ir.Operation) -> str:
+    """Return the name of the argument that an ``sdsc.read_index`` reads."""
+    source = op.operands[0]
+    while (producer := defining_op(source)) is not None and producer.name in _RESHAPES:
+        source = producer.operands[0]
+    if producer is not None or source not in list(func.regions[0].blocks[0].arguments):
+        raise error_at(op, "an index that the program computes is for the host")
+    number = ir.BlockArgument(source).arg_number
+    names = argument_attributes(func)[number]
+    return ir.StringAttr(names["spyre.name"]).value if "spyre.name" in names else f"arg{number}"
