@@ -58,6 +58,7 @@ from spyre_mlir.frontend.signature import (
     ResultType,
     Signature,
 )
+from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.storage import address_storages
 from spyre_mlir.frontend.wider_forms import WiderForms
 
@@ -228,6 +229,7 @@ def export(
         _check_nodes(program)
         _check_random(program)
         widen_narrow_integers(program.graph)
+        write_rows(program)
         compare_with_itself(program.graph)
         count_dims_from_the_front(program.graph)
         count_indices_from_the_front(program.graph)
