@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.indices import READ_INDEX, element_of_index, index_argument
+from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index, index_argument
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -52,8 +54,13 @@ class DeclareIndexArguments(Pass):
                 op.erase()
 
     def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
-        """Replace the result of a read by the argument that it reads, which may be there already."""
-        name = _array(func, op)
+        """Replace the result of a read by what is known, or by the argument that it reads, which may be there already."""
+        source = _source(op)
+        known = _known_element(source, element_of_index(op))
+        if known is not None:
+            op.results[0].replace_all_uses_with(_constant(op, known))
+            return
+        name = _array(func, op, source)
         key = name, element_of_index(op), op.attributes[sdsc.INDEX_BOUNDS]
         if key not in declared:
             with ir.InsertionPoint.at_block_begin(func.regions[0].blocks[0]), op.location:
@@ -62,12 +69,42 @@ class DeclareIndexArguments(Pass):
         op.results[0].replace_all_uses_with(declared[key])
 
 
-def _array(func: ir.Operation, op: ir.Operation) -> str:
-    """Return the name of the argument that an ``sdsc.read_index`` reads."""
+def _source(op: ir.Operation) -> ir.Value:
+    """Return the tensor behind reshapes that an ``sdsc.read_index`` reads."""
     source = op.operands[0]
     while (producer := defining_op(source)) is not None and producer.name in _RESHAPES:
         source = producer.operands[0]
-    if producer is not None or source not in list(func.regions[0].blocks[0].arguments):
+    return source
+
+
+def _known_element(source: ir.Value, element: int) -> int | None:
+    """Return an element of a constant tensor; None of another one."""
+    op = defining_op(source)
+    if op is not None and op.name == "linalg.fill":
+        number = defining_op(op.operands[0])
+        is_known = number is not None and number.name == "arith.constant"
+        return ir.IntegerAttr(number.attributes["value"]).value if is_known else None
+    if op is None or op.name != "arith.constant":
+        return None
+    value = op.attributes["value"]
+    if not isinstance(value, ir.DenseElementsAttr):
+        return None
+    return int(np.array(value).flat[element])
+
+
+def _constant(op: ir.Operation, index: int) -> ir.Value:
+    """Build the constant that a read of a known element is."""
+    lower, upper, operation = bounds_of_index(op)
+    if not lower <= index < upper:
+        raise error_at(op, f"{index} is an index of {operation}, which takes {lower} to {upper - 1}")
+    value = ir.IntegerAttr.get(ir.IndexType.get(op.context), index + upper if index < 0 else index)
+    with ir.InsertionPoint(op), op.location:
+        return ir.Operation.create("arith.constant", [value.type], attributes={"value": value}).result
+
+
+def _array(func: ir.Operation, op: ir.Operation, source: ir.Value) -> str:
+    """Return the name of the argument that an ``sdsc.read_index`` reads."""
+    if source not in list(func.regions[0].blocks[0].arguments):
         raise error_at(op, "an index that the program computes is for the host")
     number = ir.BlockArgument(source).arg_number
     names = argument_attributes(func)[number]
