@@ -76,13 +76,19 @@ def _indices(context: Context) -> Iterator[Diagnostic]:
         if largest.pop(index.parameter, None) != index.bounds.upper - 1:
             yield f"Its parameter is not one of max_value={index.bounds.upper - 1}.", where
         if not -index.bounds.upper <= index.bounds.lower <= 0 < index.bounds.upper:
-            yield f"Its bounds are {index.bounds.lower} and {index.bounds.upper}; expected -size or 0, and size.", where
+            yield (
+                f"Its bounds are {index.bounds.lower} and {index.bounds.upper}; expected -size or 0, and size.",
+                where,
+            )
         if array is None or array.data_format != INT32:
             yield f"Its argument {index.argument} is no input of integers.", where
         elif not 0 <= index.element < prod(array.host_shape):
             yield f"Its argument {index.argument} has no element {index.element}.", where
     for name in largest:
-        yield f"%{name} is no address; expected an index of the manifest that says its value.", "manifest.json"
+        yield (
+            f"%{name} is no address; expected an index of the manifest that says its value.",
+            "manifest.json",
+        )
 
 
 def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:

@@ -61,13 +61,13 @@ def _bounds(size: int, operands: dict[str, Any]) -> dict[str, int | str]:
     return {"lower": lower, "upper": size, "operation": operands["operation"]}
 
 
-def _inserted(
-    row: ir.Value, whole: ir.Value, dims: Sequence[int], positions: Sequence[ir.Value]
-) -> ir.Value:
+def _inserted(row: ir.Value, whole: ir.Value, dims: Sequence[int], positions: Sequence[ir.Value]) -> ir.Value:
     """Build the insertion of a row at positions in the dims where it has size 1; ``dims`` rise."""
     sizes = list(ir.RankedTensorType(row.type).shape)
     attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get([_DYNAMIC if dim in dims else 0 for dim in range(len(sizes))]),
+        "static_offsets": ir.DenseI64ArrayAttr.get(
+            [_DYNAMIC if dim in dims else 0 for dim in range(len(sizes))]
+        ),
         "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
         "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, len(positions), 0, 0]),

@@ -224,7 +224,9 @@ def _compared(node: Node) -> Node:
 
     def function(*tensors: Tensor) -> Any:
         """The form on its operands, in the order of the nodes."""
-        args, kwargs = map_arg((node.args, node.kwargs), dict(zip(operands, tensors, strict=True)).__getitem__)
+        args, kwargs = map_arg(
+            (node.args, node.kwargs), dict(zip(operands, tensors, strict=True)).__getitem__
+        )
         result = form(*args, **kwargs)
         return cast(Callable, node.target)(*args, **kwargs) if result is NotImplemented else result
 

@@ -281,7 +281,9 @@ class _FunctionDecomposer:
         ]
         indices = list(op.operands)[2:]
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
-            raise error_at(op, "an insert_slice needs offsets that are constants or run-time indices, and unit strides")
+            raise error_at(
+                op, "an insert_slice needs offsets that are constants or run-time indices, and unit strides"
+            )
         part = self.terms.materialize(op.operands[0], op.location)
         whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
         self._insert_into(op, part, whole, attrs[0], attrs[1], indices)

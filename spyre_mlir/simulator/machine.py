@@ -221,7 +221,9 @@ class Machine:
             return self.space.allocations[parameter.name][0]
         value = self.indices.get(parameter.name)
         if value is None or value > parameter.max_value:
-            text = f"the value of parameter '{parameter.name}' is {value}, not one up to {parameter.max_value}."
+            text = (
+                f"the value of parameter '{parameter.name}' is {value}, not one up to {parameter.max_value}."
+            )
             raise SimulationError("value", text)
         return value
 

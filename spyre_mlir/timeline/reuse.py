@@ -107,7 +107,9 @@ def _part(context: Context, visit: Visit, operand: Operand) -> Hashable:
     begin = visit.step.values[operand.start[0]]
     factors = dict(begin.terms)
     moves = tuple((loop.atom, factors.get(loop.atom, 0)) for loop in visit.step.loops)
-    indices = tuple((range_.atom, factors[range_.atom]) for range_ in context.indices if range_.atom in factors)
+    indices = tuple(
+        (range_.atom, factors[range_.atom]) for range_ in context.indices if range_.atom in factors
+    )
     # Inner loops that do not move the operand leave it the same part.
     while moves and not moves[-1][1]:
         moves = moves[:-1]

@@ -71,9 +71,12 @@ def case(seed):
 
     def positions(size, is_negative=True):
         first = -size if is_negative else 0
-        return torch.tensor([chosen.choice([0, size - 1, chosen.randrange(first, size)]) for _ in range(count)])
+        return torch.tensor(
+            [chosen.choice([0, size - 1, chosen.randrange(first, size)]) for _ in range(count)]
+        )
 
     if kind == "two":
+
         def inputs():
             rows = numbers(chosen, (shape[0], count, columns), dtype)
             caches = tuple(numbers(chosen, shape, dtype) for _ in range(2))
@@ -86,7 +89,11 @@ def case(seed):
         dtype = torch.float16 if dtype == torch.int32 else dtype
 
         def inputs():
-            return [numbers(chosen, shape, dtype), numbers(chosen, (count, shape[1], columns), dtype), positions(shape[2])]
+            return [
+                numbers(chosen, shape, dtype),
+                numbers(chosen, (count, shape[1], columns), dtype),
+                positions(shape[2]),
+            ]
 
         return Batches(), inputs
     dims = sorted(chosen.sample(range(rank - 1), 2 if kind == "pair" else 1))
