@@ -22,8 +22,8 @@ READ_INDEX, INDEX_ARGUMENT = "sdsc.read_index", "sdsc.index_argument"
 class ReadIndexOp(Sdsc.Operation, name="read_index"):
     """Read element ``element`` of a tensor, counted row by row, as an index.
 
-    ``%i = "sdsc.read_index"(%t) {element = 0 : i64, sdsc.index_bounds = {lower = -8, upper = 8, operation = "index_put"}}
-    : (tensor<1xi64>) -> index``
+    ``%i = "sdsc.read_index"(%t) {element = 0 : i64, sdsc.index_bounds = {lower = -8 : i64, upper = 8 : i64,
+    operation = "index_put"}} : (tensor<1xi64>) -> index``
     """
 
     source: ext.Operand[ir.RankedTensorType]
@@ -80,7 +80,7 @@ def _attributes(op: ir.Operation) -> ir.DictAttr:
 
 def _element(op: ir.Operation) -> int | None:
     attribute = op.attributes["element"] if "element" in op.attributes else None
-    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
+    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
 
 
 def bounds_of_index(op: ir.Operation) -> tuple[int, int, str]:

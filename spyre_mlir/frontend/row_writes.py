@@ -219,14 +219,13 @@ def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> list[int]:
 
 def _compared(node: Node) -> Node:
     """Form of a write that is none of rows, or the call itself where there is none."""
-    form = selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
+    form: Callable = selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
     operands = list(node.all_input_nodes)
 
     def function(*tensors: Tensor) -> Any:
         """The form on its operands, in the order of the nodes."""
-        args, kwargs = map_arg(
-            (node.args, node.kwargs), dict(zip(operands, tensors, strict=True)).__getitem__
-        )
+        values: Any = dict(zip(operands, tensors, strict=True))
+        args, kwargs = cast(Any, map_arg((node.args, node.kwargs), values.__getitem__))
         result = form(*args, **kwargs)
         return cast(Callable, node.target)(*args, **kwargs) if result is NotImplemented else result
 

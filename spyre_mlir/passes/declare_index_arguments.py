@@ -54,7 +54,7 @@ class DeclareIndexArguments(Pass):
                 op.erase()
 
     def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
-        """Replace the result of a read by what is known, or by the argument that it reads, which may be there already."""
+        """Replace the result of a read by what is known, or by an argument, which may be declared already."""
         source = _source(op)
         known = _known_element(source, element_of_index(op))
         if known is not None:
@@ -82,8 +82,9 @@ def _known_element(source: ir.Value, element: int) -> int | None:
     op = defining_op(source)
     if op is not None and op.name == "linalg.fill":
         number = defining_op(op.operands[0])
-        is_known = number is not None and number.name == "arith.constant"
-        return ir.IntegerAttr(number.attributes["value"]).value if is_known else None
+        if number is None or number.name != "arith.constant":
+            return None
+        return ir.IntegerAttr(number.attributes["value"]).value
     if op is None or op.name != "arith.constant":
         return None
     value = op.attributes["value"]

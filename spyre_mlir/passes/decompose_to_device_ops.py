@@ -258,21 +258,7 @@ class _FunctionDecomposer:
         element = str(ir.RankedTensorType(part.type).element_type)
         whole = self.terms.filled(shape, element, value, op.location)
         sizes = list(ir.RankedTensorType(part.type).shape)
-        self._insert_into(op, part, whole, low, sizes)
-
-    def _insert_into(
-        self,
-        op: ir.Operation,
-        part: ir.Value,
-        whole: ir.Value,
-        offsets: list[int],
-        sizes: list[int],
-        indices: Sequence[ir.Value] = (),
-    ) -> None:
-        """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
-        source = sdsc.clone(part, op.location)
-        inserted = insert_slice(source, whole, offsets, sizes, indices)
-        self.terms.bind(op.results[0], inserted, is_private=True)
+        self.terms.bind(op.results[0], _with_copy(part, whole, low, sizes, op.location), is_private=True)
 
     def _insert_slice(self, op: ir.Operation) -> None:
         attrs = [
@@ -281,18 +267,30 @@ class _FunctionDecomposer:
         ]
         indices = list(op.operands)[2:]
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
-            raise error_at(
-                op, "an insert_slice needs offsets that are constants or run-time indices, and unit strides"
-            )
+            text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
+            raise error_at(op, text)
         part = self.terms.materialize(op.operands[0], op.location)
         whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
-        self._insert_into(op, part, whole, attrs[0], attrs[1], indices)
+        inserted = _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
+        self.terms.bind(op.results[0], inserted, is_private=True)
+
+
+def _with_copy(
+    part: ir.Value,
+    whole: ir.Value,
+    offsets: list[int],
+    sizes: list[int],
+    location: ir.Location,
+    indices: Sequence[ir.Value] = (),
+) -> ir.Value:
+    """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
+    return insert_slice(sdsc.clone(part, location), whole, offsets, sizes, indices)
 
 
 def insert_slice(
     source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int], indices: Sequence[ir.Value] = ()
 ) -> ir.Value:
-    """Build ``tensor.insert_slice`` with static sizes and unit strides; ``indices`` are the offsets that are dynamic."""
+    """Build ``tensor.insert_slice`` with static sizes and unit strides; ``indices`` are its dynamic offsets."""
     maker = defining_op(source)
     if maker is not None and maker.name == "tensor.insert_slice":
         # A buffer that is filled by parts cannot be a part.

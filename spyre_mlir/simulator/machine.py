@@ -23,11 +23,11 @@ from spyre_mlir.bundle.model import (
     IndexConstant,
     KernelArgument,
     Loop,
-    Parameter,
     Statement,
 )
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
+from spyre_mlir.simulator.index_values import index_values
 from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.progress import Advance, ignore
@@ -108,18 +108,7 @@ class Machine:
                 )
             self._check_parameter(argument)
             self.space.load(argument.parameter, load)
-        self._read_indices()
-
-    def _read_indices(self) -> None:
-        """Read the values of the parameters that are indices in the arguments that hold them."""
-        arguments = {argument.name: argument for argument in self.bundle.manifest.arguments}
-        for index in self.bundle.manifest.indices:
-            argument = arguments[index.argument]
-            array = read_argument(self.space.hbm(argument.parameter), 0, argument, self.numerics)
-            try:
-                self.indices[index.parameter] = index.value(array)
-            except IndexError as error:
-                raise SimulationError("argument", str(error), tensor=index.argument) from None
+        self.indices = index_values(self.bundle, self.space, self.numerics)
 
     def run(self, kept: Collection[str]) -> None:
         """Run the statements; arguments are given back behind their last use but those ``kept`` for other bundles."""
@@ -209,22 +198,11 @@ class Machine:
         if parameter is None:
             raise SimulationError("value", f"parameter '{statement.parameter}' is not declared.")
         if statement.what == "value":
-            return self._parameter_value(parameter)
+            is_index = parameter.name in self.indices
+            return self.indices[parameter.name] if is_index else self.space.allocations[parameter.name][0]
         value = {"granularity": parameter.granularity, "max_value": parameter.max_value}.get(statement.what)
         if value is None:
             raise SimulationError("value", f"parameter '{parameter.name}' has no {statement.what}.")
-        return value
-
-    def _parameter_value(self, parameter: Parameter) -> int:
-        """The address of an argument, or an index that the host has read."""
-        if parameter.max_value is None:
-            return self.space.allocations[parameter.name][0]
-        value = self.indices.get(parameter.name)
-        if value is None or value > parameter.max_value:
-            text = (
-                f"the value of parameter '{parameter.name}' is {value}, not one up to {parameter.max_value}."
-            )
-            raise SimulationError("value", text)
         return value
 
     def _named(self, name: str) -> int:
