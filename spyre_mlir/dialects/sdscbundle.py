@@ -7,7 +7,7 @@ bundle folder prints the custom syntax of the public interface.
 
 * ``sdscbundle.sdsc_execute`` runs the design ``sdsc_filename``; its operands bind ``symbol_ids``.
 * ``sdscbundle.device_mem_allocate`` reserves device memory for the whole kernel.
-* ``sdscbundle.input_arg_extract`` reads a run-time parameter.
+* ``sdscbundle.input_arg_extract`` reads a run-time parameter: an address, or with a largest value an index.
 
 The designs themselves, and what the host must know, are attributes of the module: ``sdscbundle.designs``
 (one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``. ``sdscbundle.cuts`` are the numbers of
