@@ -340,8 +340,6 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
     source, target = op.operands[0], op.operands[1]
     if inserted is None:
         needs.add(source, NeededPart((whole(shape_of(source)),)))
-        # It covers the same of no call, or of no iteration, so all of the target may be needed.
-        needs.add(target, needs.needs[op.results[0]])
         return
     boxes = needs.needs[op.results[0]].boxes
     needs.add(target, NeededPart(union(piece for box in boxes for piece in without(box, inserted))))
@@ -360,10 +358,14 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
 
 
 def inserted_box(op: ir.Operation) -> Box | None:
-    """The part of its result that an insert_slice writes; None where that is known at run time only."""
-    offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
-    if offsets is None or sizes is None or strides is None:
+    """The part of its result that an insert_slice writes; None where its size is known at run time only.
+
+    Where the position is, the part is as large as any: the one at the first position.
+    """
+    sizes, strides = (_static(op, name) for name in ("sizes", "strides"))
+    if sizes is None or strides is None:
         return None
+    offsets = [max(int(value), 0) for value in op.attributes["static_offsets"]]
     return tuple(
         range(at, at + (size - 1) * step + 1, step)
         for at, size, step in zip(offsets, sizes, strides, strict=True)

@@ -148,19 +148,24 @@ FORMS = {
 
 def write_rows(program: ExportedProgram) -> None:
     """Make every write of rows that are for the device an ``insert_rows``, and every other one what it was before."""
-    in_place = set(_in_place(program))
+    in_place = dict(_in_place(program))
     for node in list(program.graph.nodes):
         write = _write_of(node)
         if write is None:
             continue
         if node in in_place and all(map(_is_of_the_host, write.indices)):
-            _replace(program, node, _inserted(node, write))
+            whole = in_place[node]
+            # Of the write to a part of the whole nobody reads anything then, so it is dead.
+            _replace(program, whole, _inserted(node, write, whole))
         else:
             _replace(program, node, _compared(node))
 
 
-def _in_place(program: ExportedProgram) -> Iterator[Node]:
-    """Yield the writes that together make the new value of an argument, which then has its memory."""
+def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
+    """Yield the writes that together make the new value of an argument, which then has its memory.
+
+    Each comes with the node that is the whole after it: itself, or what puts the part that it changes back.
+    """
     arguments = {
         (spec.target if spec.target is not None else node.name): node
         for node, spec in zip(
@@ -172,11 +177,27 @@ def _in_place(program: ExportedProgram) -> Iterator[Node]:
         if spec.kind not in UPDATES or not isinstance(value, Node):
             continue
         writes = []
-        while _write_of(value) is not None:
-            writes.append(value)
+        while (write := value if _write_of(value) is not None else _written_part(value)) is not None:
+            writes.append((write, value))
             value = operands_of(value)["self"]
         if value is arguments.get(spec.target):
             yield from writes
+
+
+def _written_part(whole: Node) -> Node | None:
+    """Return the write whose result is put back into the whole, where the part was; None without one."""
+    if whole.target is not aten.slice_scatter.default:
+        return None
+    operands = operands_of(whole)
+    dim, start, part = operands.get("dim", 0), operands.get("start") or 0, operands["src"]
+    if part.target is not aten.unsqueeze.default or part.args[1] != dim or operands.get("end") != start + 1:
+        return None
+    write = part.args[0]
+    if _write_of(write) is None or len(write.users) > 1 or len(part.users) > 1:
+        return None
+    source = operands_of(write)["self"]
+    is_same = source.target is aten.select.int and source.args == (operands["self"], dim, start)
+    return write if is_same and start >= 0 else None
 
 
 def _is_of_the_host(index: Node) -> bool:
@@ -187,11 +208,11 @@ def _is_of_the_host(index: Node) -> bool:
     return all(map(_is_of_the_host, index.all_input_nodes))
 
 
-def _inserted(node: Node, write: RowWrite) -> Node:
-    """Insertion of the rows of a write, each of which is a slice of the values."""
+def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
+    """Insertion of the rows of a write into the whole, each of which is a slice of the values."""
     operands, name = operands_of(node), operation_name(node)
-    x, values = operands["self"], operands["source" if name == "index_copy" else "values"]
-    shape, first = x.meta["val"].shape, write.first
+    values = operands["source" if name == "index_copy" else "values"]
+    shape, first = operands["self"].meta["val"].shape, write.first
     rest = [size for dim, size in enumerate(shape) if dim not in write.dims]
     if name == "index_put":
         values = call_before(node, aten.expand.default, values, [*rest[:first], *write.shape, *rest[first:]])
@@ -207,8 +228,18 @@ def _inserted(node: Node, write: RowWrite) -> Node:
     elements = [
         element for index in write.indices for element in _elements(index.meta["val"].shape, write.shape)
     ]
-    arguments = (list(write.dims), list(write.indices), elements, rows, name == "index_put", f"aten.{name}")
-    return call_before(node, INSERT_ROWS, x, *arguments)
+    dims, indices = list(write.dims), list(write.indices)
+    if whole is not node:
+        dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
+        rows = [call_before(node, aten.unsqueeze.default, row, dim) for row in rows]
+        dims = [position + (position >= dim) for position in dims]
+        # The position of the part is an index, too, and dims rise.
+        before = sum(position < dim for position in dims)
+        dims.insert(before, dim)
+        indices.insert(before, call_before(node, aten.full.default, [1], start, dtype=torch.int64))
+        elements[before * write.count : before * write.count] = [0] * write.count
+    arguments = (dims, indices, elements, rows, name == "index_put", f"aten.{name}")
+    return call_before(node, INSERT_ROWS, operands_of(whole)["self"], *arguments)
 
 
 def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> list[int]:

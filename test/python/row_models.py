@@ -43,6 +43,15 @@ class TwoCaches(nn.Module):
         return keys + values
 
 
+class Stacked(nn.Module):
+    """Keys and values in one tensor."""
+
+    def forward(self, cache, rows, index):
+        cache[0].index_copy_(1, index, rows)
+        cache[1, :, index] = rows * 2
+        return cache * 2
+
+
 class Batches(nn.Module):
     """A row of each batch at a position of its own."""
 
@@ -61,8 +70,8 @@ def case(seed):
     """The model of a case, and a function that gives inputs for a call of it."""
     chosen = random.Random(seed)
     dtype = chosen.choice([torch.float16, torch.float16, torch.float32, torch.int32])
-    kind = chosen.choice(["copy", "put", "put", "pair", "batches", "two"])
-    rank = chosen.choice([2, 3, 4]) if kind not in ("batches", "two") else 3
+    kind = chosen.choice(["copy", "put", "put", "pair", "batches", "two", "stacked"])
+    rank = chosen.choice([2, 3, 4]) if kind not in ("batches", "two", "stacked") else 3
     columns = chosen.choice([1, 8, 48, 64, 65, 128, 200])
     shape = [*(chosen.choice([1, 2, 3, 5, 17, 40]) for _ in range(rank - 1)), columns]
     count = chosen.choice([1, 1, 2, 3, 5])
@@ -83,6 +92,13 @@ def case(seed):
             return [caches, rows, positions(shape[1], False)]
 
         return TwoCaches(), inputs
+    if kind == "stacked":
+
+        def inputs():
+            rows = numbers(chosen, (shape[0], count, columns), dtype)
+            return [numbers(chosen, (2, *shape), dtype), rows, positions(shape[1], False)]
+
+        return Stacked(), inputs
     if kind == "batches":
         count = shape[0]
         shape.insert(1, chosen.choice([1, 2, 3]))

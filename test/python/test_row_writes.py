@@ -235,6 +235,68 @@ def test_a_saved_program_is_given_the_index(tmp_path):
     assert spyre_run.main([folder, "--inputs", given, "--outputs", taken]) == 1
 
 
+def test_parts_of_one_cache():
+    """The key and the value of a layer are written into one tensor of all keys and values."""
+
+    def model(cache, row, position):
+        cache[0].index_copy_(1, position, row)
+        cache[1, :, position] = row * 2
+        return cache * 2
+
+    inputs = [torch.randn(2, 3, 256, 64).half(), torch.randn(3, 1, 64).half(), torch.tensor([7])]
+    program = spyre_mlir.compile(model, inputs)
+    expected = [each.clone() for each in inputs]
+    assert torch.equal(program(*inputs), model(*expected))
+    assert torch.equal(inputs[0], expected[0])
+    assert writes(program, {"cache"})[1] == 2 * 3 * 64 * 2
+
+
+READ = """"sdsc.read_index"(%p) {element = ELEMENT : i64,
+    sdsc.index_bounds = {lower = 0 : i64, upper = 62 : i64, operation = "slice"}} : (tensor<2xi64>) -> index"""
+
+POINTWISE = """linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(VALUE : tensor<ROWSx128xf16>) outs(EMPTY : tensor<ROWSx128xf16>) {
+  ^bb0(%a: f16, %o: f16):
+    %n = math.NAME %a : f16
+    linalg.yield %n : f16
+  } -> tensor<ROWSx128xf16>"""
+
+
+def pointwise(name, value, rows, empty):
+    """An operation on all elements of some rows."""
+    text = POINTWISE.replace("VALUE", value).replace("ROWS", str(rows))
+    return text.replace("NAME", name).replace("EMPTY", empty)
+
+
+SLICES = f"""
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%x: tensor<64x128xf16>, %p: tensor<2xi64> {{spyre.name = "p"}}) -> tensor<64x128xf16> {{
+  %i = {READ.replace("ELEMENT", "0")}
+  %j = {READ.replace("ELEMENT", "1")}
+  %e = tensor.empty() : tensor<64x128xf16>
+  %f = tensor.empty() : tensor<3x128xf16>
+  %y = {pointwise("absf", "%x", 64, "%e")}
+  %r = tensor.extract_slice %y[%i, 0] [3, 128] [1, 1] : tensor<64x128xf16> to tensor<3x128xf16>
+  %s = {pointwise("sqrt", "%r", 3, "%f")}
+  %w = tensor.insert_slice %s into %y[%j, 0] [3, 128] [1, 1] : tensor<3x128xf16> into tensor<64x128xf16>
+  %z = {pointwise("floor", "%w", 64, "%e")}
+  return %z : tensor<64x128xf16>
+}}
+"""
+
+
+def test_slices_of_what_the_program_computes():
+    """They are read and written at positions of the call, where LX could hold the whole otherwise."""
+    program = spyre_mlir.compile(SLICES, verify_each=True)
+    # Squares, whose roots are exact.
+    x = (np.random.default_rng(0).integers(-8, 8, (64, 128)) ** 2).astype(np.float16)
+    for first, second in ((0, 61), (5, 6), (6, 5), (9, 9)):
+        expected = x.copy()
+        expected[second : second + 3] = np.sqrt(x[first : first + 3])
+        np.testing.assert_array_equal(program(x, np.array([first, second])), expected)
+    assert validate(program.bundle) == []
+
+
 def test_torch_compile():
     model = Cache()
     reference = copy.deepcopy(model)
