@@ -112,6 +112,51 @@ def _without_layout_ops(module: ir.Module) -> ir.Module:
     return module
 
 
+def _without_index_reads(module: ir.Module) -> ir.Module:
+    """Replace all ``sdsc.read_index`` by upstream's operations, in place."""
+    reads: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "sdsc.read_index":
+            reads.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in reads:
+        with ir.InsertionPoint(op), op.location:
+            op.results[0].replace_all_uses_with(_plain_read(op))
+        op.erase()
+    return module
+
+
+def _plain_read(op: ir.Operation) -> ir.Value:
+    """Build the element that an ``sdsc.read_index`` reads, from the front; who calls it checks the range."""
+    index, source = ir.IndexType.get(), op.operands[0]
+    type_ = ir.RankedTensorType(source.type)
+    element, size = (
+        ir.IntegerAttr(op.attributes["element"]).value,
+        op.attributes["sdsc.index_bounds"]["upper"],
+    )
+    places = [_index(place) for place in np.unravel_index(element, tuple(type_.shape))]
+    read = ir.Operation.create("tensor.extract", [type_.element_type], [source, *places]).result
+    read = ir.Operation.create("arith.index_cast", [index], [read]).result
+    behind = ir.Operation.create("arith.addi", [index], [read, _index(ir.IntegerAttr(size).value)]).result
+    return ir.Operation.create("arith.select", [index], [_is_negative(read), behind, read]).result
+
+
+def _is_negative(value: ir.Value) -> ir.Value:
+    less = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)  # arith's predicate slt
+    boolean = ir.IntegerType.get_signless(1)
+    operands = [value, _index(0)]
+    return ir.Operation.create("arith.cmpi", [boolean], operands, {"predicate": less}).result
+
+
+def _index(value: int) -> ir.Value:
+    index = ir.IndexType.get()
+    attributes = {"value": ir.IntegerAttr.get(index, int(value))}
+    return ir.Operation.create("arith.constant", [index], attributes=attributes).result
+
+
 def _function(module: ir.Module, name: str) -> ir.Operation:
     for op in (view.operation for view in module.body.operations):
         if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
@@ -151,7 +196,7 @@ class CpuReference:
         )
         self._inputs = [_shape_and_dtype(_tensor_type(value)) for value in signature.inputs]
         self._results = [_shape_and_dtype(_tensor_type(value)) for value in signature.results]
-        self._engine = _engine(_lower(_without_layout_ops(_clone(module))))
+        self._engine = _engine(_lower(_without_index_reads(_without_layout_ops(_clone(module)))))
 
     @property
     def dtypes(self) -> list[np.dtype]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.indices import INDEX_ARGUMENT, bounds_of_index
 from spyre_mlir.layout.offsets import Index, Offsets
 from spyre_mlir.mlir import ir
 
@@ -133,12 +134,14 @@ def offsets_of(value: ir.Value) -> Offsets | None:
 
 
 def index_of(value: ir.Value) -> Index | None:
-    """An index in terms of the variables of loops; None where it depends on something else."""
+    """An index in terms of the variables of loops and run-time indices; None where it depends on something else."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         loop = owner.owner.operation
         return _variable(loop) if loop.name == LOOP and ir.BlockArgument(value).arg_number == 0 else None
     op = owner.operation
+    if op.name == INDEX_ARGUMENT:
+        return Index(Offsets(0, 1, bounds_of_index(op)[1]), {value: 1})
     if op.name == "arith.constant":
         return Index(Offsets(ir.IntegerAttr(op.attributes["value"]).value))
     operands = [index_of(operand) for operand in op.operands]

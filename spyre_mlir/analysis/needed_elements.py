@@ -358,10 +358,14 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
 
 
 def inserted_box(op: ir.Operation) -> Box | None:
-    """The part of its result that an insert_slice writes; None where that is known at run time only."""
-    offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
-    if offsets is None or sizes is None or strides is None:
+    """The part of its result that an insert_slice writes; None where its size is known at run time only.
+
+    Where the position is, the part is as large as any: the one at the first position.
+    """
+    sizes, strides = (_static(op, name) for name in ("sizes", "strides"))
+    if sizes is None or strides is None:
         return None
+    offsets = [max(int(value), 0) for value in op.attributes["static_offsets"]]
     return tuple(
         range(at, at + (size - 1) * step + 1, step)
         for at, size, step in zip(offsets, sizes, strides, strict=True)

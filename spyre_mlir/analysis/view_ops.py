@@ -130,7 +130,7 @@ def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
 
 
 def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
-    """Static offsets and sizes of a ``tensor.insert_slice``."""
+    """Offsets, in which dynamic ones have a mark, and sizes of a ``tensor.insert_slice``."""
     offsets = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
     return offsets, list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
 
@@ -153,6 +153,25 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
 
     None through a slice, and where others than its own op write to the buffer: insertions, a loop.
     """
+    root, dim = _viewed_dim(value, dim)
+    op = None if root is None else defining_op(root)
+    inserted = op is not None and op.name == "tensor.insert_slice"
+    return (None, 0) if root is None or inserted or initial_of(root) is not None else (root, dim)
+
+
+def is_written_at_an_index(value: ir.Value, dim: int) -> bool:
+    """Return whether parts of a tensor are inserted along ``dim`` at positions that are known at run time only."""
+    root, dim = _viewed_dim(value, dim)
+    op = None if root is None else defining_op(root)
+    while op is not None and op.name == "tensor.insert_slice":
+        if insert_region(op)[0][dim] == _DYNAMIC:
+            return True
+        op = defining_op(op.operands[1])
+    return False
+
+
+def _viewed_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
+    """Return what a chain of views is of, and its dim that is ``dim`` of the value; None through a slice."""
     while (op := defining_op(value)) is not None and op.name in VIEWS:
         if op.name == "linalg.transpose":
             dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
@@ -177,8 +196,7 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
                 return None, 0
             dim = source_dim
         value = op.operands[0]
-    inserted = op is not None and op.name == "tensor.insert_slice"
-    return (None, 0) if inserted or initial_of(value) is not None else (value, dim)
+    return value, dim
 
 
 def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:

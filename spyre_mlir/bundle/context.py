@@ -160,7 +160,17 @@ class Context:
     @functools.cached_property
     def bases(self) -> set[str]:
         """The atoms that stand for an address."""
-        return {parameter.name for parameter in self.bundle.parameters} | self.allocations.keys()
+        addresses = {parameter.name for parameter in self.bundle.parameters if parameter.is_address}
+        return addresses | self.allocations.keys()
+
+    @functools.cached_property
+    def indices(self) -> tuple[LoopRange, ...]:
+        """The values that each parameter which is no address may have; its name is the atom."""
+        return tuple(
+            LoopRange(parameter.name, 0, parameter.max_value + 1, parameter.granularity or 1)
+            for parameter in self.bundle.parameters
+            if parameter.max_value is not None
+        )
 
     @functools.cached_property
     def tree(self) -> Tree:
@@ -171,6 +181,10 @@ class Context:
     def steps(self) -> list[ExecuteStep]:
         """The executes with their loops and values, in program order."""
         return list(_flatten(self.tree))
+
+    def ranges(self, step: ExecuteStep) -> tuple[LoopRange, ...]:
+        """All that moves addresses of an execute: the loops around it and the indices of the program."""
+        return (*step.loops, *self.indices)
 
     def uses(self, step: ExecuteStep) -> tuple[str, ...]:
         """The buffer of each operand of an execute."""

@@ -26,6 +26,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from numpy.typing import NDArray
+
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target, packaged_target
 
@@ -194,11 +196,19 @@ class Design:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A run-time parameter, `!sdscbundle.input_arg<index[, granularity=N][, max_value=N]>`."""
+    """A run-time parameter, `!sdscbundle.input_arg<index[, granularity=N][, max_value=N]>`.
+
+    One with a largest value is a number of the program, such as an index; one without is an address.
+    """
 
     name: str
     granularity: int | None = None
     max_value: int | None = None
+
+    @property
+    def is_address(self) -> bool:
+        """Whether its value is where an argument, or the pool, begins."""
+        return self.max_value is None
 
 
 @dataclass(frozen=True)
@@ -293,6 +303,11 @@ class IndexBounds:
     upper: int
     operation: str
 
+    def out_of_range(self, index: int) -> str:
+        """Describe an index that is out of the range."""
+        range_ = f"which takes {self.lower} to {self.upper - 1}"
+        return f"its element {index} is out of range: it is an index of {self.operation}, {range_}."
+
 
 @dataclass(frozen=True)
 class KernelArgument:
@@ -320,6 +335,26 @@ class KernelArgument:
     def array_name(self) -> str:
         """The argument that the host array is given for."""
         return self.source or self.name
+
+
+@dataclass(frozen=True)
+class RuntimeIndex:
+    """The value of a parameter that the host reads in an array: element ``element`` of that of ``argument``.
+
+    Elements are counted row by row. A negative index counts from the end, that is from ``bounds.upper``.
+    """
+
+    parameter: str
+    argument: str
+    element: int
+    bounds: IndexBounds
+
+    def value(self, array: NDArray) -> int:
+        """Return what the device gets of an array; ``IndexError`` for an index out of range."""
+        index = int(array.flat[self.element])
+        if not self.bounds.lower <= index < self.bounds.upper:
+            raise IndexError(self.bounds.out_of_range(index))
+        return index + self.bounds.upper if index < 0 else index
 
 
 @dataclass(frozen=True)
@@ -361,6 +396,7 @@ class Manifest:
 
     A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
     in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
+    ``indices`` are the parameters that are no addresses.
     """
 
     arguments: tuple[KernelArgument, ...]
@@ -375,6 +411,7 @@ class Manifest:
     leaves: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)
     origins: tuple[Origin, ...] = field(default=(), metadata=OPTIONAL)
     executes_from: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
+    indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
 
     def with_origins(self, origins: Iterable[Origin]) -> Manifest:

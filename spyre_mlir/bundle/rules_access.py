@@ -163,6 +163,7 @@ class _LastWriters:
         self.lx_sticks = -(-self.target.usable_lx_bytes // self.target.stick_bytes)
         self.arrays = {base: self._array(base, sticks) for base, sticks in self._sticks_of_bases().items()}
         self.accesses = functools.cache(self._accesses_of)
+        self.indices = {range_.atom: range_ for range_ in context.indices}
         for resident in context.bundle.manifest.expects:
             self._find(resident)
 
@@ -234,12 +235,15 @@ class _LastWriters:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]
+        # A write may be at any value of an index, so it is not known to be at one; a read needs all of them.
+        reads = index < len(step.design.operands) - 1
         start = _sticks(access.address, iterations, self.target)
         counts, strides = access.region.counts, access.region.strides
+        ranges = {**iterations, **self.indices} if reads else iterations
         for atom, factor in access.address.terms:
-            if atom in iterations and iterations[atom].count > 1:
-                counts = (*counts, iterations[atom].count)
-                strides = (*strides, factor * iterations[atom].step // self.target.stick_bytes)
+            if atom in ranges and ranges[atom].count > 1:
+                counts = (*counts, ranges[atom].count)
+                strides = (*strides, factor * ranges[atom].step // self.target.stick_bytes)
         offset = start + access.core * self.lx_sticks if in_lx else start
         return start, _view(self.arrays[buffer.base], offset, StickRegion(counts, strides))
 

@@ -56,6 +56,39 @@ def arguments(context: Context) -> Iterator[Diagnostic]:
     if total > limit:
         yield f"The arguments have {total} bytes together; expected at most {limit}.", "manifest.json"
     yield from _numbers(context.bundle.manifest)
+    yield from _indices(context)
+
+
+def _indices(context: Context) -> Iterator[Diagnostic]:
+    """Check that each parameter which is no address is an index that the host finds in an input, below its largest."""
+    inputs = {
+        argument.name: argument
+        for argument in context.bundle.manifest.arguments
+        if argument.kind != "result" and argument.source is None
+    }
+    largest = {
+        parameter.name: parameter.max_value
+        for parameter in context.bundle.parameters
+        if parameter.max_value is not None
+    }
+    for index in context.bundle.manifest.indices:
+        where, array = f"manifest.json, index {index.parameter}", inputs.get(index.argument)
+        if largest.pop(index.parameter, None) != index.bounds.upper - 1:
+            yield f"Its parameter is not one of max_value={index.bounds.upper - 1}.", where
+        if not -index.bounds.upper <= index.bounds.lower <= 0 < index.bounds.upper:
+            yield (
+                f"Its bounds are {index.bounds.lower} and {index.bounds.upper}; expected -size or 0, and size.",
+                where,
+            )
+        if array is None or array.data_format != INT32:
+            yield f"Its argument {index.argument} is no input of integers.", where
+        elif not 0 <= index.element < prod(array.host_shape):
+            yield f"Its argument {index.argument} has no element {index.element}.", where
+    for name in largest:
+        yield (
+            f"%{name} is no address; expected an index of the manifest that says its value.",
+            "manifest.json",
+        )
 
 
 def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:

@@ -79,7 +79,7 @@ def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
     """Every address is one base and a multiple of the alignment at every iteration."""
     alignment = context.target.hbm_alignment_bytes
     for step in context.steps:
-        inductions = {loop.atom for loop in step.loops}
+        inductions = {range_.atom for range_ in context.ranges(step)}
         for symbol, value in step.values.items():
             bases = [(atom, factor) for atom, factor in value.terms if atom not in inductions]
             if len(bases) != 1 or bases[0][1] != 1 or bases[0][0] not in context.bases:
@@ -88,7 +88,7 @@ def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
             elif value.offset % alignment or any(
                 factor * loop.step % alignment or factor * loop.lower % alignment
                 for atom, factor in value.terms
-                for loop in step.loops
+                for loop in context.ranges(step)
                 if loop.atom == atom
             ):
                 text = f"The address of the symbol {symbol}, {bases[0][0]} + {value.offset},"
@@ -151,12 +151,12 @@ def operands_in_buffers(context: Context) -> Iterator[Diagnostic]:
     for step in context.steps:
         for i, buffer_name in enumerate(context.uses(step)):
             buffer = context.buffers[buffer_name]
-            problem = _outside(step, i, buffer)
+            problem = _outside(step, i, buffer, context.ranges(step))
             if problem:
                 yield f"{problem} of the buffer {buffer.name}.", step.where
 
 
-def _outside(step: ExecuteStep, index: int, buffer: Buffer) -> str | None:
+def _outside(step: ExecuteStep, index: int, buffer: Buffer, ranges: tuple[LoopRange, ...]) -> str | None:
     operand = step.design.operands[index]
     if (operand.memory == "lx") != (buffer.base == "lx"):
         return f"Tensor{index} is in {operand.memory}; expected the memory"
@@ -169,7 +169,7 @@ def _outside(step: ExecuteStep, index: int, buffer: Buffer) -> str | None:
             value = step.values[start]
             if (buffer.base, 1) not in value.terms:
                 return f"Core {core} addresses Tensor{index} outside of {buffer.base}; expected the base"
-            first, last = _extremes(value, step.loops)
+            first, last = _extremes(value, ranges)
         if first < buffer.offset or last + bytes_ > buffer.offset + buffer.bytes:
             actual = f"[{first}, {last + bytes_}) of {buffer.base}"
             expected = f"[{buffer.offset}, {buffer.offset + buffer.bytes})"

@@ -142,6 +142,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
             uses=manifest.uses[span.start : span.stop],
             demoted=tuple(position - span.start for position in manifest.demoted if position in span),
             amplified=tuple(position - span.start for position in manifest.amplified if position in span),
+            indices=tuple(index for index in manifest.indices if index.parameter in extracted),
         ).with_origins(origins),
     )
 
@@ -199,6 +200,8 @@ def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple
         for argument in manifest.arguments
         if argument.kind != "result" and argument.parameter in used[number] - before
     }
+    # An array of indices is no operand, and small: each part has it, whichever of them it reads.
+    inputs.update(index.argument for index in manifest.indices)
     return tuple(
         argument
         for argument in manifest.arguments
@@ -254,6 +257,9 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
         demoted=tuple(start + position for start, manifest in pairs for position in manifest.demoted),
         amplified=tuple(start + position for start, manifest in pairs for position in manifest.amplified),
         expects=manifests[0].expects,
+        indices=tuple(
+            {index.parameter: index for manifest in manifests for index in manifest.indices}.values()
+        ),
     )
     executes = (step.origin for bundle in bundles for step in Context(bundle).steps)
     return joined.with_origins(executes if any(manifest.origins for manifest in manifests) else ())

@@ -91,10 +91,7 @@ def _index_out_of_range(argument: KernelArgument, array: NDArray) -> str | None:
     outside = (array < bounds.lower) | (array >= bounds.upper)
     if not outside.any():
         return None
-    return (
-        f"its element {array[outside].flat[0]} is out of range: it is an index of {bounds.operation}, which takes "
-        f"{bounds.lower} to {bounds.upper - 1}."
-    )
+    return bounds.out_of_range(int(array[outside].flat[0]))
 
 
 def _fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
+from spyre_mlir.dialects.indices import IndexArgumentOp, ReadIndexOp
 from spyre_mlir.dialects.ktdp import Ktdp
 from spyre_mlir.dialects.parser_limits import check_survived, check_text
 from spyre_mlir.dialects.sdsc import Sdsc
@@ -15,6 +16,8 @@ from spyre_mlir.dialects.stick import Stick
 from spyre_mlir.mlir import announce_dialect, ir, load_tm_tensor
 
 DIALECTS = (Stick, Sdsc, SdscBundle, Ktdp)
+#: Ops of ``sdsc`` outside of its file; importing them defines them.
+INDICES = (ReadIndexOp, IndexArgumentOp)
 
 for _dialect in DIALECTS:
     announce_dialect(_dialect.DIALECT_NAMESPACE, _dialect.__module__)

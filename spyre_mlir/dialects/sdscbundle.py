@@ -7,7 +7,7 @@ bundle folder prints the custom syntax of the public interface.
 
 * ``sdscbundle.sdsc_execute`` runs the design ``sdsc_filename``; its operands bind ``symbol_ids``.
 * ``sdscbundle.device_mem_allocate`` reserves device memory for the whole kernel.
-* ``sdscbundle.input_arg_extract`` reads a run-time parameter.
+* ``sdscbundle.input_arg_extract`` reads a run-time parameter: an address, or with a largest value an index.
 
 The designs themselves, and what the host must know, are attributes of the module: ``sdscbundle.designs``
 (one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``. ``sdscbundle.cuts`` are the numbers of
@@ -110,6 +110,13 @@ def _i64(value: int) -> ir.IntegerAttr:
 def input_arg_type(granularity: int | None = None, max_value: int | None = None) -> InputArgType:
     """Build the type of a run-time parameter; None is written as 0."""
     return InputArgType.get(ir.TypeAttr.get(ir.IndexType.get()), _i64(granularity or 0), _i64(max_value or 0))
+
+
+def bounds_of(type_: InputArgType) -> tuple[int | None, int | None]:
+    """Return granularity and largest value of a run-time parameter, None for what is unset."""
+    granularity, max_value = (ir.IntegerAttr(attr).value for attr in (type_.granularity, type_.max_value))
+    # An index into a dim of size 1 has the largest value 0, where an address has no granularity.
+    return granularity or None, max_value if granularity else max_value or None
 
 
 def sdsc_execute(

@@ -23,6 +23,7 @@ from spyre_mlir.frontend import (
     products,
     quantizing,
     resampling,
+    row_writes,
     selection,
 )
 from spyre_mlir.frontend.pointwise import NARROW
@@ -383,6 +384,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable] = {
     aten._log_softmax.default: log_softmax,
     **pointwise.FORMS,
     **selection.FORMS,
+    **row_writes.FORMS,
     **moving.FORMS,
     **resampling.FORMS,
     **products.FORMS,

@@ -49,6 +49,7 @@ from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
+from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.scalars import give_scalars_a_dim
 from spyre_mlir.frontend.signature import (
     CONSTANT,
@@ -228,6 +229,7 @@ def export(
         _check_nodes(program)
         _check_random(program)
         widen_narrow_integers(program.graph)
+        write_rows(program)
         compare_with_itself(program.graph)
         count_dims_from_the_front(program.graph)
         count_indices_from_the_front(program.graph)

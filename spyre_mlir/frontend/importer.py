@@ -49,6 +49,7 @@ from spyre_mlir.frontend.kernel_calls import (
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
+from spyre_mlir.frontend.row_insertions import import_rows, inserts_rows
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -209,6 +210,9 @@ class _NodeImporter(GraphNodeImporter):
             self._import_kernel_call(loc, node)
         elif is_layout_operator(node):
             self._import_layout_operator(loc, node)
+        elif inserts_rows(node):
+            with loc:
+                self.bind_node_value(node, import_rows(node, self.resolve_node_value))
         else:
             try:
                 super()._import_torch_op_overload(loc, node, concrete_target)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index
 from spyre_mlir.host.block import BlockScope, Frame, Kernel, check_indices, failure, integer, only_block
 from spyre_mlir.host.number_types import number_type, tensor_shape
 from spyre_mlir.mlir import ir
@@ -57,6 +58,20 @@ def extract_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "reads at")
         return (number.widened(np.asarray(source[tuple(indices)])),)
+
+    return kernel
+
+
+def read_index_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
+    """Rule for ``sdsc.read_index``: an index in its range, from the front."""
+    element, (lower, upper, operation) = element_of_index(op), bounds_of_index(op)
+
+    def kernel(frame: Frame, source: NDArray) -> tuple[NDArray]:
+        """The element."""
+        index = int(source.flat[element])
+        if not lower <= index < upper:
+            raise failure(op, f"reads {index}, an index of {operation}, which takes {lower} to {upper - 1}")
+        return (np.array(index + upper if index < 0 else index),)
 
     return kernel
 
@@ -255,4 +270,5 @@ RULES = {
     "tensor.generate": generate_rule,
     "tensor.dim": dim_rule,
     "tensor.rank": rank_rule,
+    READ_INDEX: read_index_rule,
 }

@@ -12,7 +12,10 @@ from spyre_mlir.mlir import ir
 
 @dataclass(frozen=True)
 class DeviceAddress:
-    """Address in device memory: ``offset`` bytes from a base, plus bytes per iteration for each loop variable."""
+    """Address in device memory: ``offset`` bytes from a base, plus bytes per iteration for each loop variable.
+
+    An index that is known at run time moves an address as the variable of a loop does.
+    """
 
     base: str
     offset: int
@@ -26,7 +29,7 @@ class AddressTable:
         self.bases: dict[str, ir.Value] = {}
         self.symbols: dict[DeviceAddress, int] = {}
         self.values: dict[DeviceAddress, ir.Value] = {}
-        self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
+        self.variables: dict[ir.Value, ir.Value] = {}  # loops: the old one and its count from 0; indices
 
     def declare_bases(self, names: Sequence[str], parameters: Sequence[ir.Value], pool_bytes: int) -> None:
         """Build the base of each parameter, and of a pool of that size unless it is empty."""
@@ -34,6 +37,10 @@ class AddressTable:
             self.bases[name] = sdscbundle.input_arg_extract(parameter)
         if pool_bytes:
             self.bases["pool"] = sdscbundle.device_mem_allocate(pool_bytes)
+
+    def declare_index(self, index: ir.Value, parameter: ir.Value) -> None:
+        """Build the value of an index that is a parameter."""
+        self.variables[index] = sdscbundle.input_arg_extract(parameter)
 
     @contextlib.contextmanager
     def in_loop(self, variable: ir.Value, count: ir.Value) -> Iterator[None]:

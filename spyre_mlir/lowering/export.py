@@ -64,6 +64,11 @@ def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
     return {entry.name: np.array(entry.attr) for entry in attr}
 
 
+def parameter_name(number: int, *, is_address: bool) -> str:
+    """Return the name of a parameter of a bundle by its number."""
+    return f"arg_{number}_{'base_addr' if is_address else 'index'}"
+
+
 def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: model.Manifest) -> model.Bundle:
     """Build a bundle from the entry function, the designs by file name and the manifest."""
     parameters, statements = _FunctionExport(func, manifest).read()
@@ -84,13 +89,13 @@ class _FunctionExport:
         """Return parameters and statements; ``CompileError`` for types and ops that a bundle does not have."""
         parameters = []
         for index, argument in enumerate(self.block.arguments):
-            name = f"arg_{index}_base_addr"
-            self.names[argument] = name
             type_ = argument.type
             if not isinstance(type_, sdscbundle.InputArgType):
                 message = f"argument {index} of a bundle is of the type {type_}, not !sdscbundle.input_arg"
                 raise CompileError(message, location_of(self.block.owner.operation.location))
-            bounds = [ir.IntegerAttr(attr).value or None for attr in (type_.granularity, type_.max_value)]
+            bounds = sdscbundle.bounds_of(type_)
+            name = parameter_name(index, is_address=bounds[1] is None)
+            self.names[argument] = name
             parameters.append(model.Parameter(name, *bounds))
         return tuple(parameters), self._block(self.block)
 
@@ -121,7 +126,11 @@ class _FunctionExport:
         if op.name == "sdscbundle.input_arg_extract":
             source = self.names[op.operands[0]]
             what = ir.StringAttr(op.attributes["what"]).value
-            stem = source.removesuffix("_base_addr") if what == "value" else f"{source}_{what}"
+            stem = (
+                source.removesuffix("_base_addr").removesuffix("_index")
+                if what == "value"
+                else f"{source}_{what}"
+            )
             return model.Extract(self._name(op.results[0], stem), source, what)
         if op.name == "sdscbundle.device_mem_allocate":
             name = "pool" if not self.allocations else f"pool{self.allocations}"

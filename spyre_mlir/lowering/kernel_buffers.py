@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
-from spyre_mlir.bundle.model import Buffer, IndexBounds, KernelArgument, Transfer
+from spyre_mlir.bundle.model import Buffer, IndexBounds, KernelArgument, RuntimeIndex, Transfer
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.indices import INDEX_ARGUMENT, array_of_index, bounds_of_index, element_of_index
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
+from spyre_mlir.lowering.export import parameter_name
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
 
@@ -29,7 +31,7 @@ class KernelBuffers:
 
     ``arguments`` are in the order of the run-time ``parameters``: arguments, constants, results. ``buffers`` has an
     entry per root value, of intermediates after the first ``buffer`` call. ``CompileError`` for what a bundle cannot
-    say.
+    say. ``indices`` are the parameters behind them that the host reads in an array.
     """
 
     def __init__(self, func: ir.Operation, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
@@ -43,6 +45,15 @@ class KernelBuffers:
         self._declare_arguments()
         self._declare_constants()
         self._declare_results()
+        self.indices = dict(self._indices())
+
+    def _indices(self) -> Iterator[tuple[ir.Value, RuntimeIndex]]:
+        """Yield each index that the host reads, whose parameters follow all others."""
+        reads = (op for op in self.ops if op.name == INDEX_ARGUMENT)
+        for number, op in enumerate(reads, len(self.parameters)):
+            parameter = parameter_name(number, is_address=False)
+            bounds = IndexBounds(*bounds_of_index(op))
+            yield op.results[0], RuntimeIndex(parameter, array_of_index(op), element_of_index(op), bounds)
 
     def _declare_arguments(self) -> None:
         values = self.func.regions[0].blocks[0].arguments
@@ -117,7 +128,7 @@ class KernelBuffers:
             )
         known = self.buffers.get(place.buffer)
         # A result in the memory of an argument, whose new value it is, has the parameter of that.
-        parameter = known.base if known else f"arg_{len(self.parameters)}_base_addr"
+        parameter = known.base if known else parameter_name(len(self.parameters), is_address=True)
         if known is None:
             self.parameters.append(parameter)
         self._names.add(label)

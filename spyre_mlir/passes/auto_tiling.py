@@ -12,13 +12,14 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import Nests, Tiled, producers
+from spyre_mlir.analysis.view_ops import is_written_at_an_index
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
-from spyre_mlir.target.ops import COMBINE
+from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, TilingProblem
@@ -318,8 +319,8 @@ def _bytes(each: Tiled, value: ir.Value) -> int:
 def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
     """Return for each operation the bytes per core of the live intermediates, evenly spread: a trial tells the rest.
 
-    What an operation reads is alive beside its result, which is not always computed in place. Results of the program
-    are not among them, nor what no later operation reads.
+    What an operation reads is alive beside its result, which is not always computed in place, and so is what it has
+    converted. Results of the program are not among them, nor what no later operation reads.
     """
     position = {tiled_op.result: index for index, tiled_op in enumerate(ops)}
     tiled = {tiled_op.result: tiled_op for tiled_op in ops}
@@ -339,7 +340,21 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
     for delta in change[:-1]:
         total += delta
         live.append(total)
-    return live
+    return [size + _converted_bytes(tiled_op) for size, tiled_op in zip(live, ops, strict=True)]
+
+
+def _converted_bytes(tiled_op: Tiled) -> int:
+    """Return the bytes per core of a matmul's second operand, if no layout that it is written in has its columns.
+
+    Sticks are written as a whole, so a dim along which single positions are written is in none of them.
+    """
+    generic = tiled_op.generic
+    if DEVICE_OPS[generic.opcode].kind is not Kind.MATMUL:
+        return 0
+    kernel, dims = generic.inputs[1], generic.maps[1]
+    columns = [position for position, dim in enumerate(dims) if dim not in generic.maps[0]]
+    is_converted = any(is_written_at_an_index(kernel, position) for position in columns)
+    return _bytes(tiled_op, kernel) // target_of(tiled_op.op).cores if is_converted else 0
 
 
 class _Runs:

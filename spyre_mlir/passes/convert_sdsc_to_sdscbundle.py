@@ -88,9 +88,10 @@ class _Lowering:
 
     def run(self) -> ir.Operation:
         """Lower the function and return the new one."""
-        parameters = self.buffers.parameters
+        parameters, indices = self.buffers.parameters, self.buffers.indices
         with self.func.location, ir.InsertionPoint(self.func):
             types = [sdscbundle.input_arg_type() for _ in parameters]
+            types += [sdscbundle.input_arg_type(1, index.bounds.upper - 1) for index in indices.values()]
             entry = ir.Operation.create(
                 "func.func",
                 regions=1,
@@ -101,7 +102,11 @@ class _Lowering:
             )
             block = ir.Block.create_at_start(entry.regions[0], types)
             with ir.InsertionPoint(block):
-                self.addresses.declare_bases(parameters, list(block.arguments), sdsc.pool_bytes_of(self.func))
+                arguments = list(block.arguments)
+                bases, values = arguments[: len(parameters)], arguments[len(parameters) :]
+                self.addresses.declare_bases(parameters, bases, sdsc.pool_bytes_of(self.func))
+                for index, value in zip(indices, values, strict=True):
+                    self.addresses.declare_index(index, value)
                 self._lower_bundles()
                 ir.Operation.create("func.return")
         self.func.erase()
@@ -222,6 +227,7 @@ class _Lowering:
             demoted=tuple(self.demoted),
             amplified=tuple(self.amplified),
             numerics=BIT_TRUE if has_bfloat else None,
+            indices=tuple(self.buffers.indices.values()),
         ).with_origins(map(origin_of, self.locations))
 
     def write_attributes(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.loops import offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.indices import INDEX_ARGUMENT
 from spyre_mlir.dialects.structured import defining_op, element_of, rebuilt, structured
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.dialects.torch_call import TorchCall, is_torch_call
@@ -21,7 +24,7 @@ from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
-_KEPT = {"tensor.empty", "arith.constant"}
+_KEPT = {"tensor.empty", "arith.constant", INDEX_ARGUMENT}
 _TOSA = "func.func(tosa-to-linalg-named,tosa-to-linalg,tosa-to-tensor,tosa-to-arith)"
 #: By dialect what of upstream's passes makes linalg of its ops, as a flag of ``spyre-opt``.
 _LOWERINGS = {
@@ -255,29 +258,39 @@ class _FunctionDecomposer:
         element = str(ir.RankedTensorType(part.type).element_type)
         whole = self.terms.filled(shape, element, value, op.location)
         sizes = list(ir.RankedTensorType(part.type).shape)
-        self._insert_into(op, part, whole, low, sizes)
-
-    def _insert_into(
-        self, op: ir.Operation, part: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]
-    ) -> None:
-        """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
-        source = sdsc.clone(part, op.location)
-        self.terms.bind(op.results[0], insert_slice(source, whole, offsets, sizes), is_private=True)
+        self.terms.bind(op.results[0], _with_copy(part, whole, low, sizes, op.location), is_private=True)
 
     def _insert_slice(self, op: ir.Operation) -> None:
         attrs = [
             list(ir.DenseI64ArrayAttr(op.attributes["static_" + key]))
             for key in ("offsets", "sizes", "strides")
         ]
-        if any(entry < 0 for entry in attrs[0]) or any(step != 1 for step in attrs[2]):
-            raise error_at(op, "an insert_slice needs static offsets and unit strides")
+        indices = list(op.operands)[2:]
+        if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
+            text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
+            raise error_at(op, text)
         part = self.terms.materialize(op.operands[0], op.location)
         whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
-        self._insert_into(op, part, whole, attrs[0], attrs[1])
+        inserted = _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
+        self.terms.bind(op.results[0], inserted, is_private=True)
 
 
-def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]) -> ir.Value:
-    """Build ``tensor.insert_slice`` with static offsets, sizes and unit strides."""
+def _with_copy(
+    part: ir.Value,
+    whole: ir.Value,
+    offsets: list[int],
+    sizes: list[int],
+    location: ir.Location,
+    indices: Sequence[ir.Value] = (),
+) -> ir.Value:
+    """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
+    return insert_slice(sdsc.clone(part, location), whole, offsets, sizes, indices)
+
+
+def insert_slice(
+    source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int], indices: Sequence[ir.Value] = ()
+) -> ir.Value:
+    """Build ``tensor.insert_slice`` with static sizes and unit strides; ``indices`` are its dynamic offsets."""
     maker = defining_op(source)
     if maker is not None and maker.name == "tensor.insert_slice":
         # A buffer that is filled by parts cannot be a part.
@@ -286,10 +299,11 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
         "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
         "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
         "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, len(indices), 0, 0]),
     }
+    operands = [source, whole, *indices]
     return ir.Operation.create(
-        "tensor.insert_slice", results=[whole.type], operands=[source, whole], attributes=attributes
+        "tensor.insert_slice", results=[whole.type], operands=operands, attributes=attributes
     ).result
 
 

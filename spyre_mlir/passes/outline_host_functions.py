@@ -75,6 +75,8 @@ class _Partition:
         self.refusals: dict[str, Refusal | None] = {}
         self.reasons: dict[int, Refusal] = {}
         self.untiled: set[int] = set()
+        #: The new values of arguments that the program changes.
+        self.updates: dict[ir.Value, ir.Value] = {}
 
     def run(self) -> None:
         if not all(op.results for op in self.ops):
@@ -165,8 +167,11 @@ class _Partition:
             name = f"{phase.side.value}_{counts[phase.side]}"
             counts[phase.side] += 1
             outlined = Outlined([self.ops[index] for index in phase.nodes])
-            attrs = [attributes[value] for value in outlined.arguments]
             on_device = phase.side is ExecutionSide.DEVICE
+            attrs = [
+                self._updated(attributes[value], value, outlined) if on_device else attributes[value]
+                for value in outlined.arguments
+            ]
             with self.func.location, ir.InsertionPoint(self.func):
                 func = outlined.build(name, attrs, layouts=on_device)
             # Hints tile on the device alone, so only its functions need the sizes of named dims.
@@ -187,10 +192,20 @@ class _Partition:
             attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[number])} if declared else {}
             attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
             # The number of a result of the whole program.
-            attrs.pop(sdsc.UPDATED, None)
+            updated = attrs.pop(sdsc.UPDATED, None)
+            if updated is not None:
+                self.updates[value] = self.end.operands[ir.IntegerAttr(updated).value]
             attributes[value] = ir.DictAttr.get(attrs)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
         return attributes
+
+    def _updated(self, attributes: ir.DictAttr, argument: ir.Value, outlined: Outlined) -> ir.DictAttr:
+        """Add to the attributes of an argument which result of the function is its new value, if one is."""
+        new = self.updates.get(argument)
+        if new is None or new not in outlined.results:
+            return attributes
+        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), outlined.results.index(new))
+        return ir.DictAttr.get({**{entry.name: entry.attr for entry in attributes}, sdsc.UPDATED: number})
 
     def _call(self, calls: Sequence[tuple[str, Outlined]]) -> None:
         values: dict[ir.Value, ir.Value] = {}

@@ -45,7 +45,8 @@ class SinkRestickify(Pass):
     Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
     cores that read it, into their scratchpads; where several cores read the same part, each tile is converted in the
     cheapest way, and a shuffle brings it to them. That is done where the readers of a tile are divided alike, the
-    tiles take at most half of LX, and the bytes that are saved take longer than the further waits for the first byte.
+    tiles take at most three quarters of LX, and the bytes that are saved take longer than the further waits for the
+    first byte.
 
     Before, level *divided*:
         %r = restickify(%x); scf.for { %t = slice %r; %s = matmul(%t, ..) }
@@ -56,8 +57,8 @@ class SinkRestickify(Pass):
     name: ClassVar[str] = "sink-restickify"
 
     def run(self, module: ir.Operation) -> None:
-        # The other half is for the operands that the same loop reads.
-        tile_bytes = target_of(module).usable_lx_bytes // 2
+        # The rest is for the operands that the same loop reads.
+        tile_bytes = target_of(module).usable_lx_bytes * 3 // 4
         for func in functions(module):
             # Only loops read tiles, and the usage of a large function takes time.
             if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):

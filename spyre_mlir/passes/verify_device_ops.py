@@ -11,6 +11,7 @@ from spyre_mlir.analysis.loops import LOOP, trip_count
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.indices import INDEX_ARGUMENT
 from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -21,7 +22,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, INT32
 _OTHERS = {
     "sdsc.clone", "sdsc.windows", "stick.restickify", "stick.pin", "tensor.empty", "tensor.expand_shape",
     "tensor.collapse_shape", "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill",
-    "arith.constant", "func.return", "scf.for", "scf.yield",
+    "arith.constant", "func.return", "scf.for", "scf.yield", INDEX_ARGUMENT,
 }  # fmt: skip
 #: What the offsets of slices in loops are made of.
 _INDICES = {"affine.apply", "arith.addi", "arith.subi", "arith.muli"}

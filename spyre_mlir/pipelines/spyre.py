@@ -84,6 +84,7 @@ class LevelPasses:
         return (
             "attach-hints",
             "drop-dead-results",
+            "declare-index-arguments",
             *self._folding(),
             "decompose-softmax",
             *_CLEAN,

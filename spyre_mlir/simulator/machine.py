@@ -27,6 +27,7 @@ from spyre_mlir.bundle.model import (
 )
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
+from spyre_mlir.simulator.index_values import index_values
 from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.progress import Advance, ignore
@@ -61,6 +62,7 @@ class Machine:
         self.first_execute = 0
         self.advance: Advance = ignore
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
+        self.indices: dict[str, int] = {}
         for argument in bundle.manifest.arguments:
             check_form(argument)
 
@@ -106,6 +108,7 @@ class Machine:
                 )
             self._check_parameter(argument)
             self.space.load(argument.parameter, load)
+        self.indices = index_values(self.bundle, self.space, self.numerics)
 
     def run(self, kept: Collection[str]) -> None:
         """Run the statements; arguments are given back behind their last use but those ``kept`` for other bundles."""
@@ -195,7 +198,8 @@ class Machine:
         if parameter is None:
             raise SimulationError("value", f"parameter '{statement.parameter}' is not declared.")
         if statement.what == "value":
-            return self.space.allocations[parameter.name][0]
+            is_index = parameter.name in self.indices
+            return self.indices[parameter.name] if is_index else self.space.allocations[parameter.name][0]
         value = {"granularity": parameter.granularity, "max_value": parameter.max_value}.get(statement.what)
         if value is None:
             raise SimulationError("value", f"parameter '{parameter.name}' has no {statement.what}.")

@@ -116,7 +116,9 @@ def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
     """Memory for the parameters, allocations and buffers of all machines of a sequence, by their names."""
     sizes: dict[str, int] = {}
     for machine in machines:
-        for name in machine.parameters:
+        for name, parameter in machine.parameters.items():
+            if not parameter.is_address:
+                continue
             # One bundle may use less of a parameter than another one; its one address has to hold the largest.
             sizes[name] = max(sizes.get(name, 0), machine.parameter_bytes(name))
     for name, size in sizes.items():

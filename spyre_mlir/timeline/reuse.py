@@ -98,19 +98,22 @@ def _accesses(context: Context, visit: Visit, work: OperationWork) -> Iterator[t
     design, names = visit.step.design, context.uses(visit.step)
     for number, (name, operand) in enumerate(zip(names, work.operands, strict=True)):
         if not operand.in_lx:
-            part = _part(visit, design.operands[number]), _cores(design, design.operands[number])
+            part = _part(context, visit, design.operands[number]), _cores(design, design.operands[number])
             yield number, _DeviceAccess(name, part, operand.core_bytes, operand.writes)
 
 
-def _part(visit: Visit, operand: Operand) -> Hashable:
-    """Return a key of the start of an operand, and of the iteration of the loops that move it."""
+def _part(context: Context, visit: Visit, operand: Operand) -> Hashable:
+    """Return a key of the start of an operand, and of the iteration of the loops and the indices that move it."""
     begin = visit.step.values[operand.start[0]]
     factors = dict(begin.terms)
     moves = tuple((loop.atom, factors.get(loop.atom, 0)) for loop in visit.step.loops)
+    indices = tuple(
+        (range_.atom, factors[range_.atom]) for range_ in context.indices if range_.atom in factors
+    )
     # Inner loops that do not move the operand leave it the same part.
     while moves and not moves[-1][1]:
         moves = moves[:-1]
-    return begin.offset, moves, visit.firsts[: len(moves)]
+    return begin.offset, moves, visit.firsts[: len(moves)], indices
 
 
 def _cores(design: Design, operand: Operand) -> Hashable:

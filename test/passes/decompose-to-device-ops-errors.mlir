@@ -165,7 +165,7 @@ func.func @pad_value(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<66xf16> {
 // -----
 // An insertion with steps.
 func.func @strided_insert(%x: tensor<64xf16>, %y: tensor<2xf16>) -> tensor<64xf16> {
-  // expected-error@below {{an insert_slice needs static offsets and unit strides}}
+  // expected-error@below {{an insert_slice needs constants or run-time indices as offsets, and unit strides}}
   %0 = tensor.insert_slice %y into %x[0] [2] [2] : tensor<2xf16> into tensor<64xf16>
   return %0 : tensor<64xf16>
 }

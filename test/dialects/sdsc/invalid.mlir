@@ -64,3 +64,17 @@ func.func @kind(%x: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "zzz", "f16">
 func.func @name(%x: tensor<64x64xf16> {spyre.name = 3 : i64}) {
   return
 }
+// -----
+// An index needs a range.
+func.func @unbounded(%p: tensor<1xi64>) -> index {
+  // expected-error@below {{an index has 'sdsc.index_bounds' from 0, or from -size, to the size of its dim}}
+  %0 = "sdsc.read_index"(%p) {element = 0 : i64} : (tensor<1xi64>) -> index
+  return %0 : index
+}
+// -----
+// It is an element of its tensor.
+func.func @beyond(%p: tensor<1xi64>) -> index {
+  // expected-error@below {{read_index takes one of the elements of a tensor of i32 or i64}}
+  %0 = "sdsc.read_index"(%p) {element = 1 : i64, sdsc.index_bounds = {lower = 0 : i64, upper = 8 : i64, operation = "index_copy"}} : (tensor<1xi64>) -> index
+  return %0 : index
+}

@@ -15,3 +15,13 @@ func.func @ops(%x: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "input", "bf16
   %1 = "sdsc.clone"(%0) {sdsc.placement = #sdsc.lx<128 : i64>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
+
+// Indices of the host.
+// CHECK-LABEL: func.func @indices
+// CHECK: "sdsc.read_index"(%{{.*}}) {element = 1 : i64, sdsc.index_bounds = {{.*}}} : (tensor<2xi64>) -> index
+// CHECK: "sdsc.index_argument"() {array = "pos", element = 0 : i64, sdsc.index_bounds = {{.*}}} : () -> index
+func.func @indices(%p: tensor<2xi64>) {
+  %0 = "sdsc.read_index"(%p) {element = 1 : i64, sdsc.index_bounds = {lower = -8 : i64, upper = 8 : i64, operation = "index_put"}} : (tensor<2xi64>) -> index
+  %1 = "sdsc.index_argument"() {array = "pos", element = 0 : i64, sdsc.index_bounds = {lower = 0 : i64, upper = 8 : i64, operation = "index_copy"}} : () -> index
+  return
+}

@@ -1,0 +1,116 @@
+"""Indices that are known at run time only: ops of the ``sdsc`` dialect that give the device an integer of the host.
+
+``sdsc.read_index`` reads an element of a tensor of integers. Where the tensor is an argument of the function, that is
+what the host does before a call: ``declare-index-arguments`` makes of it an ``sdsc.index_argument``, whose value is a
+parameter of the bundle. Both have ``sdsc.index_bounds`` (``dialects/sdsc.py``): an index out of its range is an error,
+a negative one counts from the end. Slices take the result as an offset, and it is constant while the program runs.
+"""
+
+# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# pyright: reportInvalidTypeForm=false
+
+from collections.abc import Mapping
+
+from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, Sdsc, index_bounds_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ext, ir
+
+READ_INDEX, INDEX_ARGUMENT = "sdsc.read_index", "sdsc.index_argument"
+
+
+class ReadIndexOp(Sdsc.Operation, name="read_index"):
+    """Read element ``element`` of a tensor, counted row by row, as an index.
+
+    ``%i = "sdsc.read_index"(%t) {element = 0 : i64, sdsc.index_bounds = {lower = -8 : i64, upper = 8 : i64,
+    operation = "index_put"}} : (tensor<1xi64>) -> index``
+    """
+
+    source: ext.Operand[ir.RankedTensorType]
+    index: ext.Result[ir.IndexType]
+    element: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        """Require bounds, and an element that the tensor has."""
+        if not _has_bounds(self.operation):
+            return False
+        operands, element = list(self.operation.operands), _element(self.operation)
+        if len(operands) != 1 or not isinstance(operands[0].type, ir.RankedTensorType):
+            return True
+        type_ = ir.RankedTensorType(operands[0].type)
+        size = 1
+        for extent in type_.shape:
+            size *= extent
+        if str(type_.element_type) in ("i32", "i64") and element is not None and 0 <= element < size:
+            return True
+        self.location.emit_error("read_index takes one of the elements of a tensor of i32 or i64")
+        return False
+
+
+class IndexArgumentOp(Sdsc.Operation, name="index_argument"):
+    """Index that the host reads in the array of the argument ``array``.
+
+    ``%i = "sdsc.index_argument"() {array = "pos", element = 0 : i64, sdsc.index_bounds = ..} : () -> index``
+    """
+
+    index: ext.Result[ir.IndexType]
+    array: ir.StringAttr
+    element: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        """Require bounds."""
+        return _has_bounds(self.operation)
+
+
+def _has_bounds(op: ir.Operation) -> bool:
+    """Return whether an op has sound bounds, after an error where it has none."""
+    try:
+        bounds = index_bounds_of(_attributes(op))
+    except CompileError:
+        bounds = None
+    if bounds is not None and bounds[1] > 0 and bounds[0] in (0, -bounds[1]):
+        return True
+    op.location.emit_error(f"an index has '{INDEX_BOUNDS}' from 0, or from -size, to the size of its dim")
+    return False
+
+
+def _attributes(op: ir.Operation) -> ir.DictAttr:
+    return ir.DictAttr.get({name: op.attributes[name] for name in op.attributes}, op.context)
+
+
+def _element(op: ir.Operation) -> int | None:
+    attribute = op.attributes["element"] if "element" in op.attributes else None
+    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
+
+
+def bounds_of_index(op: ir.Operation) -> tuple[int, int, str]:
+    """Return lower bound, excluded upper bound and operation of either op."""
+    bounds = index_bounds_of(_attributes(op))
+    assert bounds is not None, "the verifier requires them"
+    return bounds
+
+
+def element_of_index(op: ir.Operation) -> int:
+    """Return the number of the element that either op reads."""
+    return ir.IntegerAttr(op.attributes["element"]).value
+
+
+def array_of_index(op: ir.Operation) -> str:
+    """Return the name of the argument that an ``sdsc.index_argument`` reads."""
+    return ir.StringAttr(op.attributes["array"]).value
+
+
+def read_index(source: ir.Value, element: int, bounds: Mapping[str, int | str]) -> ir.Value:
+    """Build an ``sdsc.read_index`` at the current insertion point."""
+    attributes = {"element": _i64(element), INDEX_BOUNDS: to_attribute(dict(bounds))}
+    return ir.Operation.create(READ_INDEX, [ir.IndexType.get()], [source], attributes).result
+
+
+def index_argument(array: str, element: int, bounds: ir.Attribute) -> ir.Value:
+    """Build an ``sdsc.index_argument`` at the current insertion point."""
+    attributes = {"array": ir.StringAttr.get(array), "element": _i64(element), INDEX_BOUNDS: bounds}
+    return ir.Operation.create(INDEX_ARGUMENT, [ir.IndexType.get()], [], attributes).result
+
+
+def _i64(value: int) -> ir.IntegerAttr:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)

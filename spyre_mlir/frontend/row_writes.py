@@ -1,0 +1,291 @@
+"""Writes of rows at computed positions into what a program changes, such as a cache that a decoding step fills.
+
+``index_copy`` and ``index_put`` of few rows into an argument whose new value has its memory become
+``spyre::insert_rows``: the host reads the positions, and each row is inserted at its own. All others are compared with
+every position on the device, or are for the host (``selection.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+
+from spyre_mlir.frontend import selection
+from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, operation_name
+from spyre_mlir.frontend.outputs import UPDATES
+
+aten = torch.ops.aten
+
+#: Rows beyond this number, each of which is a copy of its own, take longer than a comparison.
+MOST_ROWS = 64
+
+_MOVED_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int32)
+_INDEX_TYPES = (torch.int32, torch.int64)
+
+#: The names of the operands of what writes rows, in order.
+_OPERANDS = {
+    "index_copy": ("self", "dim", "index", "source"),
+    "index_put": ("self", "indices", "values", "accumulate"),
+}
+
+
+@torch.library.custom_op(
+    "spyre::insert_rows",
+    mutates_args=(),
+    schema="(Tensor x, int[] dims, Tensor[] indices, int[] elements, Tensor[] rows, bool negative, str operation)"
+    " -> Tensor",
+)
+def insert_rows(
+    x: Tensor,
+    dims: Sequence[int],
+    indices: Sequence[Tensor],
+    elements: Sequence[int],
+    rows: Sequence[Tensor],
+    negative: bool,
+    operation: str,
+) -> Tensor:
+    """Copy of ``x`` with rows, which have size 1 in ``dims``, at positions in these, one after the other.
+
+    Position ``k`` in dim ``j`` is element ``elements[j * len(rows) + k]`` of ``indices[j]``.
+    """
+    result = x.clone()
+    for number, row in enumerate(rows):
+        part = result
+        for axis, (dim, index) in enumerate(zip(dims, indices, strict=True)):
+            position = int(index.reshape(-1)[elements[axis * len(rows) + number]])
+            part = part.narrow(dim, position + x.shape[dim] if position < 0 else position, 1)
+        part.copy_(row)
+    return result
+
+
+@insert_rows.register_fake
+def _(x: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(x)
+
+
+INSERT_ROWS = torch.ops.spyre.insert_rows.default
+
+
+@dataclass(frozen=True)
+class RowWrite:
+    """An ``index_copy`` or ``index_put``: the ``indices`` of ``dims`` broadcast to ``shape``, one row for each."""
+
+    dims: tuple[int, ...]
+    indices: tuple[Any, ...]  # tensors, or their nodes
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return math.prod(self.shape)
+
+    @property
+    def first(self) -> int:
+        """The first dim of the values that is of the indices: where they are in a row, else in front."""
+        in_a_row = self.dims[-1] - self.dims[0] == len(self.dims) - 1
+        return self.dims[0] if in_a_row else 0
+
+
+def row_write(x: Any, dims: Sequence[int], indices: Sequence[Any]) -> RowWrite | None:
+    """Return the write of rows at indices, which have shapes and types; None where the device inserts no rows."""
+    shape = tuple(torch.broadcast_shapes(*(index.shape for index in indices)))
+    write = RowWrite(tuple(dims), tuple(indices), shape)
+    is_moved = x.dtype in _MOVED_TYPES and all(index.dtype in _INDEX_TYPES for index in indices)
+    # The last dim is in the sticks, of which the device writes whole ones.
+    is_moved = is_moved and x.ndim > 1 and x.ndim - 1 not in dims and x.numel() > 0
+    return write if is_moved and 1 <= write.count <= MOST_ROWS else None
+
+
+def _described(name: str, operands: Mapping[str, Any]) -> RowWrite | None:
+    """Return the write of a call on tensors."""
+    x = operands["self"]
+    if name == "index_copy":
+        return row_write(x, [operands["dim"] % max(x.ndim, 1)], [operands["index"]])
+    if operands.get("accumulate", False):
+        return None
+    indexed = [(dim, index) for dim, index in enumerate(operands["indices"]) if index is not None]
+    return row_write(x, *zip(*indexed, strict=True)) if indexed else None
+
+
+def _write_of(node: Node) -> RowWrite | None:
+    """Return the write of a node, whose ``indices`` are nodes; None for another operation."""
+    name = operation_name(node)
+    if name not in _OPERANDS or node.op != "call_function":
+        return None
+    operands = operands_of(node)
+    write = _described(name, map_arg(operands, lambda operand: operand.meta["val"]))
+    if write is None:
+        return None
+    indices = [operands["index"]] if name == "index_copy" else operands["indices"]
+    return replace(write, indices=tuple(index for index in indices if index is not None))
+
+
+def _deferred(form: Callable, name: str) -> Callable:
+    """Form of an operation that stays where it may be a write of rows, until the whole graph is known."""
+
+    def deferred(x: Tensor, *arguments: Any, **named: Any) -> Any:
+        """The form, if the call is none of rows."""
+        call = dict(zip(_OPERANDS[name], (x, *arguments), strict=False)) | named
+        return NotImplemented if _described(name, call) is not None else form(x, *arguments, **named)
+
+    return deferred
+
+
+FORMS = {
+    aten.index_copy.default: _deferred(selection.index_copy, "index_copy"),
+    aten.index_put.default: _deferred(selection.index_put, "index_put"),
+}
+
+
+def write_rows(program: ExportedProgram) -> None:
+    """Make every write of rows that are for the device an ``insert_rows``, and every other one what it was before."""
+    in_place = dict(_in_place(program))
+    for node in list(program.graph.nodes):
+        write = _write_of(node)
+        if write is None:
+            continue
+        if node in in_place and all(map(_is_of_the_host, write.indices)):
+            whole = in_place[node]
+            # Of the write to a part of the whole nobody reads anything then, so it is dead.
+            _replace(program, whole, _inserted(node, write, whole))
+        else:
+            _replace(program, node, _compared(node))
+
+
+def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
+    """Yield the writes that together make the new value of an argument, which then has its memory.
+
+    Each comes with the node that is the whole after it: itself, or what puts the part that it changes back.
+    """
+    arguments = {
+        (spec.target if spec.target is not None else node.name): node
+        for node, spec in zip(
+            program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True
+        )
+    }
+    outputs = cast(Sequence[Any], program.graph.output_node().args[0])
+    for value, spec in zip(outputs, program.graph_signature.output_specs, strict=True):
+        if spec.kind not in UPDATES or not isinstance(value, Node):
+            continue
+        writes = []
+        while (write := value if _write_of(value) is not None else _written_part(value)) is not None:
+            writes.append((write, value))
+            value = operands_of(value)["self"]
+        if value is arguments.get(spec.target):
+            yield from writes
+
+
+def _written_part(whole: Node) -> Node | None:
+    """Return the write whose result is put back into the whole, where the part was; None without one."""
+    if whole.target is not aten.slice_scatter.default:
+        return None
+    operands = operands_of(whole)
+    dim, start, part = operands.get("dim", 0), operands.get("start") or 0, operands["src"]
+    if part.target is not aten.unsqueeze.default or part.args[1] != dim or operands.get("end") != start + 1:
+        return None
+    write = part.args[0]
+    if _write_of(write) is None or len(write.users) > 1 or len(part.users) > 1:
+        return None
+    source = operands_of(write)["self"]
+    is_same = source.target is aten.select.int and source.args == (operands["self"], dim, start)
+    return write if is_same and start >= 0 else None
+
+
+def _is_of_the_host(index: Node) -> bool:
+    """Return whether all that an index is computed from are integers, which are for the host."""
+    tensor = index.meta.get("val")
+    if not isinstance(tensor, Tensor) or tensor.is_floating_point() or tensor.is_complex():
+        return False
+    return all(map(_is_of_the_host, index.all_input_nodes))
+
+
+def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
+    """Insertion of the rows of a write into the whole, each of which is a slice of the values."""
+    operands, name = operands_of(node), operation_name(node)
+    values = operands["source" if name == "index_copy" else "values"]
+    shape, first = operands["self"].meta["val"].shape, write.first
+    rest = [size for dim, size in enumerate(shape) if dim not in write.dims]
+    if name == "index_put":
+        values = call_before(node, aten.expand.default, values, [*rest[:first], *write.shape, *rest[first:]])
+    row_shape = [1 if dim in write.dims else size for dim, size in enumerate(shape)]
+    rows = []
+    for number in range(write.count):
+        # The dims of the indices are counted in the order of rows, as their elements are.
+        part, remaining = values, number
+        for axis in reversed(range(len(write.shape))):
+            remaining, position = divmod(remaining, write.shape[axis])
+            part = call_before(node, aten.slice.Tensor, part, first + axis, position, position + 1)
+        rows.append(call_before(node, aten.reshape.default, part, row_shape))
+    elements = [
+        element for index in write.indices for element in _elements(index.meta["val"].shape, write.shape)
+    ]
+    dims, indices = list(write.dims), list(write.indices)
+    if whole is not node:
+        dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
+        rows = [call_before(node, aten.unsqueeze.default, row, dim) for row in rows]
+        dims = [position + (position >= dim) for position in dims]
+        # The position of the part is an index, too, and dims rise.
+        before = sum(position < dim for position in dims)
+        dims.insert(before, dim)
+        indices.insert(before, call_before(node, aten.full.default, [1], start, dtype=torch.int64))
+        elements[before * write.count : before * write.count] = [0] * write.count
+    arguments = (dims, indices, elements, rows, name == "index_put", f"aten.{name}")
+    return call_before(node, INSERT_ROWS, operands_of(whole)["self"], *arguments)
+
+
+def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> list[int]:
+    """Return for each element of a tensor that is broadcast the number of that which it is in the tensor."""
+    numbers = torch.arange(math.prod(shape)).reshape(tuple(shape)).expand(tuple(broadcast))
+    return numbers.reshape(-1).tolist()
+
+
+def _compared(node: Node) -> Node:
+    """Form of a write that is none of rows, or the call itself where there is none."""
+    form: Callable = selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
+    operands = list(node.all_input_nodes)
+
+    def function(*tensors: Tensor) -> Any:
+        """The form on its operands, in the order of the nodes."""
+        values: Any = dict(zip(operands, tensors, strict=True))
+        args, kwargs = cast(Any, map_arg((node.args, node.kwargs), values.__getitem__))
+        result = form(*args, **kwargs)
+        return cast(Callable, node.target)(*args, **kwargs) if result is NotImplemented else result
+
+    values = [operand.meta["val"] for operand in operands]
+    with values[0].fake_mode, torch.no_grad():
+        parts = make_fx(function)(*values)
+    return _copied(node, parts.graph, operands)
+
+
+def _copied(node: Node, parts: Graph, operands: Sequence[Node]) -> Node:
+    """Copy the calls of a traced function before a node, and return the result."""
+    copies: dict[Node, Node] = {}
+    remaining = iter(operands)
+    with node.graph.inserting_before(node):
+        for part in parts.nodes:
+            if part.op == "placeholder":
+                copies[part] = next(remaining)
+            elif part.op == "output":
+                return copies[cast(Node, part.args[0])]
+            else:
+                copies[part] = node.graph.node_copy(part, copies.__getitem__)
+                copies[part].meta = metadata_for(node, part.meta["val"])
+    raise AssertionError("a traced graph has an output")
+
+
+def _replace(program: ExportedProgram, old: Node, new: Node) -> None:
+    """Let one node stand for another one, among the outputs of the program too."""
+    old.replace_all_uses_with(new, propagate_meta=False)
+    for spec in program.graph_signature.output_specs:
+        if spec.arg.name == old.name:
+            spec.arg.name = new.name
+    old.graph.erase_node(old)

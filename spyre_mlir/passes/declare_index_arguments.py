@@ -1,0 +1,112 @@
+"""Makes run-time arguments of the indices that a program reads in its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index, index_argument
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+
+#: Views that keep the order of the elements.
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+
+
+@dataclass(frozen=True)
+class DeclareIndexArguments(Pass):
+    """Let the host read the indices at which the device accesses slices.
+
+    An index is then an ``sdsc.index_argument`` at the beginning of the function, one for each that differs, and a
+    parameter of the bundle in the end. The array stays an argument, of which the device reads nothing.
+
+    Before:
+        func.func @main(%pos: tensor<1xi64> {spyre.name = "pos"}, ..) { %i = "sdsc.read_index"(%pos) {element = 0}
+    After:
+        func.func @main(%pos: ..) { %i = "sdsc.index_argument"() {array = "pos", element = 0}
+
+    ``CompileError`` for an index in a tensor that the program computes: a part of the program on the host has to, whose
+    result is an argument of the part that reads it.
+    """
+
+    name: ClassVar[str] = "declare-index-arguments"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            reads: list[ir.Operation] = []
+
+            def visit(op: ir.Operation, reads: list[ir.Operation] = reads) -> ir.WalkResult:
+                if op.name == READ_INDEX:
+                    reads.append(op)
+                return ir.WalkResult.ADVANCE
+
+            func.walk(visit)
+            declared: dict[tuple, ir.Value] = {}
+            for op in reads:
+                if any(True for _ in op.results[0].uses):
+                    self._declare(func, op, declared)
+                op.erase()
+
+    def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
+        """Replace the result of a read by what is known, or by an argument, which may be declared already."""
+        source = _source(op)
+        known = _known_element(source, element_of_index(op))
+        if known is not None:
+            op.results[0].replace_all_uses_with(_constant(op, known))
+            return
+        name = _array(func, op, source)
+        key = name, element_of_index(op), op.attributes[sdsc.INDEX_BOUNDS]
+        if key not in declared:
+            with ir.InsertionPoint.at_block_begin(func.regions[0].blocks[0]), op.location:
+                declared[key] = index_argument(*key)
+            self.remark(op, "index", f"the host reads the index in '{name}'")
+        op.results[0].replace_all_uses_with(declared[key])
+
+
+def _source(op: ir.Operation) -> ir.Value:
+    """Return the tensor behind reshapes that an ``sdsc.read_index`` reads."""
+    source = op.operands[0]
+    while (producer := defining_op(source)) is not None and producer.name in _RESHAPES:
+        source = producer.operands[0]
+    return source
+
+
+def _known_element(source: ir.Value, element: int) -> int | None:
+    """Return an element of a constant tensor; None of another one."""
+    op = defining_op(source)
+    if op is not None and op.name == "linalg.fill":
+        number = defining_op(op.operands[0])
+        if number is None or number.name != "arith.constant":
+            return None
+        return ir.IntegerAttr(number.attributes["value"]).value
+    if op is None or op.name != "arith.constant":
+        return None
+    value = op.attributes["value"]
+    if not isinstance(value, ir.DenseElementsAttr):
+        return None
+    return int(np.array(value).flat[element])
+
+
+def _constant(op: ir.Operation, index: int) -> ir.Value:
+    """Build the constant that a read of a known element is."""
+    lower, upper, operation = bounds_of_index(op)
+    if not lower <= index < upper:
+        raise error_at(op, f"{index} is an index of {operation}, which takes {lower} to {upper - 1}")
+    value = ir.IntegerAttr.get(ir.IndexType.get(op.context), index + upper if index < 0 else index)
+    with ir.InsertionPoint(op), op.location:
+        return ir.Operation.create("arith.constant", [value.type], attributes={"value": value}).result
+
+
+def _array(func: ir.Operation, op: ir.Operation, source: ir.Value) -> str:
+    """Return the name of the argument that an ``sdsc.read_index`` reads."""
+    if source not in list(func.regions[0].blocks[0].arguments):
+        raise error_at(op, "an index that the program computes is for the host")
+    number = ir.BlockArgument(source).arg_number
+    names = argument_attributes(func)[number]
+    return ir.StringAttr(names["spyre.name"]).value if "spyre.name" in names else f"arg{number}"
