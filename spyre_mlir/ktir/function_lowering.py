@@ -77,6 +77,10 @@ def _require_expressible(bundle: Bundle) -> None:
     manifest = bundle.manifest
     if manifest.expects or manifest.leaves:
         raise CompileError("A program in KTIR is one bundle; compile without 'bundle_operations'.")
+    if manifest.indices:
+        raise CompileError(
+            "The program writes or reads rows at positions that a call gives, which KTIR has no form for here."
+        )
     if manifest.numerics is not None:
         raise CompileError(
             "The program has bfloat16 numbers, whose range f16, which KTIR would have, has not."

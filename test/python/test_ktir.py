@@ -181,3 +181,21 @@ def test_without_the_interpreter_the_error_says_where_it_is(monkeypatch: pytest.
     monkeypatch.setitem(__import__("sys").modules, "ktir_cpu", None)
     with pytest.raises(CompileError, match="torch-spyre/ktir-cpu on PYTHONPATH"):
         program.run(arrays)
+
+
+class _RowWritten(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(128, 64).half())
+
+    def forward(self, row: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.keys.index_copy_(0, position, row)
+        return self.keys * 2
+
+
+def test_positions_of_a_call_are_refused() -> None:
+    """Never the row of another call."""
+    inputs = (torch.ones(1, 64).half(), torch.tensor([5]))
+    assert isinstance(spyre_mlir.compile(_RowWritten(), inputs, sencores=4), spyre_mlir.Program)
+    with pytest.raises(CompileError, match="positions that a call gives"):
+        spyre_mlir.compile(_RowWritten(), inputs, sencores=4, target="ktir")
