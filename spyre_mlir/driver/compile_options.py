@@ -30,6 +30,11 @@ class PipelineKeywords(TypedDict, total=False):
     verify_each: bool
     uneven_splits: bool
     matmul: Literal["cost", "specified"]
+    division: str
+    joint_division: str
+    layout_choice: str
+    tiling: str
+    cost_model: str | None
     stick_outermost: bool
     argument_layouts: Literal["price", "default"]
     host_padding: Literal["undefined", "zero"]
