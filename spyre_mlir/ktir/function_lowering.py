@@ -16,7 +16,7 @@ from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
 from spyre_mlir.ktir.lx_accesses import LxAccesses, buffers_of, executes
 from spyre_mlir.ktir.memory_tiles import MemoryTiles
-from spyre_mlir.ktir.memory_views import SCRATCHPADS
+from spyre_mlir.ktir.memory_views import LARGEST_LX_BYTES, SCRATCHPADS
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
@@ -77,6 +77,10 @@ def _require_expressible(bundle: Bundle) -> None:
     manifest = bundle.manifest
     if manifest.expects or manifest.leaves:
         raise CompileError("A program in KTIR is one bundle; compile without 'bundle_operations'.")
+    if bundle.target.lx_bytes > LARGEST_LX_BYTES:
+        raise CompileError(
+            f"The program is for an LX of {bundle.target.lx_bytes} bytes; in KTIR it may have {LARGEST_LX_BYTES}."
+        )
     if manifest.indices:
         raise CompileError(
             "The program writes or reads rows at positions that a call gives, which KTIR has no form for here."

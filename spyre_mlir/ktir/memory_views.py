@@ -13,6 +13,8 @@ from spyre_mlir.mlir import ir
 SCRATCHPADS = {"f16": 1 << 29, "f32": 1 << 29, "i32": (1 << 29) + (1 << 20)}
 #: Elements behind the scratchpads of a plan where relayouts put what other cores read.
 STAGING = 1 << 21
+#: The largest LX whose addresses end before what is behind them: the numbers of i32, and the staging of f16.
+LARGEST_LX_BYTES = min(4 * (SCRATCHPADS["i32"] - SCRATCHPADS["f32"]), 2 * STAGING)
 
 
 class MemoryViews:

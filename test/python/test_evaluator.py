@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import spyre_mlir
+from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.program_cost import ProgramCost
@@ -140,6 +141,9 @@ def test_hand_written_operations_have_a_price():
 
 # -- the rest of the same pipeline --------------------------------------------------------------------
 
+#: Another name of the algorithms that decide by default.
+ALIAS = "alias"
+
 #: Options of the pipeline with another value than by default, and the passes behind auto-tiling that have them.
 OPTIONS: dict[str, tuple[object, str]] = {
     "uneven_splits": (True, "work-distribution{uneven=true}"),
@@ -148,6 +152,9 @@ OPTIONS: dict[str, tuple[object, str]] = {
     "argument_layouts": ("default", "choose-layouts{argument-layouts=default}"),
     "host_padding": ("zero", "resolve-padding{host-padding=zero}"),
     "co_optimizer": ("strategy-b", "co-optimize-strategy-b"),
+    "division": (ALIAS, f"work-distribution{{division={ALIAS}}}"),
+    "joint_division": (ALIAS, f"joint-planning{{joint-division={ALIAS}}}"),
+    "layout_choice": (ALIAS, f"choose-layouts{{layout-choice={ALIAS}}}"),
     "layout_solver": ("greedy", "scratchpad-planning{layout-solver=greedy}"),
     "in_place": (False, "scratchpad-planning{in-place=false}"),
     "lx_ops": (("max",), "scratchpad-planning{lx-ops=max}"),
@@ -169,7 +176,7 @@ LEFT_OUT = {
 ELSEWHERE = {
     "precision", "tile_attention", "tile_for_lx", "tile_for_span", "reorder", "moves", "double_buffer", "verify_each",
     "device", "sencores", "lx_frac_avail", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
-    "skip_masked_tiles", "native_windows", "reuse",
+    "skip_masked_tiles", "native_windows", "reuse", "tiling", "cost_model", "target", "ktir_addresses",
 }  # fmt: skip
 
 
@@ -189,7 +196,9 @@ def test_every_option_of_the_pipeline_is_one_of_these():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_reach_evaluations(name):
+def test_options_reach_evaluations(name, monkeypatch):
+    for registry in REGISTRIES.values():
+        monkeypatch.setitem(registry.classes, ALIAS, registry.find(registry.default))
     value, text = OPTIONS[name]
     assert text in _evaluated(**{name: value}) and text not in _evaluated()
 

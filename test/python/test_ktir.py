@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from programs import PROGRAMS, Apply, check_close
+from targets import device_file
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Bundle
@@ -199,3 +200,11 @@ def test_positions_of_a_call_are_refused() -> None:
     assert isinstance(spyre_mlir.compile(_RowWritten(), inputs, sencores=4), spyre_mlir.Program)
     with pytest.raises(CompileError, match="positions that a call gives"):
         spyre_mlir.compile(_RowWritten(), inputs, sencores=4, target="ktir")
+
+
+def test_a_larger_scratchpad_than_its_place_is_refused(tmp_path: Path) -> None:
+    """Its addresses would run into those of another type."""
+    device = device_file(tmp_path, lx={"bytes": 8388608})
+    model, inputs = PROGRAMS["exp"]()
+    with pytest.raises(CompileError, match="for an LX of 8388608 bytes; in KTIR it may have 4194304"):
+        spyre_mlir.compile(model, inputs, device=device, target="ktir")
