@@ -77,7 +77,7 @@ def _values(item: pytest.Item) -> set[tuple[str, int]]:
 
 @pytest.fixture(autouse=True)
 def _state_of_the_process() -> Iterator[None]:
-    """What a test changes in its process is as before after it: declared dims, the environment, the current folder.
+    """What a test changes in its process is as before after it: dims, loaded files, the environment, the folder.
 
     Which tests run in one process, and in what order, depends on the number of processes and on how fast they are.
     """
@@ -87,9 +87,10 @@ def _state_of_the_process() -> Iterator[None]:
     if environment != os.environ:
         os.environ.clear()
         os.environ.update(environment)
-    hints = sys.modules.get("spyre_mlir.frontend.hints")
-    if hints is not None:
+    if hints := sys.modules.get("spyre_mlir.frontend.hints"):
         hints.clear_tensor_dims()
+    if loading := sys.modules.get("spyre_mlir.loading"):
+        loading._LOADED.clear()
 
 
 @pytest.fixture
