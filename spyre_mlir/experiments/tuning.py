@@ -184,9 +184,7 @@ def _study_name(task: _TuningCall, default: Program, space: TuningSpace, seed: i
     try:
         code = package_digest()
     except Uncached as reason:
-        raise CompileError(
-            f"Trials cannot be kept, for the compiler {reason}; start a new process."
-        ) from None
+        raise CompileError(f"A program of the tuning {reason}.") from None
     parts = (
         code, default.source_text(), sorted(task.options.items()), space.parameters(), seed,
         task.objective_name,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import spyre_mlir
+from spyre_mlir.loading import load, loaded_files
 
 
 @pytest.mark.parametrize("size", [64, 128])
@@ -24,3 +25,12 @@ def test_each_test_begins_in_the_same_place(run: int, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     os.chdir(folder)
+
+
+@pytest.mark.parametrize("run", [1, 2])
+def test_each_test_has_loaded_no_file(run: int, tmp_path: Path) -> None:
+    """Tools hand the files of ``--load`` on to their workers."""
+    assert loaded_files() == []
+    file = tmp_path / "own.py"
+    file.write_text("")
+    load(str(file))
