@@ -20,7 +20,7 @@ from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.driver.cache_algorithms import code_of
 from spyre_mlir.driver.cache_settings import code_text
 from spyre_mlir.driver.compilation import compile
-from spyre_mlir.errors import CompileError, Uncached, brief
+from spyre_mlir.errors import AlgorithmError, CompileError, Uncached, brief
 from spyre_mlir.experiments.program_sources import ProgramSource
 from spyre_mlir.files import read_text
 from spyre_mlir.loading import error_of_file, load
@@ -195,11 +195,13 @@ def _compiled(task: SweepTask, program: tuple[Any, Any]) -> Outcome:
 
 def _failure(error: Exception) -> Outcome:
     # Its traceback would be printed for each point.
+    is_told = isinstance(error, CompileError)
     with contextlib.redirect_stderr(io.StringIO()):
-        of_file = None if isinstance(error, CompileError) else error_of_file(error)
-    kind = REFUSED if isinstance(error, CompileError) else FAILED
+        of_file = None if is_told else error_of_file(error)
+    # An error of a user's algorithm is none of the program.
+    kind = REFUSED if is_told and not isinstance(error, AlgorithmError) else FAILED
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    text = brief(f"{type(error).__name__}{notes}: {error}") if kind == FAILED else str(error)
+    text = str(error) if is_told else brief(f"{type(error).__name__}{notes}: {error}")
     text = (text if of_file is None else str(of_file)).removeprefix("error: ")
     # No file has half of a surrogate pair.
     return Outcome(error=text.encode("utf-8", "replace").decode(), kind=kind)
