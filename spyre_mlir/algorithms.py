@@ -16,16 +16,18 @@ import difflib
 import functools
 import gc
 import importlib
-import importlib.metadata
 import inspect
 import math
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 from spyre_mlir.errors import AlgorithmError, CompileError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _Class = TypeVar("_Class", bound="type[Algorithm]")
 _Kind = TypeVar("_Kind", bound="Algorithm")
@@ -160,10 +162,11 @@ class Registry(Generic[_Kind]):
         if name != self.default:
             self.find(name)
 
-    def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
-        return sorted(
-            importlib.metadata.entry_points(group=self.group), key=lambda entry: (entry.name, entry.value)
-        )
+    def _entry_points(self) -> list[EntryPoint]:
+        # It reads the metadata of mails, and most programs name no algorithm.
+        from importlib.metadata import entry_points
+
+        return sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value))
 
     def _load(self, name: str) -> None:
         """Import the entry point of a name, if there is one."""

@@ -36,6 +36,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "fuzz",
         "hot-spots",
         "import-time",
+        "ktir",
         "large-model",
         "layouts",
         "models",
