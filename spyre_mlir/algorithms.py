@@ -163,7 +163,7 @@ class Registry(Generic[_Kind]):
             self.find(name)
 
     def _entry_points(self) -> list[EntryPoint]:
-        # It reads the metadata of mails, and most programs name no algorithm.
+        # It takes a while to import, and most programs name no algorithm of a package.
         from importlib.metadata import entry_points
 
         return sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value))
