@@ -8,17 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import deviations
 import numpy as np
 import pytest
 import torch
-import zoo
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
 from spyre_mlir import CompileError, Program
+from spyre_mlir.zoo import models as zoo
 
-SOFTMAX = Path(__file__).parents[2] / "benchmarks" / "softmax.mlir"
+SOFTMAX = Path(__file__).parents[2] / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir"
 
 
 def copied(program: Program) -> Program:
@@ -39,7 +40,10 @@ def test_a_model_comes_back(name: str) -> None:
     restored = copied(program)
     assert restored.metrics() == copied(restored).metrics() == program.metrics()
     assert restored.summary() == program.summary(findings=False) and restored.findings == ()
-    assert equal(zoo.call(restored, zoo.copied(inputs)), zoo.call(program, zoo.copied(inputs)))
+    assert equal(
+        deviations.call(restored, deviations.copied(inputs)),
+        deviations.call(program, deviations.copied(inputs)),
+    )
 
 
 def test_a_module_comes_back(tmp_path: Path) -> None:
