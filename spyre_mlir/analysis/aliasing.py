@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
+from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
 from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, step_of, windows_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -29,6 +30,7 @@ from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.sliding_windows import Halos, Windows
 from spyre_mlir.layout.space import Space, gathered, refined
+from spyre_mlir.layout.symbolic import SymbolicDims
 from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
@@ -61,6 +63,7 @@ class AliasAnalysis:
         self._layouts: dict[ir.Type, StickLayout | None] = {}
         self._divisions: dict[ir.Attribute, Division] = {}
         self._known: Known = {}
+        self.symbolic = SymbolicAnalysis(func, self._known)
 
     def place(self, value: ir.Value) -> Place:
         """Return the buffer of a value and its view of it."""
@@ -157,11 +160,10 @@ class AliasAnalysis:
         if op.name in COPIES:
             values = self.operands(op)
             views = [self.place(value).view for value in values]
-            return (
-                _copy_opcode(op, *views),
-                _copy_space(*views, sdsc.copies_of(op), sdsc.halos_of(op)),
-                values,
-            )
+            space = _copy_space(*views, sdsc.copies_of(op), sdsc.halos_of(op))
+            if not self.symbolic.is_empty:
+                space = _with_symbolic(space, self.symbolic.copied(op, space.sizes))
+            return _copy_opcode(op, *views), space, values
         generic, opcode = self._generic(op)
         values = _operands(generic)
         space, table = self._space(generic, opcode, values), DEVICE_OPS[opcode].table
@@ -176,7 +178,13 @@ class AliasAnalysis:
 
     def _space(self, generic: Structured, opcode: str, values: tuple[ir.Value, ...]) -> Space:
         views = tuple(self.place(value).view for value in values)
-        return _space(opcode, views, generic.maps, generic.iterators, windows_of(generic))
+        space = _space(opcode, views, generic.maps, generic.iterators, windows_of(generic))
+        return space if self.symbolic.is_empty else _with_symbolic(space, self.symbolic.iteration(generic))
+
+
+def _with_symbolic(space: Space, dims: SymbolicDims) -> Space:
+    """The space with its symbolic dims."""
+    return _unique(replace(space, symbolic=tuple(sorted(dims.items())))) if dims else space
 
 
 def _operands(generic: Structured) -> tuple[ir.Value, ...]:

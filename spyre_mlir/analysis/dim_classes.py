@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
 from spyre_mlir.analysis.tile_nests import Tiled, is_expanded, trace
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.dialects.targets import target_of
@@ -87,17 +88,28 @@ def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimCla
     ``by_sources``: dims that read one dim of a value from outside are one, too; without it only what operations make
     and read makes dims one, so that queries and keys that are the same tensor have rows and keys apart.
     """
-    unions = _Classes(by_sources)
+    ops = list(ops)
+    unions = _Classes(by_sources, _symbolic(ops))
     for op in ops:
         unions.add(op)
     return unions.classes()
 
 
+def _symbolic(ops: Sequence[Tiled]) -> SymbolicAnalysis | None:
+    """The symbolic dims of the function of some operations; None where it has none."""
+    op = ops[0].op if ops else None
+    while op is not None and op.name != "func.func":
+        op = None if op.parent is None else op.parent.operation
+    analysis = None if op is None else SymbolicAnalysis(op)
+    return None if analysis is None or analysis.is_empty else analysis
+
+
 class _Classes:
     """A union-find over (operation, iteration dim)."""
 
-    def __init__(self, by_sources: bool) -> None:
+    def __init__(self, by_sources: bool, symbolic: SymbolicAnalysis | None) -> None:
         self.by_sources = by_sources
+        self.symbolic = symbolic
         self.parent: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
         self.tiled: dict[ir.Value, Tiled] = {}
         self.parts: list[tuple[tuple[ir.Value, int], int]] = []
@@ -110,6 +122,9 @@ class _Classes:
         for dim, extent in enumerate(generic.extents):
             self.parent[result, dim] = result, dim
             self.parts.append(((result, dim), extent))
+        if self.symbolic is not None:
+            # Loops have a fixed number of tiles, so what follows a run-time size is in one.
+            self.parts += [((result, dim), 1) for dim in self.symbolic.iteration(generic)]
         for operand, value in enumerate(generic.inputs):
             traced = trace(value)
             for position, dim in enumerate(generic.maps[operand]):

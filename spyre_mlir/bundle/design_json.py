@@ -15,9 +15,25 @@ from typing import Any
 
 from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign
 from spyre_mlir.bundle.canonical_fields import integer
-from spyre_mlir.bundle.design_writer import EMPTY_OF_STAGE, INDICES, PADDING, to_json, varying
+from spyre_mlir.bundle.design_writer import (
+    EMPTY_OF_STAGE,
+    INDICES,
+    PADDING,
+    SYMBOLIC_DIMS,
+    SYMBOLS_OF_DIMS,
+    to_json,
+    varying,
+)
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
-from spyre_mlir.bundle.model import Constant, DebugHandle, Design, HeldSlices, Operand, WindowDim
+from spyre_mlir.bundle.model import (
+    Constant,
+    DebugHandle,
+    Design,
+    HeldSlices,
+    Operand,
+    SymbolicSize,
+    WindowDim,
+)
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import Target
@@ -95,7 +111,22 @@ def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
         mask_constant=dsc["maskingConstId_"].integer(),
         constants=_read_constants(dsc["constantInfo_"]),
         debug=_read_debug(body["debug_handle_"]),
+        symbolic=_read_symbolic(dsc, stage, _over_dims(body["numWkSlicesPerDim_"], sizes)),
     )
+
+
+def _read_symbolic(dsc: Field, stage: Field, slices: dict[str, int]) -> dict[str, SymbolicSize]:
+    """The dims that follow a run-time size, which one symbol of the execute is."""
+    if SYMBOLS_OF_DIMS not in dsc:
+        return {}
+    symbolic, info = {}, stage[SYMBOLIC_DIMS]
+    for dim, symbols in dsc[SYMBOLS_OF_DIMS].members():
+        _require_declared((dim,), slices, symbols)
+        granularity = info[dim]["granularity_"].integer()
+        if granularity < 1:
+            info[dim]["granularity_"].fail("must be at least 1")
+        symbolic[dim] = SymbolicSize(only_item(symbols).integer_text(), granularity * slices[dim])
+    return symbolic
 
 
 def _read_sizes(field: Field) -> dict[str, int]:

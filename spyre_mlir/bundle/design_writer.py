@@ -5,6 +5,7 @@ Its sizes are padded: what of a dim is padding stands in `manifest.json`, as the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
@@ -17,9 +18,15 @@ Json = dict[str, Any]
 
 INDICES = "indirectAccessIndexLabeledDs"
 
-EMPTY_OF_STAGE = (
+SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
     "symbolicDimInfo_",
     "maxSymbolicVolume_",
+    "dimToSymbolMapping_",
+)
+
+EMPTY_OF_STAGE = (
+    SYMBOLIC_DIMS,
+    SYMBOLIC_VOLUME,
     "coreletSplit_",
     "rowSplit_",
     "peSfpSplit_",
@@ -76,7 +83,28 @@ def _stage(design: Design, sizes: dict[str, int]) -> Json:
         "name_": "core",
         **_dims(sizes),
         **{member: {} for member in EMPTY_OF_STAGE},
+        **_symbolic_stage(design, sizes),
         PADDING: _padding_sizes(design, sizes),
+    }
+
+
+def _symbolic_stage(design: Design, sizes: dict[str, int]) -> Json:
+    """JSON of the dims of one core that follow a run-time size; nothing where none does.
+
+    The largest size and the steps in which it grows are those of the core's slice; the volume is that of each tensor.
+    """
+    if not design.symbolic:
+        return {}
+    return {
+        SYMBOLIC_DIMS: {
+            dim: {"maxSize_": sizes[dim], "granularity_": size.granularity // design.slices[dim]}
+            for dim, size in design.symbolic.items()
+        },
+        SYMBOLIC_VOLUME: {
+            f"Tensor{index}": math.prod(sizes[dim] for dim in varying(operand))
+            for index, operand in enumerate(design.operands)
+            if not design.symbolic.keys().isdisjoint(varying(operand))
+        },
     }
 
 
@@ -121,7 +149,14 @@ def _configuration(design: Design) -> Json:
         "labeledDs_": [_labeled(design, i, layouts) for i in range(len(design.operands))],
         "constantInfo_": _constants_to_json(design),
         "computeOp_": [_compute(design)],
+        **_symbols_of_dims(design),
     }
+
+
+def _symbols_of_dims(design: Design) -> Json:
+    """JSON of the symbol that each dim with a run-time size follows; nothing where there is none."""
+    symbols = {dim: [str(size.symbol)] for dim, size in design.symbolic.items()}
+    return {SYMBOLS_OF_DIMS: symbols} if symbols else {}
 
 
 def _layouts(design: Design) -> Json:

@@ -102,6 +102,14 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class SymbolicSize:
+    """The size of a dim that the execute gives as the value of ``symbol``: a multiple of ``granularity``."""
+
+    symbol: int
+    granularity: int
+
+
+@dataclass(frozen=True)
 class Constant:
     """A named constant of an operation, as the bits of its format."""
 
@@ -151,6 +159,9 @@ class Design:
     ``c``; slice ``s`` of a dim covers ``[s * share, min((s + 1) * share, size))`` with
     ``share = shares[dim]`` (elements). ``masks[dim] = (start, length)`` are coordinates that read as
     ``constants[mask_constant]``. The last operand is the output. ``target`` is that of its bundle.
+
+    ``symbolic`` dims have any size up to that of ``sizes``, by which memory is laid out; slices grow with the size
+    (``bundle/instances.py``).
     """
 
     index: int
@@ -167,6 +178,7 @@ class Design:
     mask_constant: int = -1
     constants: tuple[Constant, ...] = ()
     debug: DebugHandle | None = None
+    symbolic: dict[str, SymbolicSize] = field(default_factory=dict)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
 
     @property
@@ -310,12 +322,22 @@ class IndexBounds:
 
 
 @dataclass(frozen=True)
+class SymbolicExtent:
+    """Dim ``dim`` of a host array, whose size is ``factor`` times the run-time size ``size``."""
+
+    dim: int
+    size: str
+    factor: int = 1
+
+
+@dataclass(frozen=True)
 class KernelArgument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
     ``host_dtype`` is a numpy name, "bfloat16" or "float8_e4m3fn"; ``fill`` is what the host writes into padding, None
     if it leaves there what was there before. ``source`` names the argument whose host array this one takes too, in
-    a layout of its own. The numbers of an argument with ``index_bounds`` are indices in this range.
+    a layout of its own. The numbers of an argument with ``index_bounds`` are indices in this range. ``symbolic`` are
+    the dims that follow a run-time size; shape and transfer are those of its largest value.
     """
 
     name: str
@@ -330,6 +352,7 @@ class KernelArgument:
     fill: float | None = None
     source: str | None = None
     index_bounds: IndexBounds | None = None
+    symbolic: tuple[SymbolicExtent, ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def array_name(self) -> str:
@@ -355,6 +378,16 @@ class RuntimeIndex:
         if not self.bounds.lower <= index < self.bounds.upper:
             raise IndexError(self.bounds.out_of_range(index))
         return index + self.bounds.upper if index < 0 else index
+
+
+@dataclass(frozen=True)
+class RuntimeSize:
+    """The size ``name`` that the value of ``parameter`` is: a multiple of ``granularity`` up to ``max_value``."""
+
+    parameter: str
+    name: str
+    granularity: int
+    max_value: int
 
 
 @dataclass(frozen=True)
@@ -396,7 +429,7 @@ class Manifest:
 
     A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
     in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
-    ``indices`` are the parameters that are no addresses.
+    ``indices`` are the parameters that are indices, ``sizes`` those that are sizes; all others are addresses.
     """
 
     arguments: tuple[KernelArgument, ...]
@@ -412,6 +445,7 @@ class Manifest:
     origins: tuple[Origin, ...] = field(default=(), metadata=OPTIONAL)
     executes_from: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)
+    sizes: tuple[RuntimeSize, ...] = field(default=(), metadata=OPTIONAL)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
 
     def with_origins(self, origins: Iterable[Origin]) -> Manifest:

@@ -30,6 +30,8 @@ def division_problem(
         problem = _dim_problem(dim, split, count, dim in blocked)
         if problem is not None:
             return problem
+    if not space.has_equal_slices(splits):
+        return "a dim that follows a run-time size has slices that are not equal at every size"
     if math.prod(splits) > cores:
         return f"it needs {math.prod(splits)} cores, there are {cores}"
     parts = [dim for dim in sorted(space.reduced) if splits[dim] > 1]

@@ -31,6 +31,8 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     splits = tuple(len(starts_of_dim) for starts_of_dim in starts)
     if any(split > units for split, units in zip(splits, space.units, strict=True)):
         return None
+    if not space.has_equal_slices(splits):
+        return None
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(begins, dim)))
     # The order of dims is free, but along a dim core ids count slices upwards: the only mappings that IR has.
     mapped = Division.mixed_radix(splits, order)
@@ -72,6 +74,8 @@ def same_slices(
         if dim is None or split > space.units[dim] or filled(space.units[dim], split) < split:
             return None
         splits[dim], slices[dim] = split, [owner[source] for owner in division.owners]
+    if not space.has_equal_slices(splits):
+        return None
     owners = list(zip(*slices, strict=True))
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(owners, dim)))
     mapped = Division.mixed_radix(splits, order)

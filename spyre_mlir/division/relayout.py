@@ -73,7 +73,7 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     owners = tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
     halos = tuple(dict(space.halos).get(dim) for dim in dims) if space.halos else ()
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners, halos)
-    cores, units = max(len(source.owners), len(owners)), tuple(space.units[dim] for dim in dims)
+    cores, units = max(len(source.owners), len(owners)), tuple(space.positions[dim] for dim in dims)
     return Relayout(units, _order(space.views[1], dims), source.on(cores), target.on(cores), space.target)
 
 

@@ -163,6 +163,8 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
 def _uneven_splits(op: DividedOp, cores: int) -> tuple[tuple[int, ...], ...]:
     """Return splits into slices of which the last may be smaller, with which the busiest core has less to do."""
     space = op.space
+    if space.symbolic:
+        return ()
     if KINDS[op.opcode].is_divided_by_cost:
         return cheapest_uneven(op.opcode, space, cores, op.blocked)
     splits = work_distribution(space.units, space.reduced, cores, blocked=op.blocked, uneven=True)

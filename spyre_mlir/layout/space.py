@@ -14,6 +14,7 @@ from typing import Any
 
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.sliding_windows import Halos, Windows, footprint, window_dims
+from spyre_mlir.layout.symbolic import SymbolicDim
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
@@ -24,7 +25,8 @@ class Space:
     """Dims with their ``sizes`` and, per operand, its view over all of them and the dims it has.
 
     The last operand is the output. ``reduced`` dims are those that the output does not have. ``windows`` slide over
-    the first operand, in whose view their elements overlap. ``halos`` are those of a shuffle's result.
+    the first operand, in whose view their elements overlap. ``halos`` are those of a shuffle's result. ``symbolic``
+    dims have their largest size.
     """
 
     sizes: tuple[int, ...]
@@ -33,6 +35,7 @@ class Space:
     reduced: frozenset[int] = frozenset()
     windows: Windows = ()
     halos: Halos = ()
+    symbolic: tuple[tuple[int, SymbolicDim], ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -40,7 +43,9 @@ class Space:
     @functools.cached_property
     def _hash(self) -> int:
         """Hash, computed once: spaces are keys of many caches."""
-        return hash((self.sizes, self.views, self.present, self.reduced, self.windows, self.halos))
+        return hash(
+            (self.sizes, self.views, self.present, self.reduced, self.windows, self.halos, self.symbolic)
+        )
 
     @property
     def target(self) -> Target:
@@ -55,20 +60,46 @@ class Space:
         )
 
     @functools.cached_property
-    def granules(self) -> tuple[int, ...]:
-        """The elements of each dim that cannot be divided: a window, its longest stick, 1 for a dim in no stick."""
-        granules = [1] * len(self.sizes)
+    def stick_elements(self) -> tuple[int, ...]:
+        """The elements of each dim in its longest stick, 1 for a dim in no stick."""
+        elements = [1] * len(self.sizes)
         for view in self.views:
             for dim in view.stick_dims:
-                granules[dim] = max(granules[dim], view.stick_elements(dim))
+                elements[dim] = max(elements[dim], view.stick_elements(dim))
+        return tuple(elements)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Extents in rows or sticks."""
+        return tuple(-(-size // count) for size, count in zip(self.sizes, self.stick_elements, strict=True))
+
+    @functools.cached_property
+    def granules(self) -> tuple[int, ...]:
+        """The elements of each dim that cannot be divided: a window, its longest stick, 1 for a dim in no stick.
+
+        Of a symbolic dim they are as many times more as the dim has steps: slices are the same part of it at every
+        size, so what a step has is all that can be divided. ``ViewError`` where a step is no whole sticks.
+        """
+        granules = list(self.stick_elements)
         for window in self.windows:
             granules[window.kernel] = self.sizes[window.kernel]
+        for dim, size in self.symbolic:
+            if size.step % granules[dim]:
+                raise ViewError(
+                    f"the run-time size '{size.name}' grows by {size.step} positions of a dim in sticks of "
+                    f"{granules[dim]}"
+                )
+            granules[dim] *= size.extent // size.step
         return tuple(granules)
 
     @functools.cached_property
     def units(self) -> tuple[int, ...]:
         """Extents in granules: what can be divided over cores."""
         return tuple(-(-size // granule) for size, granule in zip(self.sizes, self.granules, strict=True))
+
+    def has_equal_slices(self, splits: Sequence[int]) -> bool:
+        """Return whether so many slices of each symbolic dim are the same part of it at every size."""
+        return all(self.units[dim] % splits[dim] == 0 for dim, _ in self.symbolic)
 
     @property
     def iteration(self) -> Iteration:
@@ -130,7 +161,7 @@ def gathered(space: Space, table: int) -> Space:
     views[table] = rows
     present = list(space.present)
     present[table] = space.present[-1]
-    return Space(sizes, tuple(views), tuple(present))
+    return Space(sizes, tuple(views), tuple(present), symbolic=space.symbolic)
 
 
 def refined(views: Sequence[BufferView]) -> Space:

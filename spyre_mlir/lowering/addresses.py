@@ -29,7 +29,10 @@ class AddressTable:
         self.bases: dict[str, ir.Value] = {}
         self.symbols: dict[DeviceAddress, int] = {}
         self.values: dict[DeviceAddress, ir.Value] = {}
-        self.variables: dict[ir.Value, ir.Value] = {}  # loops: the old one and its count from 0; indices
+        # loops: the old one and its count from 0; indices; run-time sizes, which are themselves
+        self.variables: dict[ir.Value, ir.Value] = {}
+        self.sizes: dict[str, ir.Value] = {}
+        self._size_symbols: dict[tuple[str, int], tuple[int, ir.Value]] = {}
 
     def declare_bases(self, names: Sequence[str], parameters: Sequence[ir.Value], pool_bytes: int) -> None:
         """Build the base of each parameter, and of a pool of that size unless it is empty."""
@@ -41,6 +44,26 @@ class AddressTable:
     def declare_index(self, index: ir.Value, parameter: ir.Value) -> None:
         """Build the value of an index that is a parameter."""
         self.variables[index] = sdscbundle.input_arg_extract(parameter)
+
+    def declare_size(self, name: str, parameter: ir.Value) -> None:
+        """Build the value of a run-time size."""
+        value = sdscbundle.input_arg_extract(parameter)
+        self.sizes[name] = self.variables[value] = value
+
+    def size_symbol(self, name: str, factor: int) -> tuple[int, ir.Value]:
+        """Return the symbol and the value of a multiple of a run-time size."""
+        key = name, factor
+        if key not in self._size_symbols:
+            size = self.sizes[name]
+            # Built where the size is, so that it dominates all uses.
+            with ir.InsertionPoint.after(size.owner):
+                value = size if factor == 1 else _multiple(size, factor)
+            self._size_symbols[key] = self._next_symbol(), value
+        return self._size_symbols[key]
+
+    def _next_symbol(self) -> int:
+        # Negative numbers, by which a design tells symbols from addresses in LX.
+        return -(len(self.symbols) + len(self._size_symbols) + 1)
 
     @contextlib.contextmanager
     def in_loop(self, variable: ir.Value, count: ir.Value) -> Iterator[None]:
@@ -55,8 +78,7 @@ class AddressTable:
         """Return the symbol and the value of an address."""
         if address not in self.values:
             self.values[address] = self._computed(address)
-        # Negative numbers, by which a design tells symbols from addresses in LX.
-        symbol = self.symbols.setdefault(address, -(len(self.symbols) + 1))
+        symbol = self.symbols.setdefault(address, self._next_symbol())
         return symbol, self.values[address]
 
     def _computed(self, address: DeviceAddress) -> ir.Value:
@@ -77,6 +99,13 @@ class AddressTable:
             operands=[*variables, value],
             attributes={"map": ir.AffineMapAttr.get(map_)},
         ).result
+
+
+def _multiple(size: ir.Value, factor: int) -> ir.Value:
+    """Build the product of a size and a number."""
+    map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * factor])
+    attributes = {"map": ir.AffineMapAttr.get(map_)}
+    return ir.Operation.create("affine.apply", [ir.IndexType.get()], [size], attributes).result
 
 
 def index_constant(value: int) -> ir.Value:

@@ -17,6 +17,7 @@ from spyre_mlir.bundle.model import (
     Design,
     HeldSlices,
     Operand,
+    SymbolicSize,
     WindowDim,
 )
 from spyre_mlir.division import Division
@@ -31,6 +32,9 @@ from spyre_mlir.lowering.operand_geometry import Geometry, GeometryBuilder
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+#: The bytes by which an address moves with each run-time size, by its name.
+Slopes = tuple[tuple[str, int], ...]
 
 #: The constant that masked elements read as, by the name that the kernels of the device know.
 MASK_VALUE = "samv-maskvalue"
@@ -90,6 +94,7 @@ class DesignBuilder:
         }
         ones = dict.fromkeys(self.geometry.extra, 1)
         masks = self._masks(padding)
+        self._check_symbolic(padding)
         return Design(
             index=index,
             opcode=self.opcode,
@@ -109,7 +114,55 @@ class DesignBuilder:
             mask_constant=len(self.op.constants) if masks else -1,
             constants=self._constants(operands[0].data_format),
             debug=debug,
+            symbolic={self.labels[dim]: SymbolicSize(0, size.step) for dim, size in self.space.symbolic},
         )
+
+    # -- symbolic dims ---------------------------------------------------------------------------------
+
+    def _check_symbolic(self, padding: Mapping[str, int]) -> None:
+        """Require that slices of dims with a run-time size are the same part of them at every size."""
+        slid = {dim for operand in range(len(self.space.views)) for dim, _ in self.space.slid(operand)}
+        for dim, size in self.space.symbolic:
+            splits = [
+                self.division.splits[dim],
+                *(held.splits[dim] for held in self.distributions if dim < len(held.splits)),
+            ]
+            if (
+                self.labels[dim] in padding
+                or dim in slid
+                or any(self.space.units[dim] % split for split in splits)
+            ):
+                raise CompileError(
+                    f"'{self.opcode}' has padding, windows or unequal slices along d{dim}, which follows the run-time "
+                    f"size '{size.name}'"
+                )
+
+    def slopes(self) -> list[list[Slopes]]:
+        """Return by operand and core the bytes by which its start moves with each run-time size, by name."""
+        return [
+            [self._slopes(operand, slices) for slices in self.division.owners]
+            for operand in range(len(self.space.views))
+        ]
+
+    def _slopes(self, operand: int, slices: tuple[int, ...]) -> Slopes:
+        """Return the bytes by which the start of a slice in device memory moves with each run-time size."""
+        if operand in self.in_lx:
+            return ()
+        view, slopes = self.space.footprint(operand), dict[str, int]()
+        for dim, size in self.space.symbolic:
+            axes = [axis for axis in view.axes if axis.dim == dim]
+            first = slices[dim] * self.shares[dim]
+            if not first or not axes:
+                continue
+            # At the largest size the slice begins here, and at every other one at the same part of that.
+            at_largest = first // axes[0].divisor * axes[0].stride * ELEMENT_BYTES[view.dtype]
+            slope, remainder = divmod(at_largest, size.max_value)
+            if len(axes) > 1 or remainder:
+                raise CompileError(
+                    f"'{self.opcode}' cannot address slices of d{dim}, which follows the run-time size '{size.name}'"
+                )
+            slopes[size.name] = slopes.get(size.name, 0) + slope
+        return tuple(sorted(slopes.items()))
 
     # -- operands -------------------------------------------------------------------------------------
 
@@ -234,7 +287,8 @@ def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
     # The dim of copies is the last one, and no operand has it.
     views = tuple(replace(view, shape=view.shape[:rank]) for view in space.views)
     owners = tuple(slices or (0,) * rank for slices in relayout.target.owners)
-    result = Space(space.sizes[:rank], views, space.present, halos=space.halos)
+    symbolic = tuple((dim, size) for dim, size in space.symbolic if dim < rank)
+    result = Space(space.sizes[:rank], views, space.present, halos=space.halos, symbolic=symbolic)
     return result, Division(relayout.target.splits, owners)
 
 
@@ -248,16 +302,17 @@ def design_template(
     in_lx: tuple[int, ...],
     relayout: Relayout | None,
     parts: tuple[tuple[int, Subview], ...],
-) -> tuple[Design, tuple]:
+) -> tuple[Design, tuple, list[list[Slopes]]]:
     """Return a design that starts at byte offsets in buffers, and the key of it: layers of a model share templates.
 
-    Designs with equal keys and starts say the same but for index and debug handle.
+    Designs with equal keys and starts say the same but for index and debug handle. Last come the bytes by which the
+    start of each operand on each core moves with run-time sizes, of which the offsets are those of the largest.
     """
     builder = DesignBuilder(
         opcode, space, division, dict(constants), dict(masks), in_lx, relayout, dict(parts)
     )
     design = builder.build(0, lambda operand, core, offset: offset, None)
-    return design, _key(design)
+    return design, _key(design), builder.slopes() if space.symbolic else []
 
 
 def _key(design: Design) -> tuple:
@@ -275,7 +330,7 @@ def _key(design: Design) -> tuple:
         )
         for operand in design.operands
     ]
-    facts = _items(design.sizes, design.slices, design.padding, design.masks)
+    facts = _items(design.sizes, design.slices, design.padding, design.masks, design.symbolic)
     owners = _items(*design.core_slices)
     return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
 

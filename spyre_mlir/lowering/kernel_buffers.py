@@ -6,16 +6,26 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
-from spyre_mlir.bundle.model import Buffer, IndexBounds, KernelArgument, RuntimeIndex, Transfer
+from spyre_mlir.bundle.model import (
+    Buffer,
+    IndexBounds,
+    KernelArgument,
+    RuntimeIndex,
+    RuntimeSize,
+    SymbolicExtent,
+    Transfer,
+)
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT, array_of_index, bounds_of_index, element_of_index
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC_HOST, symbolic_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
+from spyre_mlir.layout.symbolic import SymbolicDims
 from spyre_mlir.lowering.export import parameter_name
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
@@ -46,6 +56,15 @@ class KernelBuffers:
         self._declare_constants()
         self._declare_results()
         self.indices = dict(self._indices())
+        self.sizes = self._sizes()
+
+    def _sizes(self) -> list[RuntimeSize]:
+        """Return the run-time sizes of the function, whose parameters are the last."""
+        first = len(self.parameters) + len(self.indices)
+        return [
+            RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
+            for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
+        ]
 
     def _indices(self) -> Iterator[tuple[ir.Value, RuntimeIndex]]:
         """Yield each index that the host reads, whose parameters follow all others."""
@@ -64,7 +83,20 @@ class KernelBuffers:
             attributes = ir.DictAttr.get(named, self.func.context)
             view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
             texts = _text(host.label), _text(host.kind), _text(host.dtype)
-            self._declare(value, *texts, fill, source, view, bounds)
+            symbolic = self._symbolic_host(value, attributes, texts[1])
+            self._declare(value, *texts, fill, source, view, bounds, symbolic)
+
+    def _symbolic_host(
+        self, value: ir.Value, attributes: ir.DictAttr, kind: str
+    ) -> tuple[SymbolicExtent, ...]:
+        """Return the dims of the host array of an argument that follow run-time sizes; weights have their largest."""
+        if self.memory.symbolic.is_empty or kind != "input":
+            return ()
+        if SYMBOLIC_HOST not in attributes:
+            return _extents(self.memory.symbolic.of(value))
+        shape = sdsc.host_view_of(attributes, shape_of(value)).array_shape
+        sizes = self.memory.symbolic.sizes
+        return _extents(symbolic_of(attributes[SYMBOLIC_HOST], sizes, shape, self.func.location))
 
     def _declare_constants(self) -> None:
         for op in self.ops:
@@ -81,7 +113,8 @@ class KernelBuffers:
         for number, value in enumerate(returned):
             named = {entry.name: entry.attr for entry in ir.DictAttr(results[number])} if results else {}
             host = self._host_of(named, f"result {number}")
-            self._declare(value, _text(host.label), "result", _text(host.dtype))
+            symbolic = _extents(self.memory.symbolic.of(value))
+            self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
 
     def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
         """Return the host attribute of an argument or a result."""
@@ -114,6 +147,7 @@ class KernelBuffers:
         source: str | None = None,
         view: HostView | None = None,
         index_bounds: tuple[int, int, str] | None = None,
+        symbolic: tuple[SymbolicExtent, ...] = (),
     ) -> None:
         if dtype not in _HOST_DTYPES:
             known = ", ".join(_HOST_DTYPES)
@@ -147,6 +181,7 @@ class KernelBuffers:
                 fill=fill,
                 source=source,
                 index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
+                symbolic=symbolic,
             )
         )
         self.buffers.setdefault(place.buffer, Buffer(label, parameter, 0, size))
@@ -188,6 +223,10 @@ class KernelBuffers:
 def _transfer(layout: StickLayout, view: HostView) -> Transfer:
     tuples = dma_tuples(layout, view)
     return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds, view.offset)
+
+
+def _extents(dims: SymbolicDims) -> tuple[SymbolicExtent, ...]:
+    return tuple(SymbolicExtent(dim, size.name, size.factor) for dim, size in sorted(dims.items()))
 
 
 def _text(attr: ir.Attribute) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,17 +17,18 @@ from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
 )
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Manifest
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, Manifest, SymbolicSize
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.addresses import AddressTable, DeviceAddress, index_constant
 from spyre_mlir.lowering.debug_handles import debug_handle, origin_of
-from spyre_mlir.lowering.design_builder import design_template
+from spyre_mlir.lowering.design_builder import Slopes, design_template
 from spyre_mlir.lowering.export import assembled
 from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
 from spyre_mlir.lowering.lx_contents import LxContents
@@ -88,10 +90,11 @@ class _Lowering:
 
     def run(self) -> ir.Operation:
         """Lower the function and return the new one."""
-        parameters, indices = self.buffers.parameters, self.buffers.indices
+        parameters, indices, sizes = self.buffers.parameters, self.buffers.indices, self.buffers.sizes
         with self.func.location, ir.InsertionPoint(self.func):
             types = [sdscbundle.input_arg_type() for _ in parameters]
             types += [sdscbundle.input_arg_type(1, index.bounds.upper - 1) for index in indices.values()]
+            types += [sdscbundle.input_arg_type(size.granularity, size.max_value) for size in sizes]
             entry = ir.Operation.create(
                 "func.func",
                 regions=1,
@@ -105,8 +108,10 @@ class _Lowering:
                 arguments = list(block.arguments)
                 bases, values = arguments[: len(parameters)], arguments[len(parameters) :]
                 self.addresses.declare_bases(parameters, bases, sdsc.pool_bytes_of(self.func))
-                for index, value in zip(indices, values, strict=True):
+                for index, value in zip(indices, values, strict=False):
                     self.addresses.declare_index(index, value)
+                for size, value in zip(sizes, values[len(indices) :], strict=True):
+                    self.addresses.declare_size(size.name, value)
                 self._lower_bundles()
                 ir.Operation.create("func.return")
         self.func.erase()
@@ -174,25 +179,31 @@ class _Lowering:
         # A gather addresses all rows of its table, where the divided space has those that it moves.
         addressed = self.memory.addressed_space(op)
         numbers = tuple(constants.items()), tuple(sdsc.masks_of(op).items())
-        design, key = design_template(
+        design, key, slopes = design_template(
             opcode, addressed, division, *numbers, in_lx, relayout, tuple(parts.items())
         )
         bound: dict[int, ir.Value] = {}
 
-        def start(operand: int, offset: int) -> int:
+        def start(operand: int, offset: int, slopes: Slopes) -> int:
             buffer = buffers[operand]
             if buffer.base == LX:
                 return buffer.offset + offset
-            address = _device_address(buffer, offset, places[operand], space.views[operand].dtype)
+            element = space.views[operand].dtype
+            address = self._device_address(buffer, offset, places[operand], element, slopes)
             symbol, value = self.addresses.symbol(address)
             bound[symbol] = value
             return symbol
 
         starts = []
         for operand, described in enumerate(design.operands):
+            moves = slopes[operand] if slopes else [()] * len(described.start)
             # Many cores start at the same place.
-            start_of = {offset: start(operand, offset) for offset in dict.fromkeys(described.start)}
-            starts.append(tuple(start_of[offset] for offset in described.start))
+            offsets = list(zip(described.start, moves, strict=True))
+            start_of = {offset: start(operand, *offset) for offset in dict.fromkeys(offsets)}
+            starts.append(tuple(start_of[offset] for offset in offsets))
+        if addressed.symbolic:
+            self._check_symbolic(op, values, in_lx)
+            design = replace(design, symbolic=self._symbolic(design, addressed, bound))
         filename = self._file(design, (key, *starts), op)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         for mark, executions in ((sdsc.DEMOTED, self.demoted), (sdsc.AMPLIFIED, self.amplified)):
@@ -200,6 +211,41 @@ class _Lowering:
                 executions.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
         self.locations.append(op.location)
+
+    def _symbolic(self, design: Design, space: Space, bound: dict[int, ir.Value]) -> dict[str, SymbolicSize]:
+        """Return the symbolic dims of a design with the symbols of their sizes, which the execute binds."""
+        symbolic = {}
+        # Both are in the order of the dims of the space.
+        for (label, size), (_, dim) in zip(design.symbolic.items(), space.symbolic, strict=True):
+            symbol, value = self.addresses.size_symbol(dim.name, dim.factor)
+            bound[symbol] = value
+            symbolic[label] = replace(size, symbol=symbol)
+        return symbolic
+
+    def _check_symbolic(self, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]) -> None:
+        """Require that what is in LX is read as the slices that cores have at every size."""
+        for operand in in_lx:
+            value, buffer = values[operand], self.memory.place(values[operand]).buffer
+            sizes, whole = (
+                sorted(size.name for size in self.memory.symbolic.of(tensor).values())
+                for tensor in (value, buffer)
+            )
+            if sizes != whole:
+                raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
+
+    def _device_address(
+        self, buffer: Buffer, offset: int, place: Place, element: str, slopes: Slopes
+    ) -> DeviceAddress:
+        """Return the address of a byte of a buffer in device memory, which moves with loops and run-time sizes.
+
+        ``offset`` is that at the largest sizes, ``slopes`` the bytes by which it moves with each.
+        """
+        moves = [(variable, elements * ELEMENT_BYTES[element]) for variable, elements in place.moves.items()]
+        most = {size.name: size.max_value for size in self.buffers.sizes}
+        for name, slope in slopes:
+            moves.append((self.addresses.sizes[name], slope))
+            offset -= slope * most[name]
+        return DeviceAddress(buffer.base, buffer.offset + offset, tuple(moves))
 
     def _file(self, template: Design, key: tuple, op: ir.Operation) -> str:
         """Return the file of a design with its starts, the last of its ``key``: an earlier one that says the same."""
@@ -228,6 +274,7 @@ class _Lowering:
             amplified=tuple(self.amplified),
             numerics=BIT_TRUE if has_bfloat else None,
             indices=tuple(self.buffers.indices.values()),
+            sizes=tuple(self.buffers.sizes),
         ).with_origins(map(origin_of, self.locations))
 
     def write_attributes(self) -> None:
@@ -241,9 +288,3 @@ class _Lowering:
                 self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
             if self.buffers.constants:
                 self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.buffers.constants)
-
-
-def _device_address(buffer: Buffer, offset: int, place: Place, element: str) -> DeviceAddress:
-    """Return the address of a byte of a buffer in device memory, which moves with the loops around its use."""
-    moves = tuple((variable, elements * ELEMENT_BYTES[element]) for variable, elements in place.moves.items())
-    return DeviceAddress(buffer.base, buffer.offset + offset, moves)

@@ -73,6 +73,6 @@ class WorkDistribution(Pass):
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         by_cost = self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost
-        limits = committed_splits(op), blocked_dims(op), self.uneven
+        limits = committed_splits(op), blocked_dims(op), self.uneven and not space.symbolic
         problem = DivisionOfOperation.of_space(opcode, space, cores, *limits, by_cost)
         return WorkDivision.registry.make(self.division).splits(problem)

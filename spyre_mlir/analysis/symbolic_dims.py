@@ -1,0 +1,231 @@
+"""The dims of values that follow a run-time size: from arguments and constants through operations and views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from spyre_mlir.analysis.loops import LOOP, carried_values, initial_of
+from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
+from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, sizes_of, symbolic_of
+from spyre_mlir.layout.symbolic import SymbolicDim, SymbolicDims
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.mlir import ir
+
+#: Operations whose result has the dims of their first operand.
+_SAME_DIMS = ("sdsc.clone", "sdsc.shuffle", "stick.restickify", "stick.pin")
+
+
+class SymbolicAnalysis:
+    """The symbolic dims of the values of one function; ``is_empty`` where it has no run-time sizes."""
+
+    def __init__(self, func: ir.Operation, known: Known | None = None) -> None:
+        self.sizes = sizes_of(func)
+        self._known: Known = {} if known is None else known
+        self._dims: dict[ir.Value, SymbolicDims] = {}
+        if self.sizes:
+            self._visit(func.regions[0].blocks[0])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the function is symbolic."""
+        return not self.sizes
+
+    def of(self, value: ir.Value) -> SymbolicDims:
+        """Return the symbolic dims of a value."""
+        if self.is_empty:
+            return {}
+        if value not in self._dims:
+            op = defining_op(value)
+            # Of an op that a pass has built since; what it reads is known or as new.
+            self._dims[value] = self._argument(value) if op is None else self._result(op)
+        return self._dims[value]
+
+    def iteration(self, generic: Structured) -> SymbolicDims:
+        """Return the symbolic iteration dims of an operation.
+
+        ``CompileError`` where operands contradict each other: one dim cannot follow two sizes, nor one size and none.
+        """
+        dims: SymbolicDims = {}
+        for value, operand in zip(generic.inputs, generic.maps, strict=False):
+            symbolic = self.of(value)
+            for position, dim in enumerate(operand):
+                if dim is not None and position in symbolic:
+                    self._meet(generic.op, dims, dim, symbolic[position])
+        for value, operand in zip(generic.inputs, generic.maps, strict=False):
+            symbolic = self.of(value)
+            missing = [
+                dim for position, dim in enumerate(operand) if dim in dims and position not in symbolic
+            ]
+            if missing and not self._is_fill(value):
+                raise error_at(
+                    generic.op,
+                    f"dim {missing[0]} follows the run-time size '{dims[missing[0]].name}' for one operand "
+                    "and no size for another",
+                )
+        return dims
+
+    def copied(self, op: ir.Operation, sizes: Sequence[int]) -> SymbolicDims:
+        """Return the symbolic dims of the space of a copy, whose ``sizes`` may be pieces of the dims of its tensor."""
+        symbolic, dims, piece = self.of(op.operands[0]), {}, 0
+        for dim, extent in enumerate(shape_of(op.operands[0])):
+            first, count = piece, 1
+            while piece < len(sizes) and count < extent:
+                count *= sizes[piece]
+                piece += 1
+            if extent == 1:
+                piece += 1
+            if dim in symbolic:
+                inner = math.prod(sizes[first + 1 : piece])
+                dims[first] = self._divided(op, symbolic[dim], inner)
+        return dims
+
+    # -- walk -----------------------------------------------------------------------------------------
+
+    def _visit(self, block: ir.Block) -> None:
+        for op in (item.operation for item in block.operations):
+            for value in op.results:
+                if isinstance(value.type, ir.RankedTensorType):
+                    self.of(value)
+            for region in op.regions if op.name == LOOP else ():
+                self._visit(region.blocks[0])
+
+    def _argument(self, value: ir.Value) -> SymbolicDims:
+        argument = ir.BlockArgument(value)
+        owner = argument.owner.owner.operation
+        if owner.name == LOOP:
+            initial = initial_of(value)
+            return {} if initial is None else self.of(initial)
+        if "arg_attrs" not in owner.attributes:
+            return {}
+        attributes = ir.DictAttr(ir.ArrayAttr(owner.attributes["arg_attrs"])[argument.arg_number])
+        if SYMBOLIC not in attributes:
+            return {}
+        return symbolic_of(attributes[SYMBOLIC], self.sizes, shape_of(value), owner.location)
+
+    def _result(self, op: ir.Operation) -> SymbolicDims:
+        if SYMBOLIC in op.attributes:
+            return symbolic_of(op.attributes[SYMBOLIC], self.sizes, shape_of(op.results[0]), op.location)
+        if op.name in VIEWS:
+            return self._viewed(op, step_of(op), self.of(op.operands[0]))
+        if op.name in _SAME_DIMS:
+            return self.of(op.operands[0])
+        if op.name == "tensor.insert_slice":
+            return self._inserted(op)
+        if op.name == LOOP:
+            return next(
+                (self.of(carried.initial) for carried in carried_values(op) if carried.result in op.results),
+                {},
+            )
+        generic = structured(op, self._known)
+        if generic is None:
+            return self._of_other(op)
+        dims = self.iteration(generic)
+        return {position: dims[dim] for position, dim in enumerate(generic.maps[-1]) if dim in dims}
+
+    def _of_other(self, op: ir.Operation) -> SymbolicDims:
+        """Return the dims of the result of an op without a rule: none, and none of what it reads may be symbolic."""
+        for operand in op.operands:
+            if isinstance(operand.type, ir.RankedTensorType) and self.of(operand):
+                # The destination of a fill is written, not read.
+                if op.name == "linalg.fill":
+                    return self.of(operand)
+                raise error_at(op, f"'{op.name}' of a tensor whose size is known at run time only")
+        return {}
+
+    def _inserted(self, op: ir.Operation) -> SymbolicDims:
+        part, whole, place = self.of(op.operands[0]), dict(self.of(op.operands[1])), place_of(op)
+        shape = shape_of(op.operands[1])
+        dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
+        for position, symbolic in part.items():
+            if place.sizes[dims[position]] != shape[dims[position]]:
+                raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
+            self._meet(op, whole, dims[position], symbolic)
+        return whole
+
+    def _viewed(self, op: ir.Operation, step: ViewTransform, source: SymbolicDims) -> SymbolicDims:
+        if not source:
+            return {}
+        if isinstance(step, Transpose):
+            return {new: source[old] for new, old in enumerate(step.permutation) if old in source}
+        if isinstance(step, Expand):
+            return self._expanded(op, step, source)
+        if isinstance(step, Collapse):
+            return self._collapsed(op, step, source)
+        if isinstance(step, Slice):
+            return self._sliced(op, source)
+        raise error_at(op, "windows slide over a tensor whose size is known at run time only")
+
+    def _expanded(self, op: ir.Operation, step: Expand, source: SymbolicDims) -> SymbolicDims:
+        """Give the size of a dim to the outermost of its parts that has more than one position."""
+        dims: SymbolicDims = {}
+        for dim, group in enumerate(step.groups):
+            if dim in source:
+                several = [part for part in group if step.shape[part] > 1] or [group[0]]
+                inner = math.prod(step.shape[part] for part in several[1:])
+                dims[several[0]] = self._divided(op, source[dim], inner)
+        return dims
+
+    def _collapsed(self, op: ir.Operation, step: Collapse, source: SymbolicDims) -> SymbolicDims:
+        """Give a merged dim the size of its outermost part; inner parts have a fixed number of positions."""
+        dims: SymbolicDims = {}
+        shape = shape_of(op.operands[0])
+        for dim, group in enumerate(step.groups):
+            several = [part for part in group if shape[part] > 1] or [group[0]]
+            inner = next((part for part in several[1:] if part in source), None)
+            if inner is not None:
+                raise error_at(
+                    op,
+                    f"dim {inner}, of the run-time size '{source[inner].name}', is merged inside of others",
+                )
+            if several[0] in source:
+                dims[dim] = source[several[0]].scaled(math.prod(shape[part] for part in several[1:]))
+        return dims
+
+    def _sliced(self, op: ir.Operation, source: SymbolicDims) -> SymbolicDims:
+        """Keep dims that a slice has all of; one of which it has a part has that part at every size."""
+        step = step_of(op)
+        assert isinstance(step, Slice)
+        shape = shape_of(op.operands[0])
+        kept = [dim for dim in range(len(shape)) if dim not in step.dropped]
+        dims = {}
+        for dim, symbolic in source.items():
+            if step.sizes[dim] == shape[dim] and dim in kept:
+                dims[kept.index(dim)] = symbolic
+            elif (end := step.offsets[dim] + (step.sizes[dim] - 1) * step.steps[dim] + 1) > symbolic.step:
+                raise error_at(
+                    op,
+                    f"a slice to position {end} of the run-time size '{symbolic.name}', of which the least is "
+                    f"{symbolic.step}",
+                )
+        return dims
+
+    def _is_fill(self, value: ir.Value) -> bool:
+        """Return whether all elements of a value are the same number, so that any part of it is as another."""
+        op = defining_op(value)
+        if op is None or op.name != "arith.constant":
+            return op is not None and op.name in ("tensor.empty", "linalg.fill")
+        attribute = op.attributes["value"]
+        return isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat
+
+    def _divided(self, op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:
+        divided = symbolic.divided(inner)
+        if divided is None:
+            raise error_at(
+                op, f"a dim of the run-time size '{symbolic.name}' is split into pieces of {inner}"
+            )
+        return divided
+
+    def _meet(self, op: ir.Operation, dims: SymbolicDims, dim: int, symbolic: SymbolicDim) -> None:
+        """Record the size of a dim; ``CompileError`` where it has another one already."""
+        if dims.setdefault(dim, symbolic) != symbolic:
+            raise error_at(
+                op,
+                f"dim {dim} follows {_shown(dims[dim])} for one operand and {_shown(symbolic)} for another",
+            )
+
+
+def _shown(symbolic: SymbolicDim) -> str:
+    return f"{symbolic.factor} times the run-time size '{symbolic.name}'"

@@ -1,0 +1,221 @@
+"""The bundle that a bundle with run-time sizes is at given sizes: numbers in place of the parameters.
+
+A design with symbolic dims is planned for the largest size, and memory is laid out for it: buffers, strides and
+addresses in LX stay the same at every size. What follows the size is the work: the extent of a dim, and with it the
+slice of each core, which is the same part of the dim at every size, and so begins at an address that is linear in the
+size. An instance has no parameters that are sizes, and everything that runs, prices or checks a bundle takes it as any
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from spyre_mlir.bundle.core_slices import operand_shares
+from spyre_mlir.bundle.model import (
+    Apply,
+    Bundle,
+    Design,
+    Execute,
+    Extract,
+    KernelArgument,
+    Loop,
+    Operand,
+    RuntimeSize,
+    Statement,
+    Transfer,
+)
+from spyre_mlir.errors import CompileError
+
+
+def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
+    """Return the bundle at these ``sizes`` by name; ``CompileError`` for one that is missing, too large or between."""
+    runtime = {size.parameter: _checked(size, sizes) for size in bundle.manifest.sizes}
+    names = {size.name for size in bundle.manifest.sizes}
+    if unknown := sorted(sizes.keys() - names):
+        known = ", ".join(sorted(names)) or "none"
+        raise CompileError(f"The program has no run-time size '{unknown[0]}'; its sizes are: {known}.")
+    if not runtime:
+        return bundle
+    numbers = _Numbers(runtime)
+    statements = tuple(numbers.fold(bundle.statements))
+    manifest = bundle.manifest
+    return Bundle(
+        tuple(parameter for parameter in bundle.parameters if parameter.name not in runtime),
+        statements,
+        {name: at_size(design, numbers.symbols) for name, design in bundle.designs.items()},
+        replace(
+            manifest,
+            sizes=(),
+            arguments=tuple(_resized(argument, sizes) for argument in manifest.arguments),
+        ),
+    )
+
+
+def largest(bundle: Bundle) -> Bundle:
+    """Return the bundle at its largest sizes; the bundle itself if it has none."""
+    return instance(bundle, {size.name: size.max_value for size in bundle.manifest.sizes})
+
+
+def sizes_to_check(bundle: Bundle) -> list[dict[str, int]]:
+    """Return the sizes at whose instances the rules of a bundle are checked: smallest and largest ones, one between."""
+    sizes = bundle.manifest.sizes
+    if not sizes:
+        return []
+    steps = [size.max_value // size.granularity for size in sizes]
+    choices = ([count for count in steps], [1 for _ in steps], [(count + 1) // 2 for count in steps])
+    distinct = dict.fromkeys(tuple(choice) for choice in choices)
+    return [
+        {size.name: count * size.granularity for size, count in zip(sizes, counts, strict=True)}
+        for counts in distinct
+    ]
+
+
+def _checked(size: RuntimeSize, sizes: Mapping[str, int]) -> int:
+    """Return the value of a size that a caller gives."""
+    if size.name not in sizes:
+        raise CompileError(f"The program needs the run-time size '{size.name}'.")
+    value = sizes[size.name]
+    if not 0 < value <= size.max_value:
+        raise CompileError(f"Dim '{size.name}' has size {value}, but at most {size.max_value}.")
+    if value % size.granularity:
+        raise CompileError(
+            f"The size {value} of dim '{size.name}' is not a multiple of its granularity {size.granularity}."
+        )
+    return value
+
+
+@dataclass
+class _Numbers:
+    """The values of a program that are numbers once its sizes are, by name, and those of symbols of executes."""
+
+    runtime: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.symbols: dict[int, int] = {}
+
+    def fold(self, statements: Iterable[Statement]) -> Iterator[Statement]:
+        """Yield the statements with these values folded into what uses them."""
+        for statement in statements:
+            match statement:
+                case Extract(result, parameter) if parameter in self.runtime:
+                    self.values[result] = self.runtime[parameter]
+                case Apply():
+                    yield from self._apply(statement)
+                case Execute():
+                    yield self._execute(statement)
+                case Loop():
+                    yield replace(statement, body=tuple(self.fold(statement.body)))
+                case _:
+                    yield statement
+
+    def _apply(self, statement: Apply) -> Iterator[Apply]:
+        """Yield the map without the operands that are numbers; nothing if its result is a number."""
+        names = (*statement.dims, *statement.symbols)
+        offset, terms = statement.offset, []
+        for name, coefficient in zip(names, statement.coefficients, strict=True):
+            if name in self.values:
+                offset += coefficient * self.values[name]
+            else:
+                terms.append((name, coefficient))
+        if not terms:
+            self.values[statement.result] = offset
+            return
+        yield replace(
+            statement,
+            dims=tuple(name for name in statement.dims if name not in self.values),
+            symbols=tuple(name for name in statement.symbols if name not in self.values),
+            coefficients=tuple(coefficient for _, coefficient in terms),
+            offset=offset,
+        )
+
+    def _execute(self, statement: Execute) -> Execute:
+        pairs = list(zip(statement.operands, statement.symbol_ids, strict=True))
+        self.symbols.update({symbol: self.values[name] for name, symbol in pairs if name in self.values})
+        addresses = [(name, symbol) for name, symbol in pairs if name not in self.values]
+        return replace(
+            statement,
+            operands=tuple(name for name, _ in addresses),
+            symbol_ids=tuple(symbol for _, symbol in addresses),
+        )
+
+
+def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
+    """Return a design with the sizes that are the values of ``symbols``; the design itself if none is symbolic."""
+    if not design.symbolic:
+        return design
+    sizes = design.sizes | {dim: symbols[size.symbol] for dim, size in design.symbolic.items()}
+    # Slices are multiples of a part of the granularity, so the division leaves nothing.
+    shares = design.shares | {
+        dim: design.shares[dim] * sizes[dim] // design.sizes[dim] for dim in design.symbolic
+    }
+    smaller = replace(design, sizes=sizes, shares=shares, symbolic={})
+    operands = tuple(_laid_out_as(design, smaller, operand) for operand in design.operands)
+    return replace(smaller, operands=operands)
+
+
+def _laid_out_as(largest: Design, smaller: Design, operand: Operand) -> Operand:
+    """Return an operand with gaps that keep the memory extents of the largest size."""
+    extents = [
+        design.sizes if operand.memory == "hbm" else operand_shares(design, operand)
+        for design in (largest, smaller)
+    ]
+    gap = dict(operand.gap)
+    for dim in largest.symbolic:
+        missing = extents[0][dim] - extents[1][dim]
+        if missing and operand.scale.get(dim) == 1:
+            gap[dim] = gap.get(dim, 0) + missing
+    return replace(operand, gap=gap)
+
+
+def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgument:
+    """Return an argument with the host array of these sizes, in the device memory of the largest ones."""
+    if not argument.symbolic:
+        return argument
+    shape = list(argument.host_shape)
+    for extent in argument.symbolic:
+        shape[extent.dim] = extent.factor * sizes[extent.size]
+    transfer = _resized_transfer(argument.transfer, argument.host_shape, tuple(shape))
+    return replace(argument, host_shape=tuple(shape), transfer=transfer, symbolic=())
+
+
+def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[int, ...]) -> Transfer:
+    """Return the transfer of a dense host array of shape ``after`` to where that of shape ``before`` goes.
+
+    A loop counts steps of a dim, those whose stride it has; what is outside of the smaller array is padding.
+    """
+    strides = [_strides(shape) for shape in (before, after)]
+    loops: dict[int, list[tuple[int, int]]] = {}
+    host_strides = []
+    for loop, stride in enumerate(transfer.host_strides):
+        dim = next((dim for dim, step in enumerate(strides[0]) if stride >= step and before[dim] > 1), None)
+        if dim is None or not stride:
+            host_strides.append(stride)
+            continue
+        weight = stride // strides[0][dim]
+        loops.setdefault(dim, []).append((loop, weight))
+        host_strides.append(weight * strides[1][dim])
+    resized = {dim for dim in range(len(before)) if before[dim] != after[dim]}
+    kept = [
+        bound for bound in transfer.bounds if not any(_bounds(bound, loops.get(dim, ())) for dim in resized)
+    ]
+    bounds = [
+        (tuple(loop for loop, _ in loops[dim]), tuple(weight for _, weight in loops[dim]), after[dim])
+        for dim in sorted(resized)
+        if dim in loops
+    ]
+    return replace(transfer, host_strides=tuple(host_strides), bounds=(*kept, *bounds))
+
+
+def _bounds(bound: tuple[tuple[int, ...], tuple[int, ...], int], loops: Iterable[tuple[int, int]]) -> bool:
+    """Return whether a bound is that of the dim that these loops count."""
+    return bool({loop for loop, _ in loops} & set(bound[0]))
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return strides[::-1]

@@ -1,0 +1,74 @@
+"""Run-time sizes in the IR: those of a function, and the dims of arguments and constants that follow them.
+
+    func.func @main(%x: tensor<1x1024x64xf16> {sdsc.symbolic = {d1 = ["S", 1 : i64]}}, ..)
+        attributes {sdsc.sizes = {S = array<i64: 64, 1024>}}
+
+``sdsc.sizes`` has granularity and largest value of each size, ``sdsc.symbolic`` by dim its size and how many elements
+each position of it takes. Types have the largest sizes. Without ``sdsc.sizes`` nothing of a function is symbolic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from spyre_mlir.dialects.attributes import from_attribute, to_attribute
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.symbolic import SymbolicDim, SymbolicDims
+from spyre_mlir.mlir import ir, location_of
+
+SIZES, SYMBOLIC = "sdsc.sizes", "sdsc.symbolic"
+
+#: Of an argument: the dims of its host array that are symbolic, where it is a view of that.
+SYMBOLIC_HOST = "sdsc.symbolic_host"
+
+
+def sizes_attr(sizes: Mapping[str, tuple[int, int]]) -> ir.Attribute:
+    """Build ``sdsc.sizes`` from granularity and largest value by name. Needs a current context."""
+    return to_attribute({name: list(pair) for name, pair in sizes.items()})
+
+
+def symbolic_attr(dims: SymbolicDims) -> ir.Attribute:
+    """Build ``sdsc.symbolic``. Needs a current context."""
+    return to_attribute({f"d{dim}": [symbolic.name, symbolic.factor] for dim, symbolic in dims.items()})
+
+
+def sizes_of(func: ir.Operation) -> dict[str, tuple[int, int]]:
+    """Return granularity and largest value of the run-time sizes of a function by name; none where it has none."""
+    if SIZES not in func.attributes:
+        return {}
+    value = from_attribute(func.attributes[SIZES])
+    if not isinstance(value, dict) or not all(map(_is_size, value.values())):
+        message = f"'{SIZES}' must have a granularity and a largest value, a multiple of it, by name"
+        raise CompileError(message, location_of(func.location))
+    return {name: (granularity, most) for name, (granularity, most) in value.items()}
+
+
+def _is_size(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(number) is int for number in value):
+        return False
+    granularity, most = value
+    return 0 < granularity <= most and most % granularity == 0
+
+
+def symbolic_of(
+    attribute: ir.Attribute,
+    sizes: Mapping[str, tuple[int, int]],
+    shape: tuple[int, ...],
+    location: ir.Location,
+) -> SymbolicDims:
+    """Return the dims of ``sdsc.symbolic``, by the sizes of the function; ``CompileError`` for what fits no shape."""
+    value = from_attribute(attribute)
+    dims: SymbolicDims = {}
+    for key, entry in value.items() if isinstance(value, dict) else ((str(attribute), None),):
+        is_dim = re.fullmatch(r"d\d+", key) and isinstance(entry, list) and len(entry) == 2
+        if not is_dim or entry[0] not in sizes or type(entry[1]) is not int or entry[1] < 1:
+            message = f"'{SYMBOLIC}' must have a size of '{SIZES}' and a factor by dim, not {attribute}"
+            raise CompileError(message, location_of(location))
+        symbolic, dim = SymbolicDim(entry[0], *sizes[entry[0]], entry[1]), int(key[1:])
+        if dim >= len(shape) or shape[dim] != symbolic.extent:
+            message = f"{key} of a tensor of shape {list(shape)} is not {symbolic.extent}, {entry[1]} times '{entry[0]}'"
+            raise CompileError(message, location_of(location))
+        dims[dim] = symbolic
+    return dims

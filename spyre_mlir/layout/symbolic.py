@@ -1,0 +1,39 @@
+"""Dims whose size is known at run time only: multiples of a granularity up to a largest size, for which is planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class SymbolicDim:
+    """A dim of ``factor`` times the run-time size ``name``, a multiple of ``granularity`` up to ``max_value``."""
+
+    name: str
+    granularity: int
+    max_value: int
+    factor: int = 1
+
+    @property
+    def extent(self) -> int:
+        """The largest extent of the dim in elements."""
+        return self.factor * self.max_value
+
+    @property
+    def step(self) -> int:
+        """The elements by which the dim grows, and the fewest that it has."""
+        return self.factor * self.granularity
+
+    def scaled(self, factor: int) -> SymbolicDim:
+        """Return the dim with ``factor`` elements in the place of each."""
+        return replace(self, factor=self.factor * factor)
+
+    def divided(self, divisor: int) -> SymbolicDim | None:
+        """Return the dim that counts groups of ``divisor`` elements; None where a size would cut a group."""
+        if self.factor % divisor == 0:
+            return replace(self, factor=self.factor // divisor)
+        return None
+
+
+#: The dims of a tensor, or of an iteration space, that are symbolic.
+SymbolicDims = dict[int, SymbolicDim]
