@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from spyre_mlir.analysis.loops import LOOP, carried_values, initial_of
+from spyre_mlir.analysis.loops import LOOP, initial_of
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
 from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, sizes_of, symbolic_of
 from spyre_mlir.layout.symbolic import SymbolicDim, SymbolicDims
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import indexing_maps, ir
 
 #: Operations whose result has the dims of their first operand.
 _SAME_DIMS = ("sdsc.clone", "sdsc.shuffle", "stick.restickify", "stick.pin")
@@ -40,7 +40,7 @@ class SymbolicAnalysis:
         if value not in self._dims:
             op = defining_op(value)
             # Of an op that a pass has built since; what it reads is known or as new.
-            self._dims[value] = self._argument(value) if op is None else self._result(op)
+            self._dims[value] = self._argument(value) if op is None else self._result(op, value)
         return self._dims[value]
 
     def iteration(self, generic: Structured) -> SymbolicDims:
@@ -59,7 +59,7 @@ class SymbolicAnalysis:
             missing = [
                 dim for position, dim in enumerate(operand) if dim in dims and position not in symbolic
             ]
-            if missing and not self._is_fill(value):
+            if missing and not is_fill(value):
                 raise error_at(
                     generic.op,
                     f"dim {missing[0]} follows the run-time size '{dims[missing[0]].name}' for one operand "
@@ -105,7 +105,7 @@ class SymbolicAnalysis:
             return {}
         return symbolic_of(attributes[SYMBOLIC], self.sizes, shape_of(value), owner.location)
 
-    def _result(self, op: ir.Operation) -> SymbolicDims:
+    def _result(self, op: ir.Operation, value: ir.Value) -> SymbolicDims:
         if SYMBOLIC in op.attributes:
             return symbolic_of(op.attributes[SYMBOLIC], self.sizes, shape_of(op.results[0]), op.location)
         if op.name in VIEWS:
@@ -114,16 +114,32 @@ class SymbolicAnalysis:
             return self.of(op.operands[0])
         if op.name == "tensor.insert_slice":
             return self._inserted(op)
+        if op.name == "tensor.concat":
+            return self._concatenated(op)
+        if op.name == "tensor.pad":
+            return self._padded(op)
         if op.name == LOOP:
-            return next(
-                (self.of(carried.initial) for carried in carried_values(op) if carried.result in op.results),
-                {},
-            )
+            initial = initial_of(value)
+            return {} if initial is None else self.of(initial)
         generic = structured(op, self._known)
-        if generic is None:
-            return self._of_other(op)
-        dims = self.iteration(generic)
-        return {position: dims[dim] for position, dim in enumerate(generic.maps[-1]) if dim in dims}
+        if generic is not None:
+            return _of_map(self.iteration(generic), generic.maps[-1])
+        return self._of_several(op, value) if op.name == "linalg.generic" else self._of_other(op)
+
+    def _of_several(self, op: ir.Operation, value: ir.Value) -> SymbolicDims:
+        """Return the dims of one of several results, or of one behind maps that are no selection."""
+        inputs, _ = op.attributes["operandSegmentSizes"]
+        maps = [tuple(map(_position, map_.results)) for map_ in indexing_maps(op)]
+        dims: SymbolicDims = {}
+        for operand, map_ in zip(list(op.operands)[:inputs], maps, strict=False):
+            for position, symbolic in self.of(operand).items():
+                dim = map_[position]
+                if dim is None:
+                    raise error_at(
+                        op, f"a tensor of the run-time size '{symbolic.name}' is not read in order"
+                    )
+                self._meet(op, dims, dim, symbolic)
+        return _of_map(dims, maps[inputs + ir.OpResult(value).result_number])
 
     def _of_other(self, op: ir.Operation) -> SymbolicDims:
         """Return the dims of the result of an op without a rule: none, and none of what it reads may be symbolic."""
@@ -144,6 +160,23 @@ class SymbolicAnalysis:
                 raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
             self._meet(op, whole, dims[position], symbolic)
         return whole
+
+    def _concatenated(self, op: ir.Operation) -> SymbolicDims:
+        dims: SymbolicDims = {}
+        along = ir.IntegerAttr(op.attributes["dim"]).value
+        for part in op.operands:
+            for dim, symbolic in self.of(part).items():
+                if dim == along:
+                    raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
+                self._meet(op, dims, dim, symbolic)
+        return dims
+
+    def _padded(self, op: ir.Operation) -> SymbolicDims:
+        source = self.of(op.operands[0])
+        for name in ("static_low", "static_high"):
+            if any(ir.DenseI64ArrayAttr(op.attributes[name])[dim] for dim in source):
+                raise error_at(op, "a dim that follows a run-time size is padded")
+        return source
 
     def _viewed(self, op: ir.Operation, step: ViewTransform, source: SymbolicDims) -> SymbolicDims:
         if not source:
@@ -202,14 +235,6 @@ class SymbolicAnalysis:
                 )
         return dims
 
-    def _is_fill(self, value: ir.Value) -> bool:
-        """Return whether all elements of a value are the same number, so that any part of it is as another."""
-        op = defining_op(value)
-        if op is None or op.name != "arith.constant":
-            return op is not None and op.name in ("tensor.empty", "linalg.fill")
-        attribute = op.attributes["value"]
-        return isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat
-
     def _divided(self, op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:
         divided = symbolic.divided(inner)
         if divided is None:
@@ -227,5 +252,35 @@ class SymbolicAnalysis:
             )
 
 
+def _position(expression: ir.AffineExpr) -> int | None:
+    """Return the iteration dim that a result of a map is; None for another expression."""
+    return expression.position if isinstance(expression, ir.AffineDimExpr) else None
+
+
+def _of_map(dims: SymbolicDims, map_: Sequence[int | None]) -> SymbolicDims:
+    """Return the dims of a tensor by a map from those of the iteration."""
+    return {position: dims[dim] for position, dim in enumerate(map_) if dim is not None and dim in dims}
+
+
 def _shown(symbolic: SymbolicDim) -> str:
     return f"{symbolic.factor} times the run-time size '{symbolic.name}'"
+
+
+def is_fill(value: ir.Value) -> bool:
+    """Return whether all elements of a tensor are one number, or nobody reads them: any part is then as another."""
+    op = defining_op(value)
+    if op is None or not isinstance(value.type, ir.RankedTensorType):
+        return False
+    if op.name == "arith.constant":
+        attribute = op.attributes["value"]
+        return isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat
+    if op.name == "linalg.generic":
+        body = {inner.operation.name for inner in op.regions[0].blocks[0].operations}
+        if not body.isdisjoint(("linalg.index", "tensor.extract")):
+            return False
+        kinds = ir.ArrayAttr(op.attributes["iterator_types"])
+        tensors = [
+            operand for operand in list(op.operands)[:-1] if isinstance(operand.type, ir.RankedTensorType)
+        ]
+        return all("parallel" in str(kind) for kind in kinds) and all(map(is_fill, tensors))
+    return op.name in ("tensor.empty", "linalg.fill")

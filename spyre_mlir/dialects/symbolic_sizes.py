@@ -68,7 +68,8 @@ def symbolic_of(
             raise CompileError(message, location_of(location))
         symbolic, dim = SymbolicDim(entry[0], *sizes[entry[0]], entry[1]), int(key[1:])
         if dim >= len(shape) or shape[dim] != symbolic.extent:
-            message = f"{key} of a tensor of shape {list(shape)} is not {symbolic.extent}, {entry[1]} times '{entry[0]}'"
+            what = f"{entry[1]} times the largest '{entry[0]}'"
+            message = f"{key} of a tensor of shape {list(shape)} is not {symbolic.extent}, {what}"
             raise CompileError(message, location_of(location))
         dims[dim] = symbolic
     return dims

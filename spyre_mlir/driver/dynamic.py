@@ -195,7 +195,8 @@ class DynamicProgram(Generic[ProgramT]):
     def _prove_padding_safe(self, sizes: Mapping[str, int], padded: Mapping[str, int]) -> None:
         """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be."""
         from spyre_mlir.frontend import capture_torch, import_torch
-        from spyre_mlir.frontend.padding_safety import UnsafePadding, check_padding_safety
+        from spyre_mlir.frontend.module_pairs import DifferentPrograms
+        from spyre_mlir.frontend.padding_safety import check_padding_safety
 
         key = self._key(sizes)
         if key in self._unpadded_imports:
@@ -208,7 +209,7 @@ class DynamicProgram(Generic[ProgramT]):
                 imported.append(import_torch(captured, example, context=context))
         try:
             check_padding_safety(*imported)
-        except UnsafePadding as error:
+        except DifferentPrograms as error:
             raise CompileError(self._refusal(sizes, padded, error.reason), error.location) from None
         self._unpadded_imports[key] = imported[0]
 

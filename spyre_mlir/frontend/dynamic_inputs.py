@@ -19,7 +19,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import Inputs, as_call
 from spyre_mlir.frontend.hints import dim_sizes, dims_of_size, name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import Imported
-from spyre_mlir.frontend.padding_safety import leading_slices
+from spyre_mlir.frontend.module_pairs import leading_slices
 from spyre_mlir.frontend.signature import INPUT, leaves_of
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import NamedDim

@@ -35,7 +35,7 @@ class UneditableError(Exception):
 def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
     """Return the model with inputs that have ``to`` rows wherever they had ``size``, copies of the last row.
 
-    ``UnsafePadding`` if the first rows of the results are then not proven to be those of the model.
+    ``DifferentPrograms`` if the first rows of the results are then not proven to be those of the model.
     """
 
     def resize(tensor: torch.Tensor) -> torch.Tensor:

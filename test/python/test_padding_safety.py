@@ -11,7 +11,8 @@ from torch import nn
 
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.frontend.padding_safety import UnsafePadding, check_padding_safety
+from spyre_mlir.frontend.module_pairs import DifferentPrograms
+from spyre_mlir.frontend.padding_safety import check_padding_safety
 
 SMALL, LARGE, COLUMNS = 5, 8, 6
 TABLE = torch.arange(40.0).reshape(10, 4)
@@ -25,7 +26,7 @@ def refusal(model: Callable, *inputs: torch.Tensor, size: int = SMALL) -> str:
     )
     try:
         check_padding_safety(smaller, larger)
-    except UnsafePadding as error:
+    except DifferentPrograms as error:
         return error.reason
     return ""
 
@@ -128,7 +129,7 @@ def test_the_reason_has_a_place() -> None:
     """The error of a user's program names the line that needs all rows."""
     context = new_context()
     smaller, larger = (import_torch(lambda x: x.sum(0), (rows()[:n],), context=context) for n in (5, 8))
-    with pytest.raises(UnsafePadding) as caught:
+    with pytest.raises(DifferentPrograms) as caught:
         check_padding_safety(smaller, larger)
     assert caught.value.location.split(":")[0] == __file__
 
@@ -187,7 +188,7 @@ def test_accepted_programs_are_right() -> None:
         imported = [import_torch(program, (each,), context=context) for each in (small, large)]
         try:
             check_padding_safety(*imported)
-        except UnsafePadding:
+        except DifferentPrograms:
             continue
         accepted += 1
         torch.testing.assert_close(given[tuple(slice(size) for size in wanted.shape)], wanted)
