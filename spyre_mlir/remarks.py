@@ -24,6 +24,9 @@ WARNING = "warning"
 #: The kind of a remark about an operation that the host runs.
 HOST = "host"
 
+#: The kind of a remark about the sizes that a bundle is for.
+SIZE = "size"
+
 #: The kind of a remark about a change that a trial has shown to save time.
 FINDING = "finding"
 

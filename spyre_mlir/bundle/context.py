@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from spyre_mlir.bundle.instances import largest
 from spyre_mlir.bundle.model import (
     Add,
     Allocate,
@@ -119,11 +120,12 @@ def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], 
 class Context:
     """A bundle with lookups. Steps and values may be asked for only once the structure rules hold.
 
-    ``target`` is that of the bundle, with ``lx_backend_fraction`` as the part of LX that the back end keeps, if given.
+    One with run-time sizes has its largest. ``target`` is that of the bundle, ``lx_backend_fraction`` the part of
+    LX that the back end keeps, if given.
     """
 
     def __init__(self, bundle: Bundle, lx_backend_fraction: float | None = None) -> None:
-        self.bundle = bundle
+        self.bundle = largest(bundle)
         self.target = bundle.target
         if lx_backend_fraction is not None:
             self.target = self.target.with_backend_fraction(lx_backend_fraction)

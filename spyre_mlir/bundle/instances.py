@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from numpy.typing import NDArray
+
 from spyre_mlir.bundle.core_slices import operand_shares
 from spyre_mlir.bundle.model import (
     Apply,
@@ -51,6 +53,34 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
             arguments=tuple(_resized(argument, sizes) for argument in manifest.arguments),
         ),
     )
+
+
+def sizes_of(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, int]:
+    """Return the run-time sizes that host arrays by argument name have; the largest of a size that none has.
+
+    ``CompileError`` where two arrays have another size, or one that is no multiple of its factor.
+    """
+    sizes: dict[str, int] = {}
+    for argument in bundle.manifest.arguments:
+        array = arrays.get(argument.array_name)
+        for extent in argument.symbolic if array is not None else ():
+            shape = array.shape
+            if len(shape) != len(argument.host_shape) or shape[extent.dim] % extent.factor:
+                raise CompileError(
+                    f"The array of '{argument.name}' has shape {list(shape)}; at its largest it has "
+                    f"{list(argument.host_shape)}, and dim {extent.dim} is a multiple of {extent.factor}."
+                )
+            size = shape[extent.dim] // extent.factor
+            if sizes.setdefault(extent.size, size) != size:
+                raise CompileError(
+                    f"Dim '{extent.size}' has size {size} in '{argument.name}' and {sizes[extent.size]} in another one."
+                )
+    return {size.name: sizes.get(size.name, size.max_value) for size in bundle.manifest.sizes}
+
+
+def at_arrays(bundle: Bundle, arrays: Mapping[str, NDArray]) -> Bundle:
+    """Return the bundle at the sizes of host arrays by argument name."""
+    return instance(bundle, sizes_of(bundle, arrays)) if bundle.manifest.sizes else bundle
 
 
 def largest(bundle: Bundle) -> Bundle:
@@ -146,11 +176,20 @@ def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
     """Return a design with the sizes that are the values of ``symbols``; the design itself if none is symbolic."""
     if not design.symbolic:
         return design
+    for dim, size in design.symbolic.items():
+        if size.symbol not in symbols:
+            raise CompileError(
+                f"No execute binds the symbol {size.symbol} of its dim {dim}.", design.filename
+            )
+        if dim in design.padding or size.granularity % (design.slices[dim] or 1):
+            raise CompileError(
+                f"Its dim {dim} grows by {size.granularity}, which is no multiple of {design.slices[dim]} slices "
+                "without padding.",
+                design.filename,
+            )
     sizes = design.sizes | {dim: symbols[size.symbol] for dim, size in design.symbolic.items()}
-    # Slices are multiples of a part of the granularity, so the division leaves nothing.
-    shares = design.shares | {
-        dim: design.shares[dim] * sizes[dim] // design.sizes[dim] for dim in design.symbolic
-    }
+    # Each slice is the same part of its dim at every size.
+    shares = design.shares | {dim: sizes[dim] // (design.slices[dim] or 1) for dim in design.symbolic}
     smaller = replace(design, sizes=sizes, shares=shares, symbolic={})
     operands = tuple(_laid_out_as(design, smaller, operand) for operand in design.operands)
     return replace(smaller, operands=operands)

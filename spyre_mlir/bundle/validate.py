@@ -7,7 +7,7 @@ it found nothing: the later ones compute with what the earlier ones guarantee.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle import (
     rules_access,
@@ -20,6 +20,7 @@ from spyre_mlir.bundle import (
     rules_structure,
 )
 from spyre_mlir.bundle.context import Context, Diagnostic, each_design
+from spyre_mlir.bundle.instances import instance, sizes_to_check
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.errors import CompileError
@@ -104,8 +105,8 @@ class Finding:
         return f"{self.where}: {self.message} [{self.rule}]"
 
 
-#: The rule on several bundles together.
-SEQUENCE = "sequence"
+#: The rules on several bundles together, and on run-time sizes.
+SEQUENCE, SIZES = "sequence", "sizes"
 
 
 def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> Context:
@@ -124,7 +125,22 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[F
     """All violations of the first level that has any; none for a good bundle.
 
     ``lx_backend_fraction`` is the part of LX that the bundle may not use, by default that of the bundle's target.
+    One with run-time sizes is checked at its largest, at its smallest and at one between.
     """
+    if not bundle.manifest.sizes:
+        return _validate(bundle, lx_backend_fraction)
+    for sizes in sizes_to_check(bundle):
+        try:
+            findings = _validate(instance(bundle, sizes), lx_backend_fraction)
+        except CompileError as error:
+            return [Finding(SIZES, error.message, error.location or "manifest.json")]
+        if findings:
+            shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+            return [replace(finding, where=f"{finding.where}, at {shown}") for finding in findings]
+    return []
+
+
+def _validate(bundle: Bundle, lx_backend_fraction: float | None) -> list[Finding]:
     context = Context(bundle, lx_backend_fraction)
     for level in LEVELS:
         findings = [

@@ -6,12 +6,13 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from numpy.typing import NDArray
 
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.bundle.instances import instance
 from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.sequence import split
@@ -62,6 +63,30 @@ class Built:
         """Return the transfers of each step between host and device at each call."""
         weights = [value.name for value in self.arguments if value.kind != "input"]
         return transfers(self.steps, weights, self.returned)
+
+
+def built_at(built: Built, sizes: Mapping[str, int]) -> Built:
+    """Return what was built at these run-time sizes, in which weights are shared.
+
+    ``CompileError`` for a program of several steps, and for sizes that it does not have.
+    """
+    (step, *others) = built.steps
+    if others or not isinstance(step, BundleStep):
+        raise CompileError("Only a program that is one bundle has run-time sizes.")
+    at_size = replace(step, bundle=instance(step.bundle, sizes), module=None, last_run=None)
+    shapes = {argument.name: argument.host_shape for argument in at_size.bundle.manifest.arguments}
+    labels = [argument.name for argument in at_size.bundle.manifest.arguments if argument.kind == "result"]
+    return replace(
+        built,
+        steps=[at_size],
+        arguments=[
+            replace(value, host_shape=shapes.get(value.name, value.host_shape)) for value in built.arguments
+        ],
+        results=[
+            replace(value, host_shape=shapes[label])
+            for value, label in zip(built.results, labels, strict=True)
+        ],
+    )
 
 
 @contextlib.contextmanager

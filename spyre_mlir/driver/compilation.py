@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
@@ -37,6 +37,9 @@ from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
 from spyre_mlir.remarks import WARNING
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
+
+if TYPE_CHECKING:
+    from spyre_mlir.frontend.importer import Imported
 
 
 @overload
@@ -73,6 +76,7 @@ def compile(
     fallback: bool = True,
     autocast: Any = None,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
+    one_bundle: bool = True,
     target: Literal["bundle", "ktir"] = "bundle",
     cache: bool | None = None,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
@@ -92,7 +96,8 @@ def compile(
     With ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
     torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu", ..)``;
     "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the
-    granularity and the largest size of named dims of the inputs: a program for each size that calls want. ``target``
+    granularity and the largest size of named dims of the inputs: one bundle for all sizes where that is possible and
+    ``one_bundle`` is not False, else one for each size that calls want (docs/dynamic.md). ``target``
     "ktir" gives a program in KTIR, which the public interpreter runs (docs/ktir.md). ``cache``
     says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
     docs/cache.md). ``passes`` are of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``,
@@ -123,7 +128,8 @@ def compile(
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
-        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **given), autocast)
+        symbolic = partial(_program, **given) if one_bundle else None
+        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **given), symbolic, autocast)
 
 
 def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,9 +152,10 @@ def _program(
     autocast: Any,
     cache: bool | None,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None,
+    mark: Callable[[Imported], None] | None = None,
     **pipeline_options: Any,
 ) -> Program | PiecewiseProgram:
-    """Compile a model or a module, by the options of ``compile``."""
+    """Compile a model or a module, by the options of ``compile``; ``mark`` is given what the model is imported as."""
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = replace(SpyrePipeline.parse(" ".join(texts)), passes=entries(passes or ()))
@@ -157,8 +164,9 @@ def _program(
     chosen = choices(layouts or {}, pipeline.stick_outermost)
     if autocast == "dl16" and numerics is None:
         numerics = "dl16"
-    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast)
-    programs = ProgramCache.open(pipeline, cache)
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, mark)
+    # What the mark does to a module is not in the key of the cache.
+    programs = ProgramCache.open(pipeline, cache) if mark is None else None
     if isinstance(module_or_mlir, ir.Module | str | Path):
         if autocast is not None:
             raise CompileError(
@@ -216,6 +224,7 @@ class _Choices:
     plan: Mapping[str, Any] | None
     fallback: bool
     autocast: Any
+    mark: Callable[[Imported], None] | None = None
 
     @property
     def key(self) -> str:
@@ -291,6 +300,8 @@ def _compiled_model(
         program = Program(Built([], [], [], []), request.numerics)
         program.set_source(None)
     else:
+        if request.mark is not None:
+            request.mark(imported)
         lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
         program = _compiled(imported.module, request, imported.signature.updated())
     program.import_seconds = import_seconds

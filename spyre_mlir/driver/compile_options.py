@@ -77,6 +77,7 @@ class CompileKeywords(PipelineKeywords, total=False):
     plan: Mapping[str, Any] | str | Path | None
     fallback: bool
     autocast: Any
+    one_bundle: bool
     target: Literal["bundle", "ktir"]
     cache: bool | None
     passes: Mapping[str, LevelChoice] | Sequence[str] | None

@@ -1,8 +1,9 @@
 """Programs for many sizes: ``spyre_mlir.compile(model, inputs, dynamic={"S": (64, 4096)})``.
 
-A bundle has symbolic addresses, but the sizes of its designs are numbers. So a dynamic dim has a program per
-multiple of its granularity, compiled when a call first needs it. A call of another size is padded to the next multiple
-where that is proven to change no number (``frontend/padding_safety.py``), and is an error elsewhere.
+Where the model is the same program at every size, one bundle runs all of them: it takes the sizes as parameters
+(``symbolic_program.py``). Else a dynamic dim has a program per multiple of its granularity, compiled when a call first
+needs it. A call of another size is padded to the next multiple where that is proven to change no number
+(``frontend/padding_safety.py``), and is an error elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.report_files import write_page_of_programs
-from spyre_mlir.errors import CompileError
+from spyre_mlir.driver.symbolic_program import SymbolicProgram
+from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.report.program_report import ProgramReport
 
 if TYPE_CHECKING:
+    from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.importer import Imported
 
 __all__ = ["DynamicDim", "DynamicProgram"]
@@ -69,6 +73,9 @@ Sizes = tuple[int, ...]
 class StaticProgram(Protocol):
     """A program of one size, as ``DynamicProgram`` uses it; ``program.Program`` is one."""
 
+    #: Whether it is the program of all sizes at some.
+    is_instance: bool
+
     def __call__(self, *inputs: Any, **named: Any) -> Any: ...
     def call(self, operands: Any, finish: Any) -> Any: ...
     def summary(self, *, findings: bool = True) -> str: ...
@@ -82,8 +89,9 @@ ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 class DynamicProgram(Generic[ProgramT]):
     """A model compiled for some sizes of its dynamic dims: call it like the model.
 
-    ``dims`` are the dynamic dims by name, ``programs`` what is compiled, by sizes; ``last`` is the program of the last
-    call. ``compile(model, inputs)`` makes a program.
+    ``dims`` are the dynamic dims by name, ``programs`` those of sizes that calls have wanted, ``last`` that of the last
+    call. ``symbolic`` is the program of all sizes, None where there is none, for the reason in ``remarks``.
+    ``compile(model, inputs)`` makes a program, ``compile_symbolic`` that of all sizes, if it is wanted.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class DynamicProgram(Generic[ProgramT]):
         example_inputs: Sequence[Any] | Mapping[str, Any],
         dynamic: Mapping[str, tuple[int, int]],
         compile: Callable[[Any, Any], ProgramT],
+        compile_symbolic: Callable[..., Any] | None = None,
         autocast: Any = None,
     ) -> None:
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
@@ -106,6 +115,10 @@ class DynamicProgram(Generic[ProgramT]):
         self._autocast = autocast
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
         self._unpadded_imports: dict[Sizes, Imported] = {}
+        self.remarks: list[Remark] = []
+        self._symbolic: SymbolicProgram | None = None
+        if compile_symbolic is not None:
+            self._symbolic = self._try_symbolic(compile_symbolic)
         # Compiled at once, so that a model that cannot be compiled is an error here and not at the first
         # call.
         self._program_for(self._inputs.example_sizes)
@@ -119,6 +132,11 @@ class DynamicProgram(Generic[ProgramT]):
             return program(*inputs, **named)
         unpadded = self._unpadded_imports[self._key(sizes)]
         return program.call(*self._inputs.padded(unpadded, inputs, named, padded))
+
+    @property
+    def symbolic(self) -> Program | None:
+        """The program of all sizes, one bundle whose parameters the sizes are; None where each size has its own."""
+        return None if self._symbolic is None else self._symbolic.program
 
     @property
     def sizes(self) -> list[dict[str, int]]:
@@ -136,9 +154,44 @@ class DynamicProgram(Generic[ProgramT]):
                     f"The size {size} of dim '{dim.name}' is not a multiple of its granularity {dim.granularity}."
                 )
         if key not in self.programs:
-            with self._inputs.at_sizes(sizes) as example:
-                self.programs[key] = self._compile(self._model, example)
+            self.programs[key] = self._at(sizes) or self._compiled(sizes)
         return self.programs[key]
+
+    def _compiled(self, sizes: Mapping[str, int]) -> ProgramT:
+        """Compile the program of these sizes alone."""
+        with self._inputs.at_sizes(sizes) as example:
+            return self._compile(self._model, example)
+
+    def _at(self, sizes: Mapping[str, int]) -> Any:
+        """Return the program of all sizes at these; None where there is none, or the model is another one at them."""
+        from spyre_mlir.frontend.module_pairs import DifferentPrograms
+
+        if self._symbolic is None:
+            return None
+        try:
+            return self._symbolic.at(sizes)
+        except DifferentPrograms as error:
+            self._remark(
+                f"at {_shown(sizes)} the model has a bundle of its own: {error.reason}", error.location
+            )
+            return None
+
+    def _try_symbolic(self, compile: Callable[..., Any]) -> SymbolicProgram | None:
+        """Compile the program of all sizes; None, with a remark, where the model is not one program."""
+        from spyre_mlir.frontend.module_pairs import DifferentPrograms
+
+        try:
+            return SymbolicProgram(self._model, self._inputs, self.dims, compile, self._autocast)
+        except AlgorithmError:
+            raise
+        except DifferentPrograms as error:
+            self._remark(f"each size has a bundle of its own: {error.reason}", error.location)
+        except CompileError as error:
+            self._remark(f"each size has a bundle of its own: {error.message}", error.location)
+        return None
+
+    def _remark(self, reason: str, location: str) -> None:
+        self.remarks.append(Remark("compile", location, "", SIZE, reason))
 
     def compile_all(self) -> None:
         """Compile the missing programs of all combinations of sizes."""
@@ -166,7 +219,10 @@ class DynamicProgram(Generic[ProgramT]):
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path) -> None:
-        """Write a folder per compiled program, and ``sizes.json``, which maps sizes to folders."""
+        """Write the bundle of all sizes; or a folder per program, and ``sizes.json``, which maps sizes to folders."""
+        if self._symbolic is not None and all(program.is_instance for program in self.programs.values()):
+            self._symbolic.program.save(folder)
+            return
         names = {key: "-".join(map(str, key)) for key in self.programs}
         with replacing(folder) as fresh:
             for key, program in self.programs.items():

@@ -31,6 +31,20 @@ def bind_model(program: Program, signature: Signature) -> None:
     program._bind = bind
 
 
+def bind_inputs(program: Program, signature: Signature) -> None:
+    """Let a program that has its weights be called as a model is."""
+    program.signature = signature
+
+    def bind(*values: Any, **named: Any) -> Bound:
+        call = signature.bind(values, named)
+        pairs = zip(signature.arguments, call.operands(), strict=True)
+        return {
+            argument.name: operand for argument, operand in pairs if argument.kind == "input"
+        }, call.finish
+
+    program._bind = bind
+
+
 def weights_of(signature: Signature) -> dict[str, NDArray]:
     """Return the weights and constants of a model by name, in the memory of its tensors."""
     weights = (argument for argument in signature.arguments if argument.kind != "input")

@@ -15,7 +15,7 @@ import numpy as np
 from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.driver.build import Built, Value
+from spyre_mlir.driver.build import Built, Value, built_at
 from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.program_folder import read_program, write_program
@@ -61,8 +61,10 @@ class Program(ProgramFigures):
     ``steps`` are bundles and host functions in turn where the device cannot run all (``spyre_mlir/driver/steps.py``).
     ``arrays`` are weights and constants by name, ``remarks`` the decisions of all passes, ``compile_seconds`` the
     time of the pipeline, ``import_seconds`` that of the frontend before it (0 for MLIR), ``passes`` that of each
-    pass, ``lx_frac_avail`` the part of LX that it may not use.
+    pass, ``lx_frac_avail`` the part of LX that it may not use. ``is_instance``: it is one of ``at``.
     """
+
+    is_instance = False
 
     def __init__(self, built: Built, numerics: str | None = None) -> None:
         self._built = built
@@ -161,6 +163,18 @@ class Program(ProgramFigures):
                 if argument.name == name:
                     _check_layout(argument, value)
         return value.numpy()
+
+    def at(self, **sizes: int) -> Program:
+        """Return the program at these run-time sizes, for its figures and for calls; weights are shared.
+
+        A call of the program itself takes the sizes from its inputs, and its figures are those of the largest ones.
+        ``CompileError`` for a size that it does not have.
+        """
+        program = Program(built_at(self._built, sizes), self.numerics)
+        program.arrays = self.arrays
+        program.import_seconds = self.import_seconds
+        program.is_instance = True
+        return program
 
     def traffic(self) -> Traffic:
         """The HBM bytes of the last run, all bundles together."""

@@ -7,6 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
+from spyre_mlir.dialects.structured import structured
+from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, symbolic_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -36,11 +39,11 @@ class FoldConstants(Pass):
                 self._function(func.operation)
 
     def _function(self, func: ir.Operation) -> None:
-        block = func.regions[0].blocks[0]
+        block, symbolic = func.regions[0].blocks[0], SymbolicAnalysis(func)
         constant: set[ir.Value] = set()
         for op in [op.operation for op in block.operations]:
             if op.name in ("arith.constant", "tensor.empty") or (
-                op.name in _FOLDED and _reads_only(op, constant)
+                op.name in _FOLDED and _reads_only(op, constant) and not _combines_symbolic(op, symbolic)
             ):
                 constant.update(op.results)
         values = [value for op in block.operations for value in _leaving(op.operation, constant)]
@@ -50,7 +53,9 @@ class FoldConstants(Pass):
             return
         for value, array in _evaluated(block, values, constant):
             self.remark(value.owner, "fold", f"a value of type {value.type} depends on no argument")
-            _replace(value, array)
+            with value.context:
+                marks = {SYMBOLIC: symbolic_attr(dims)} if (dims := symbolic.of(value)) else {}
+            _replace(value, array, marks)
         for op in reversed([op.operation for op in block.operations]):
             unread = not any(True for result in op.results for _ in result.uses)
             if op.name in _FOLDED and op.results and op.results[0] in constant and unread:
@@ -61,6 +66,16 @@ class FoldConstants(Pass):
         type_ = ir.RankedTensorType(value.type)
         op = value.owner.operation
         return int(np.prod(list(type_.shape))) <= self.largest and not _is_fill(op)
+
+
+def _combines_symbolic(op: ir.Operation, symbolic: SymbolicAnalysis) -> bool:
+    """Return whether an op reduces dims that follow a run-time size: its value is another one at each size."""
+    if symbolic.is_empty or op.name != "linalg.generic":
+        return False
+    generic = structured(op)
+    if generic is None:
+        return True
+    return not symbolic.iteration(generic).keys().isdisjoint(generic.reduced)
 
 
 def _is_fill(op: ir.Operation) -> bool:
@@ -167,10 +182,12 @@ def _copy(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
     values.update(zip(op.results, copy.results, strict=True))
 
 
-def _replace(value: ir.Value, array: np.ndarray) -> None:
-    """Put a dense constant in the place of a value."""
+def _replace(value: ir.Value, array: np.ndarray, attributes: dict[str, ir.Attribute]) -> None:
+    """Put a dense constant with these attributes in the place of a value."""
     type_ = ir.RankedTensorType(value.type)
     with ir.InsertionPoint(value.owner), value.owner.location:
         attr = ir.DenseElementsAttr.get(np.array(array, order="C"), type=type_)
-        constant = ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr})
+        constant = ir.Operation.create(
+            "arith.constant", results=[type_], attributes={"value": attr, **attributes}
+        )
     value.replace_all_uses_with(constant.result)

@@ -9,6 +9,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
@@ -56,8 +57,10 @@ class _Hoist:
     def run(self) -> None:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
             is_filled_by_host = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
-            # A layout or a view of the caller says already how the host transfers the argument.
-            if is_filled_by_host and not stick.has_layout(argument.type) and sdsc.HOST_VIEW not in attrs:
+            # A layout or a view of the caller says already how the host transfers the argument, and one whose size
+            # changes is no view of an array of one size.
+            is_whole = sdsc.HOST_VIEW not in attrs and SYMBOLIC not in attrs
+            if is_filled_by_host and not stick.has_layout(argument.type) and is_whole:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
         for op in [op.operation for op in self.block.operations]:
             if op.name in VIEWS and op.operands[0] in self.views:

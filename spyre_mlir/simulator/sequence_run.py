@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.images import Images
+from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Buffer, Bundle, Manifest
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.errors import listed
@@ -34,8 +35,8 @@ def run(
     Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
     float32), but one with a source takes that of its source, and one without an array may have an image.
     ``numerics`` are "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
-    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default that of its target. Any misuse of
-    memory is a SimulationError.
+    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default that of its target. Run-time sizes
+    are those of the arrays. Any misuse of memory is a SimulationError.
     """
     (result,) = run_sequence([BundleCall(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
     return result
@@ -59,6 +60,7 @@ def run_sequence(
     Parameters of one name are one address in all of them. LX is what the bundle before has left if that is
     non-terminal; otherwise nothing is there any more.
     """
+    sequence = [replace(entry, bundle=at_arrays(entry.bundle, entry.arrays)) for entry in sequence]
     _check_order([entry.bundle for entry in sequence])
     keep_freed_memory()
     target = sequence[0].bundle.target
