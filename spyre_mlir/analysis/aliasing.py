@@ -8,7 +8,7 @@ result that is written over it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
@@ -28,7 +28,7 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.sliding_windows import Halos, Windows
+from spyre_mlir.layout.sliding_windows import Windows
 from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.symbolic import SymbolicDims
 from spyre_mlir.layout.view_transforms import Slice, applied
@@ -160,14 +160,21 @@ class AliasAnalysis:
         if op.name in COPIES:
             values = self.operands(op)
             views = [self.place(value).view for value in values]
-            space = _copy_space(*views, sdsc.copies_of(op), sdsc.halos_of(op))
-            if not self.symbolic.is_empty:
-                space = _with_symbolic(space, self.symbolic.copied(op, space.sizes))
-            return _copy_opcode(op, *views), space, values
+            space = replace(self.copy_space(values[0], views), halos=sdsc.halos_of(op))
+            return _copy_opcode(op, *views), _unique(space.repeated(sdsc.copies_of(op))), values
         generic, opcode = self._generic(op)
         values = _operands(generic)
         space, table = self._space(generic, opcode, values), DEVICE_OPS[opcode].table
         return opcode, space if table is None else gathered(space, table), values
+
+    def copy_space(self, value: ir.Value, views: Sequence[BufferView]) -> Space:
+        """The space of a copy of a value, from views of its source and of its target."""
+        space = _copy_space(*views)
+        return (
+            space
+            if self.symbolic.is_empty
+            else _with_symbolic(space, self.symbolic.of_pieces(value, space.sizes))
+        )
 
     def addressed_space(self, op: ir.Operation) -> Space:
         """The iteration space with operands as they lie: a gather has all rows of its table, not those it moves."""
@@ -218,9 +225,9 @@ def _unique(space: Space) -> Space:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _copy_space(source: BufferView, target: BufferView, copies: int, halos: Halos) -> Space:
-    """The space of a copy; several copies are its last dim, which no operand has."""
-    return replace(refined([source, target]), halos=halos).repeated(copies)
+def _copy_space(source: BufferView, target: BufferView) -> Space:
+    """The space of a copy: a program repeats few of them."""
+    return refined([source, target])
 
 
 def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:

@@ -25,6 +25,7 @@ class SymbolicAnalysis:
         self.sizes = sizes_of(func)
         self._known: Known = {} if known is None else known
         self._dims: dict[ir.Value, SymbolicDims] = {}
+        self._parts: set[ir.Value] = set()
         if self.sizes:
             self._visit(func.regions[0].blocks[0])
 
@@ -42,6 +43,10 @@ class SymbolicAnalysis:
             # Of an op that a pass has built since; what it reads is known or as new.
             self._dims[value] = self._argument(value) if op is None else self._result(op, value)
         return self._dims[value]
+
+    def is_part(self, value: ir.Value) -> bool:
+        """Return whether a value is a fixed part of a dim that follows a size: slices of that begin elsewhere."""
+        return bool(self.of(value) or self._parts) and value in self._parts
 
     def iteration(self, generic: Structured) -> SymbolicDims:
         """Return the symbolic iteration dims of an operation.
@@ -67,19 +72,19 @@ class SymbolicAnalysis:
                 )
         return dims
 
-    def copied(self, op: ir.Operation, sizes: Sequence[int]) -> SymbolicDims:
-        """Return the symbolic dims of the space of a copy, whose ``sizes`` may be pieces of the dims of its tensor."""
-        symbolic, dims, piece = self.of(op.operands[0]), {}, 0
-        for dim, extent in enumerate(shape_of(op.operands[0])):
-            first, count = piece, 1
-            while piece < len(sizes) and count < extent:
+    def of_pieces(self, value: ir.Value, sizes: Sequence[int]) -> SymbolicDims:
+        """Return the symbolic dims of the space of a copy of a value, whose ``sizes`` may be pieces of its dims."""
+        dims: SymbolicDims = {}
+        symbolic, piece = self.of(value), 0
+        for dim, extent in enumerate(shape_of(value) if symbolic else ()):
+            first, count = piece, sizes[piece]
+            piece += 1
+            while count < extent:
                 count *= sizes[piece]
-                piece += 1
-            if extent == 1:
                 piece += 1
             if dim in symbolic:
                 inner = math.prod(sizes[first + 1 : piece])
-                dims[first] = self._divided(op, symbolic[dim], inner)
+                dims[first] = _divided(defining_op(value) or value.owner.owner, symbolic[dim], inner)
         return dims
 
     # -- walk -----------------------------------------------------------------------------------------
@@ -179,6 +184,8 @@ class SymbolicAnalysis:
         return source
 
     def _viewed(self, op: ir.Operation, step: ViewTransform, source: SymbolicDims) -> SymbolicDims:
+        if op.operands[0] in self._parts:
+            self._parts.add(op.results[0])
         if not source:
             return {}
         if isinstance(step, Transpose):
@@ -198,7 +205,7 @@ class SymbolicAnalysis:
             if dim in source:
                 several = [part for part in group if step.shape[part] > 1] or [group[0]]
                 inner = math.prod(step.shape[part] for part in several[1:])
-                dims[several[0]] = self._divided(op, source[dim], inner)
+                dims[several[0]] = _divided(op, source[dim], inner)
         return dims
 
     def _collapsed(self, op: ir.Operation, step: Collapse, source: SymbolicDims) -> SymbolicDims:
@@ -233,15 +240,9 @@ class SymbolicAnalysis:
                     f"a slice to position {end} of the run-time size '{symbolic.name}', of which the least is "
                     f"{symbolic.step}",
                 )
+            else:
+                self._parts.add(op.results[0])
         return dims
-
-    def _divided(self, op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:
-        divided = symbolic.divided(inner)
-        if divided is None:
-            raise error_at(
-                op, f"a dim of the run-time size '{symbolic.name}' is split into pieces of {inner}"
-            )
-        return divided
 
     def _meet(self, op: ir.Operation, dims: SymbolicDims, dim: int, symbolic: SymbolicDim) -> None:
         """Record the size of a dim; ``CompileError`` where it has another one already."""
@@ -250,6 +251,14 @@ class SymbolicAnalysis:
                 op,
                 f"dim {dim} follows {_shown(dims[dim])} for one operand and {_shown(symbolic)} for another",
             )
+
+
+def _divided(op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:
+    """Return the dim that counts pieces of ``inner`` elements of another one."""
+    divided = symbolic.divided(inner)
+    if divided is None:
+        raise error_at(op, f"a dim of the run-time size '{symbolic.name}' is split into pieces of {inner}")
+    return divided
 
 
 def _position(expression: ir.AffineExpr) -> int | None:

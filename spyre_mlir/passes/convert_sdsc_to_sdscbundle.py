@@ -201,8 +201,9 @@ class _Lowering:
             offsets = list(zip(described.start, moves, strict=True))
             start_of = {offset: start(operand, *offset) for offset in dict.fromkeys(offsets)}
             starts.append(tuple(start_of[offset] for offset in offsets))
+        if not self.memory.symbolic.is_empty:
+            self._check_parts(op, values, in_lx)
         if addressed.symbolic:
-            self._check_symbolic(op, values, in_lx)
             design = replace(design, symbolic=self._symbolic(design, addressed, bound))
         filename = self._file(design, (key, *starts), op)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
@@ -222,16 +223,10 @@ class _Lowering:
             symbolic[label] = replace(size, symbol=symbol)
         return symbolic
 
-    def _check_symbolic(self, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]) -> None:
+    def _check_parts(self, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]) -> None:
         """Require that what is in LX is read as the slices that cores have at every size."""
-        for operand in in_lx:
-            value, buffer = values[operand], self.memory.place(values[operand]).buffer
-            sizes, whole = (
-                sorted(size.name for size in self.memory.symbolic.of(tensor).values())
-                for tensor in (value, buffer)
-            )
-            if sizes != whole:
-                raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
+        if any(self.memory.symbolic.is_part(values[operand]) for operand in in_lx):
+            raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
 
     def _device_address(
         self, buffer: Buffer, offset: int, place: Place, element: str, slopes: Slopes

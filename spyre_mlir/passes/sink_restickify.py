@@ -25,7 +25,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division_search.matmul_splits import cheapest_split
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
-from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.clones import division_of_copy, insert_clone, read_instead
@@ -162,7 +162,8 @@ def _tile_conversion(
         before = viewed(op, source.view)
     except ViewError:
         return None  # the tile cuts the sticks of what is converted
-    space = refined([usage.memory.place(op.results[0]).view, before])
+    result = op.results[0]
+    space = usage.memory.copy_space(result, [usage.memory.place(result).view, before])
     mapping = matching_division(space, 0, views[0])
     splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
     # Converting where it is read saves the shuffle, which is worth a slower read.

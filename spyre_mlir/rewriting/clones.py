@@ -18,14 +18,14 @@ from spyre_mlir.division.copies import CopyDivision, copy_division, ring_divisio
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.padding import UNDEFINED, uniform
-from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.divider import digits_map
 
 
 def copy_space(memory: AliasAnalysis, whole: ir.Value) -> Space:
     """The space of a copy of a value into a buffer of its own."""
-    return refined([memory.place(whole).view, BufferView.of(memory.layout(whole))])
+    return memory.copy_space(whole, [memory.place(whole).view, BufferView.of(memory.layout(whole))])
 
 
 def division_of_copy(
