@@ -39,6 +39,7 @@ from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 if TYPE_CHECKING:
+    from spyre_mlir.frontend.dynamic_marks import DynamicMarks
     from spyre_mlir.frontend.importer import Imported
 
 
@@ -57,7 +58,7 @@ def compile(
     module_or_mlir: Any,
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
-    dynamic: Mapping[str, tuple[int, int]],
+    dynamic: Mapping[str, Any] | Sequence[Any],
     **options: Unpack[CompileKeywords],
 ) -> DynamicProgram[Program]: ...
 
@@ -75,7 +76,7 @@ def compile(
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
     autocast: Any = None,
-    dynamic: Mapping[str, tuple[int, int]] | None = None,
+    dynamic: Mapping[str, Any] | Sequence[Any] | None = None,
     one_bundle: bool = True,
     target: Literal["bundle", "ktir"] = "bundle",
     cache: bool | None = None,
@@ -96,7 +97,8 @@ def compile(
     With ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
     torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu", ..)``;
     "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the
-    granularity and the largest size of named dims of the inputs: one bundle for all sizes where that is possible and
+    granularity and the largest size of named dims of the inputs, or is the ``dynamic_shapes`` of ``torch.export``, and
+    ``torch._dynamo.mark_dynamic`` of an input does the same: one bundle for all sizes where that is possible and
     ``one_bundle`` is not False, else one for each size that calls want (docs/dynamic.md). ``target``
     "ktir" gives a program in KTIR, which the public interpreter runs (docs/ktir.md). ``cache``
     says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
@@ -111,11 +113,12 @@ def compile(
         **pipeline_options,
     }  # fmt: skip
     with without_causes():
-        if dynamic is None:
+        is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
+        marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
+        if dynamic is None and marks is None:
             program = _program(module_or_mlir, inputs, **given)
             # The pieces of a model warn when they are compiled.
             if isinstance(program, Program):
-                is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
                 trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
                 program.set_search(partial(program_findings, trials=trials))
                 _warn(program)
@@ -124,12 +127,32 @@ def compile(
             return program
         if target != "bundle":
             raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
-        if isinstance(module_or_mlir, ir.Module | str | Path):
+        if not is_model:
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
+        model, dims, occurrences = marks or (module_or_mlir, dynamic, ())
         symbolic = partial(_program, **given) if one_bundle else None
-        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **given), symbolic, autocast)
+        compiled = partial(compile, **given)
+        return DynamicProgram(model, inputs, dims, compiled, symbolic, autocast, occurrences)
+
+
+def _dynamic_marks(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], dynamic: Any
+) -> DynamicMarks | None:
+    """The dynamic dims as PyTorch says them, in the option or, without it, in the model and its inputs."""
+    from spyre_mlir.frontend.dynamic_marks import marks_of_inputs, marks_of_shapes
+
+    if dynamic is None:
+        return marks_of_inputs(model, inputs)
+    is_by_name = isinstance(dynamic, Mapping) and not any(map(_names_dims, dynamic.values()))
+    return None if is_by_name else marks_of_shapes(model, inputs, dynamic)
+
+
+def _names_dims(entry: Any) -> bool:
+    """Whether an entry of the option ``dynamic`` has a ``torch.export.Dim`` for dims of an input."""
+    dims = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple | list) else ()
+    return isinstance(entry, Mapping) or any(hasattr(dim, "max") and hasattr(dim, "__name__") for dim in dims)
 
 
 def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:

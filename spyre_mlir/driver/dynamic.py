@@ -92,6 +92,7 @@ class DynamicProgram(Generic[ProgramT]):
     ``dims`` are the dynamic dims by name, ``programs`` those of sizes that calls have wanted, ``last`` that of the last
     call. ``symbolic`` is the program of all sizes, None where there is none, for the reason in ``remarks``.
     ``compile(model, inputs)`` makes a program, ``compile_symbolic`` that of all sizes, if it is wanted.
+    ``occurrences`` are the dims in the inputs, if no names say them.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class DynamicProgram(Generic[ProgramT]):
         compile: Callable[[Any, Any], ProgramT],
         compile_symbolic: Callable[..., Any] | None = None,
         autocast: Any = None,
+        occurrences: Sequence[Any] = (),
     ) -> None:
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 
@@ -113,7 +115,7 @@ class DynamicProgram(Generic[ProgramT]):
         self._model = model
         self._compile = compile
         self._autocast = autocast
-        self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
+        self._inputs = DynamicInputs(model, example_inputs, list(dynamic), occurrences)
         self._unpadded_imports: dict[Sizes, Imported] = {}
         self.remarks: list[Remark] = []
         self._symbolic: SymbolicProgram | None = None

@@ -26,7 +26,7 @@ from spyre_mlir.tiling import NamedDim
 from spyre_mlir.tiling.names import split, whole
 
 
-class _DimOccurrence(NamedTuple):
+class DimOccurrence(NamedTuple):
     """Dim ``dim`` of the input ``leaf``, of which each position of ``name`` takes ``inner`` elements."""
 
     leaf: int
@@ -41,15 +41,25 @@ class _DimOccurrence(NamedTuple):
 
 
 class DynamicInputs:
-    """The inputs of a model that has the dynamic dims ``names``, by the example of one call."""
+    """The inputs of a model that has the dynamic dims ``names``, by the example of one call.
 
-    def __init__(self, model: Any, example_inputs: Inputs, names: Sequence[str]) -> None:
+    They are where the names of the example say, or the ``occurrences``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        example_inputs: Inputs,
+        names: Sequence[str],
+        occurrences: Sequence[DimOccurrence] = (),
+    ) -> None:
         if isinstance(model, ExportedProgram):
             raise CompileError(
                 "A program that torch.export has made has one size of each dim; give the model itself."
             )
         self._leaves, self._tree = pytree.tree_flatten(as_call(example_inputs))
-        self._places = [place for leaf in range(len(self._leaves)) for place in self._places_of(leaf, names)]
+        named = (place for leaf in range(len(self._leaves)) for place in self._places_of(leaf, names))
+        self._places = list(occurrences) or list(named)
         dims = {place.name for place in self._places}
         for name in names:
             if name not in dims:
@@ -58,7 +68,7 @@ class DynamicInputs:
                     "declare_tensor_dim and name_tensor_dims say which dims the inputs have."
                 )
 
-    def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[_DimOccurrence]:
+    def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[DimOccurrence]:
         """Dims of one input that have a dynamic dim; ``CompileError`` for one that is no outermost part of its dim."""
         tensor, dim_names = self._leaves[leaf], names_of(self._leaves[leaf])
         if not set(dim_names) & set(dynamic):
@@ -80,7 +90,7 @@ class DynamicInputs:
                     f"Dim {dim} of input {leaf} is not made of the dynamic dim '{min(mentioned)}' "
                     "and whole dims inside of it."
                 )
-            yield _DimOccurrence(leaf, dim, name, tensor.shape[dim] // sizes[name])
+            yield DimOccurrence(leaf, dim, name, tensor.shape[dim] // sizes[name])
 
     def sizes(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, int]:
         """Sizes of the dynamic dims in a call, by name."""
@@ -119,7 +129,8 @@ class DynamicInputs:
                 leaves[place.leaf] = leaves[place.leaf].detach().index_select(place.dim, along)
             # Names belong to a tensor object, and index_select has returned a new one.
             for leaf in {place.leaf for place in self._places}:
-                name_tensor_dims(leaves[leaf], names_of(self._leaves[leaf]))
+                if dim_names := names_of(self._leaves[leaf]):
+                    name_tensor_dims(leaves[leaf], dim_names)
             args, kwargs = pytree.tree_unflatten(leaves, self._tree)
             yield kwargs or args
 

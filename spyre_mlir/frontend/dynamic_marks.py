@@ -1,0 +1,119 @@
+"""Dims of many sizes as PyTorch says them: marks of example inputs, ``torch.export.Dim``, exported programs with sizes.
+
+    torch._dynamo.mark_dynamic(x, 1, min=64, max=4096)
+    compile(model, (x,), dynamic={"x": {1: torch.export.Dim("S", min=64, max=4096)}})
+
+PyTorch has no granularity. Here it is 64, the elements of a stick of 16-bit numbers, or the largest power of two below
+that divides the largest size.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.dynamic_inputs import DimOccurrence
+from spyre_mlir.frontend.exported import Inputs, as_call
+
+#: The elements of a stick of 16-bit numbers.
+_STICK = 64
+
+
+class DynamicMarks(NamedTuple):
+    """The dynamic dims of a model: granularity and largest size by name, and where they occur in its inputs."""
+
+    model: Any
+    dims: dict[str, tuple[int, int]]
+    occurrences: tuple[DimOccurrence, ...]
+
+
+def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
+    """Return the dims that ``torch._dynamo.mark_dynamic`` or ``torch.export`` made dynamic; None without any.
+
+    Dims of several inputs are one if they have the same size and the same range.
+    """
+    leaves, _ = pytree.tree_flatten(as_call(inputs))
+    if isinstance(model, ExportedProgram):
+        ranges = list(_exported_ranges(model, leaves))
+        model = model.module() if ranges else model
+    else:
+        ranges = list(_marked_ranges(leaves))
+    return _marks(model, leaves, ranges) if ranges else None
+
+
+def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
+    """Return the dims that ``shapes`` makes dynamic, the ``dynamic_shapes`` of ``torch.export``."""
+    args, kwargs = as_call(inputs)
+    names = list(inspect.signature(getattr(model, "forward", model)).parameters)
+    entries = shapes.items() if isinstance(shapes, Mapping) else zip(names, shapes, strict=False)
+    leaves, _ = pytree.tree_flatten((args, kwargs))
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    ranges = []
+    for name, dims in entries:
+        leaf = next((index for index, tensor in enumerate(leaves) if tensor is given.get(name)), None)
+        pairs = dims.items() if isinstance(dims, Mapping) else enumerate(dims or ())
+        for dim, size in pairs:
+            if size is None:
+                continue
+            if leaf is None or getattr(size, "max", None) is None:
+                raise CompileError(
+                    f"The option 'dynamic' takes pairs of granularity and largest size by name, or for each input a "
+                    f"torch.export.Dim with a largest size by dim; '{name}' has {dims!r}."
+                )
+            ranges.append(_Range(leaf, dim, int(size.max), str(size.__name__)))
+    return _marks(model, leaves, ranges)
+
+
+class _Range(NamedTuple):
+    """Dim ``dim`` of the input ``leaf``, which has up to ``most`` positions; dims of one ``name`` are one."""
+
+    leaf: int
+    dim: int
+    most: int
+    name: str = ""
+
+
+def _marked_ranges(leaves: Sequence[Any]) -> Iterator[_Range]:
+    for leaf, tensor in enumerate(leaves):
+        for mark in sorted(getattr(tensor, "_dynamo_dynamic_range", ()), key=lambda mark: mark.dim):
+            if mark.max is None:
+                raise CompileError(
+                    f"Dim {mark.dim} of input {leaf} is dynamic without a largest size; "
+                    "a program is planned for that, so give mark_dynamic max=."
+                )
+            yield _Range(leaf, mark.dim, int(mark.max))
+
+
+def _exported_ranges(program: ExportedProgram, leaves: Sequence[Any]) -> Iterator[_Range]:
+    inputs = set(program.graph_signature.user_inputs)
+    places = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
+    for leaf, node in enumerate(places[: len(leaves)]):
+        shape = getattr(node.meta.get("val"), "shape", ())
+        for dim, size in enumerate(shape):
+            if isinstance(size, torch.SymInt):
+                most = program.range_constraints[size.node.expr].upper
+                if not most.is_Integer:
+                    raise CompileError(
+                        f"Dim {dim} of input {leaf} of the exported program has no largest size; give its Dim max=."
+                    )
+                yield _Range(leaf, dim, int(most), str(size))
+
+
+def _marks(model: Any, leaves: Sequence[Any], ranges: Sequence[_Range]) -> DynamicMarks:
+    """Return the dims of ranges, those of one name or of one size and range as one."""
+    names: dict[Any, str] = {}
+    dims: dict[str, tuple[int, int]] = {}
+    occurrences = []
+    for range_ in ranges:
+        key = range_.name or (leaves[range_.leaf].shape[range_.dim], range_.most)
+        name = names.setdefault(key, range_.name or f"dim{range_.dim}_of_input{range_.leaf}")
+        dims[name] = math.gcd(range_.most, _STICK), range_.most
+        occurrences.append(DimOccurrence(range_.leaf, range_.dim, name, 1))
+    return DynamicMarks(model, dims, tuple(occurrences))
