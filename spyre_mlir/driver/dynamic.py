@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.report_files import write_page_of_programs
+from spyre_mlir.driver.size_prices import SizePrice
 from spyre_mlir.driver.symbolic_program import SymbolicProgram
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.remarks import SIZE, Remark
@@ -26,6 +27,7 @@ from spyre_mlir.report.program_report import ProgramReport
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
+    from spyre_mlir.driver.program_figures import ProgramFigures
     from spyre_mlir.frontend.importer import Imported
 
 __all__ = ["DynamicDim", "DynamicProgram"]
@@ -82,6 +84,9 @@ class StaticProgram(Protocol):
     def save(self, folder: str | Path) -> None: ...
     def as_report(self, name: str) -> ProgramReport: ...
 
+
+#: A bundle of all sizes that takes this many times as long as one of the size alone is worth a remark.
+_DEAR = 1.1
 
 ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 
@@ -194,6 +199,24 @@ class DynamicProgram(Generic[ProgramT]):
 
     def _remark(self, reason: str, location: str) -> None:
         self.remarks.append(Remark("compile", location, "", SIZE, reason))
+
+    def prices(self) -> list[SizePrice]:
+        """Return what one bundle for all sizes costs at each size that calls have wanted; none without such a bundle.
+
+        A bundle is compiled for each of these sizes to compare with. Where the one of all sizes takes over a tenth
+        longer, a remark says so, and why: ``one_bundle=False`` compiles a bundle for each size.
+        """
+        prices = []
+        for sizes, program in zip(self.sizes, self.programs.values(), strict=True):
+            if not program.is_instance:
+                continue
+            own = self._compiled(sizes)
+            prices.append(SizePrice.of(sizes, cast("ProgramFigures", program), cast("ProgramFigures", own)))
+            if prices[-1].ratio > _DEAR and not any(
+                remark.reason == str(prices[-1]) for remark in self.remarks
+            ):
+                self._remark(str(prices[-1]), "")
+        return prices
 
     def compile_all(self) -> None:
         """Compile the missing programs of all combinations of sizes."""
