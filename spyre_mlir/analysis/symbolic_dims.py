@@ -191,38 +191,12 @@ class SymbolicAnalysis:
         if isinstance(step, Transpose):
             return {new: source[old] for new, old in enumerate(step.permutation) if old in source}
         if isinstance(step, Expand):
-            return self._expanded(op, step, source)
+            return _expanded(op, step, source)
         if isinstance(step, Collapse):
-            return self._collapsed(op, step, source)
+            return _collapsed(op, step, source)
         if isinstance(step, Slice):
             return self._sliced(op, source)
         raise error_at(op, "windows slide over a tensor whose size is known at run time only")
-
-    def _expanded(self, op: ir.Operation, step: Expand, source: SymbolicDims) -> SymbolicDims:
-        """Give the size of a dim to the outermost of its parts that has more than one position."""
-        dims: SymbolicDims = {}
-        for dim, group in enumerate(step.groups):
-            if dim in source:
-                several = [part for part in group if step.shape[part] > 1] or [group[0]]
-                inner = math.prod(step.shape[part] for part in several[1:])
-                dims[several[0]] = _divided(op, source[dim], inner)
-        return dims
-
-    def _collapsed(self, op: ir.Operation, step: Collapse, source: SymbolicDims) -> SymbolicDims:
-        """Give a merged dim the size of its outermost part; inner parts have a fixed number of positions."""
-        dims: SymbolicDims = {}
-        shape = shape_of(op.operands[0])
-        for dim, group in enumerate(step.groups):
-            several = [part for part in group if shape[part] > 1] or [group[0]]
-            inner = next((part for part in several[1:] if part in source), None)
-            if inner is not None:
-                raise error_at(
-                    op,
-                    f"dim {inner}, of the run-time size '{source[inner].name}', is merged inside of others",
-                )
-            if several[0] in source:
-                dims[dim] = source[several[0]].scaled(math.prod(shape[part] for part in several[1:]))
-        return dims
 
     def _sliced(self, op: ir.Operation, source: SymbolicDims) -> SymbolicDims:
         """Keep dims that a slice has all of; one of which it has a part has that part at every size."""
@@ -251,6 +225,34 @@ class SymbolicAnalysis:
                 op,
                 f"dim {dim} follows {_shown(dims[dim])} for one operand and {_shown(symbolic)} for another",
             )
+
+
+def _expanded(op: ir.Operation, step: Expand, source: SymbolicDims) -> SymbolicDims:
+    """Give the size of a dim to the outermost of its parts that has more than one position."""
+    dims: SymbolicDims = {}
+    for dim, group in enumerate(step.groups):
+        if dim in source:
+            several = [part for part in group if step.shape[part] > 1] or [group[0]]
+            inner = math.prod(step.shape[part] for part in several[1:])
+            dims[several[0]] = _divided(op, source[dim], inner)
+    return dims
+
+
+def _collapsed(op: ir.Operation, step: Collapse, source: SymbolicDims) -> SymbolicDims:
+    """Give a merged dim the size of its outermost part; inner parts have a fixed number of positions."""
+    dims: SymbolicDims = {}
+    shape = shape_of(op.operands[0])
+    for dim, group in enumerate(step.groups):
+        several = [part for part in group if shape[part] > 1] or [group[0]]
+        inner = next((part for part in several[1:] if part in source), None)
+        if inner is not None:
+            raise error_at(
+                op,
+                f"dim {inner}, of the run-time size '{source[inner].name}', is merged inside of others",
+            )
+        if several[0] in source:
+            dims[dim] = source[several[0]].scaled(math.prod(shape[part] for part in several[1:]))
+    return dims
 
 
 def _divided(op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:

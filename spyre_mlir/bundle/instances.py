@@ -40,13 +40,13 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
         raise CompileError(f"The program has no run-time size '{unknown[0]}'; its sizes are: {known}.")
     if not runtime:
         return bundle
-    numbers = _Numbers(runtime)
-    statements = tuple(numbers.fold(bundle.statements))
+    folding = _SizeFolding(runtime)
+    statements = tuple(folding.fold(bundle.statements))
     manifest = bundle.manifest
     return Bundle(
         tuple(parameter for parameter in bundle.parameters if parameter.name not in runtime),
         statements,
-        {name: at_size(design, numbers.symbols) for name, design in bundle.designs.items()},
+        {name: at_size(design, folding.symbols) for name, design in bundle.designs.items()},
         replace(
             manifest,
             sizes=(),
@@ -117,7 +117,7 @@ def _checked(size: RuntimeSize, sizes: Mapping[str, int]) -> int:
 
 
 @dataclass
-class _Numbers:
+class _SizeFolding:
     """The values of a program that are numbers once its sizes are, by name, and those of symbols of executes."""
 
     runtime: Mapping[str, int]
@@ -230,7 +230,8 @@ def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[
     host_strides = []
     for loop, stride in enumerate(transfer.host_strides):
         dim = next((dim for dim, step in enumerate(strides[0]) if stride >= step and before[dim] > 1), None)
-        if dim is None or not stride:
+        # A loop of one iteration goes nowhere.
+        if dim is None or not stride or transfer.ranges[loop] == 1:
             host_strides.append(stride)
             continue
         weight = stride // strides[0][dim]

@@ -43,7 +43,8 @@ class SymbolicProgram:
         self._model, self._inputs, self._dims, self._autocast = model, inputs, dims, autocast
         self._largest: Imported | None = None
         with inputs.at_sizes(self._sizes("max_value")) as example:
-            program = compile(model, example, mark=self._mark)
+            # The host has no part in one bundle.
+            program = compile(model, example, mark=self._mark, fallback=False)
         if not isinstance(program, Program) or not program.is_one_bundle or not program.bundle.manifest.sizes:
             raise CompileError("the program is not one bundle")
         self.program = program

@@ -29,12 +29,10 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.design_labels import labels_of
 from spyre_mlir.lowering.operand_geometry import Geometry, GeometryBuilder
+from spyre_mlir.lowering.symbolic_slices import Slopes, SymbolicSlices
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-
-#: The bytes by which an address moves with each run-time size, by its name.
-Slopes = tuple[tuple[str, int], ...]
 
 #: The constant that masked elements read as, by the name that the kernels of the device know.
 MASK_VALUE = "samv-maskvalue"
@@ -75,6 +73,7 @@ class DesignBuilder:
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
         self.labels = labels_of(opcode, space)
+        self.sizes = SymbolicSlices(opcode, self.space, self.division, self.shares, self.distributions)
         self.geometry = GeometryBuilder(opcode, space, self.labels, self.shares, self.in_lx, self.parts)
 
     def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
@@ -94,7 +93,7 @@ class DesignBuilder:
         }
         ones = dict.fromkeys(self.geometry.extra, 1)
         masks = self._masks(padding)
-        self._check_symbolic(padding)
+        self.sizes.check({dim for dim, label in enumerate(self.labels) if label in padding})
         return Design(
             index=index,
             opcode=self.opcode,
@@ -116,53 +115,6 @@ class DesignBuilder:
             debug=debug,
             symbolic={self.labels[dim]: SymbolicSize(0, size.step) for dim, size in self.space.symbolic},
         )
-
-    # -- symbolic dims ---------------------------------------------------------------------------------
-
-    def _check_symbolic(self, padding: Mapping[str, int]) -> None:
-        """Require that slices of dims with a run-time size are the same part of them at every size."""
-        slid = {dim for operand in range(len(self.space.views)) for dim, _ in self.space.slid(operand)}
-        for dim, size in self.space.symbolic:
-            splits = [
-                self.division.splits[dim],
-                *(held.splits[dim] for held in self.distributions if dim < len(held.splits)),
-            ]
-            if (
-                self.labels[dim] in padding
-                or dim in slid
-                or any(self.space.units[dim] % split for split in splits)
-            ):
-                raise CompileError(
-                    f"'{self.opcode}' has padding, windows or unequal slices along d{dim}, which follows the run-time "
-                    f"size '{size.name}'"
-                )
-
-    def slopes(self) -> list[list[Slopes]]:
-        """Return by operand and core the bytes by which its start moves with each run-time size, by name."""
-        return [
-            [self._slopes(operand, slices) for slices in self.division.owners]
-            for operand in range(len(self.space.views))
-        ]
-
-    def _slopes(self, operand: int, slices: tuple[int, ...]) -> Slopes:
-        """Return the bytes by which the start of a slice in device memory moves with each run-time size."""
-        if operand in self.in_lx:
-            return ()
-        view, slopes = self.space.footprint(operand), dict[str, int]()
-        for dim, size in self.space.symbolic:
-            axes = [axis for axis in view.axes if axis.dim == dim]
-            first = slices[dim] * self.shares[dim]
-            if not first or not axes:
-                continue
-            # At the largest size the slice begins here, and at every other one at the same part of that.
-            at_largest = first // axes[0].divisor * axes[0].stride * ELEMENT_BYTES[view.dtype]
-            slope, remainder = divmod(at_largest, size.max_value)
-            if len(axes) > 1 or remainder:
-                raise CompileError(
-                    f"'{self.opcode}' cannot address slices of d{dim}, which follows the run-time size '{size.name}'"
-                )
-            slopes[size.name] = slopes.get(size.name, 0) + slope
-        return tuple(sorted(slopes.items()))
 
     # -- operands -------------------------------------------------------------------------------------
 
@@ -312,7 +264,7 @@ def design_template(
         opcode, space, division, dict(constants), dict(masks), in_lx, relayout, dict(parts)
     )
     design = builder.build(0, lambda operand, core, offset: offset, None)
-    return design, _key(design), builder.slopes() if space.symbolic else []
+    return design, _key(design), builder.sizes.slopes(in_lx) if space.symbolic else []
 
 
 def _key(design: Design) -> tuple:

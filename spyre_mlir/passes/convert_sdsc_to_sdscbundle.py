@@ -28,10 +28,11 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.addresses import AddressTable, DeviceAddress, index_constant
 from spyre_mlir.lowering.debug_handles import debug_handle, origin_of
-from spyre_mlir.lowering.design_builder import Slopes, design_template
+from spyre_mlir.lowering.design_builder import design_template
 from spyre_mlir.lowering.export import assembled
 from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
 from spyre_mlir.lowering.lx_contents import LxContents
+from spyre_mlir.lowering.symbolic_slices import Slopes
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.formats import BIT_TRUE
