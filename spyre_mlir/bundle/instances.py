@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from spyre_mlir.bundle.core_slices import operand_shares
 from spyre_mlir.bundle.model import (
@@ -55,7 +54,14 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
     )
 
 
-def sizes_of(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, int]:
+class HasShape(Protocol):
+    """An array, or the header of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def sizes_of(bundle: Bundle, arrays: Mapping[str, HasShape]) -> dict[str, int]:
     """Return the run-time sizes that host arrays by argument name have; the largest of a size that none has.
 
     ``CompileError`` where two arrays have another size, or one that is no multiple of its factor.
@@ -63,8 +69,10 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for argument in bundle.manifest.arguments:
         array = arrays.get(argument.array_name)
-        for extent in argument.symbolic if array is not None else ():
-            shape = array.shape
+        if array is None:
+            continue
+        shape = array.shape
+        for extent in argument.symbolic:
             if len(shape) != len(argument.host_shape) or shape[extent.dim] % extent.factor:
                 raise CompileError(
                     f"The array of '{argument.name}' has shape {list(shape)}; at its largest it has "
@@ -78,7 +86,7 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, int]:
     return {size.name: sizes.get(size.name, size.max_value) for size in bundle.manifest.sizes}
 
 
-def at_arrays(bundle: Bundle, arrays: Mapping[str, NDArray]) -> Bundle:
+def at_arrays(bundle: Bundle, arrays: Mapping[str, HasShape]) -> Bundle:
     """Return the bundle at the sizes of host arrays by argument name."""
     return instance(bundle, sizes_of(bundle, arrays)) if bundle.manifest.sizes else bundle
 

@@ -131,7 +131,7 @@ def compile(
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
-        model, dims, occurrences = marks or (module_or_mlir, dynamic, ())
+        model, dims, occurrences = marks or (module_or_mlir, dict(dynamic or {}), ())
         symbolic = partial(_program, **given) if one_bundle else None
         compiled = partial(compile, **given)
         return DynamicProgram(model, inputs, dims, compiled, symbolic, autocast, occurrences)

@@ -62,12 +62,13 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
         for dim, size in pairs:
             if size is None:
                 continue
-            if leaf is None or getattr(size, "max", None) is None:
+            # Without a largest size a Dim has an infinity of sympy there.
+            if leaf is None or not isinstance(getattr(size, "max", None), int):
                 raise CompileError(
                     f"The option 'dynamic' takes pairs of granularity and largest size by name, or for each input a "
                     f"torch.export.Dim with a largest size by dim; '{name}' has {dims!r}."
                 )
-            ranges.append(_Range(leaf, dim, int(size.max), str(size.__name__)))
+            ranges.append(_Range(leaf, dim, size.max, str(size.__name__)))
     return _marks(model, leaves, ranges)
 
 

@@ -27,7 +27,8 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +37,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.folder import is_foreign, is_program, read_arrays, read_bundle
 from spyre_mlir.bundle.images import read_images
+from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
@@ -77,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # An argument with a source is another one's array in a second layout: no array of its own comes in.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
     is_numeric = is_foreign(options.folder)
-    inputs = _read(options.inputs, arguments, is_numeric=is_numeric) if options.inputs else {}
+    at_sizes = partial(_arguments_at, bundle)
+    inputs = _read(options.inputs, arguments, at_sizes, is_numeric=is_numeric) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
     result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
     for sentence in described(result.losses):
@@ -225,15 +228,32 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
     return named
 
 
-def _read(path: str, arguments: Sequence[HostArray], *, is_numeric: bool = False) -> dict[str, NDArray]:
+def _arguments_at(bundle: Bundle, headers: Mapping[str, Header]) -> Sequence[HostArray]:
+    """Return the arguments of a bundle at the run-time sizes of arrays by name."""
+    return at_arrays(bundle, headers).manifest.arguments
+
+
+def _read(
+    path: str,
+    arguments: Sequence[HostArray],
+    at_sizes: Callable[[Mapping[str, Header]], Sequence[HostArray]] | None = None,
+    *,
+    is_numeric: bool = False,
+) -> dict[str, NDArray]:
     """Read the arrays of an archive by argument name; ``CompileError`` before unpacking any that does not fit.
 
-    With ``is_numeric`` an input takes floats of any width: the bundle of another writer has no types of the host.
+    ``at_sizes`` gives the arguments at the sizes of the arrays, where these have several. With ``is_numeric`` an input
+    takes floats of any width: the bundle of another writer has no types of the host.
     """
     inputs = {argument.name: argument for argument in arguments if argument.kind != "result"}
 
     def check(headers: Mapping[str, Header]) -> None:
-        for name, header in _named(arguments, headers).items():
+        named = _named(arguments, headers)
+        if at_sizes is not None:
+            inputs.update(
+                {argument.name: argument for argument in at_sizes(named) if argument.name in inputs}
+            )
+        for name, header in named.items():
             problem = f"there is no such input; the inputs are {', '.join(inputs) or 'none'}."
             if name in inputs:
                 fitting = inputs[name].host_dtype if is_numeric and _is_float(inputs[name], header) else None

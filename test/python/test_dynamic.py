@@ -141,7 +141,8 @@ def test_programs_with_host_functions() -> None:
 
 def test_what_is_saved(tmp_path) -> None:
     """A folder per size, each a bundle that runs by itself, and an index; another one may take its place."""
-    program = compiled()
+    example = named(half(4, HIDDEN), "B", "H")
+    program = spyre_mlir.compile(linear(), (example,), sencores=2, dynamic={"B": (4, 12)}, one_bundle=False)
     program(half(8, HIDDEN))
     program.save(tmp_path / "model")
     program.save(tmp_path / "model")
