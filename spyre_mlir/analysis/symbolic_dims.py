@@ -157,13 +157,20 @@ class SymbolicAnalysis:
         return {}
 
     def _inserted(self, op: ir.Operation) -> SymbolicDims:
+        """Give a buffer the sizes of a part that fills it; a larger one keeps its own, and begins with the part."""
         part, whole, place = self.of(op.operands[0]), dict(self.of(op.operands[1])), place_of(op)
-        shape = shape_of(op.operands[1])
+        shape, is_fresh = shape_of(op.operands[1]), is_fill(op.operands[1])
         dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
         for position, symbolic in part.items():
-            if place.sizes[dims[position]] != shape[dims[position]]:
+            dim = dims[position]
+            is_whole = place.sizes[dim] == shape[dim]
+            if is_whole and (is_fresh or dim in whole):
+                self._meet(op, whole, dim, symbolic)
+            elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
+                # A part that fills a buffer at the largest size alone would seem to leave nothing of it.
                 raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
-            self._meet(op, whole, dims[position], symbolic)
+            else:
+                self._parts.add(op.operands[0])
         return whole
 
     def _concatenated(self, op: ir.Operation) -> SymbolicDims:

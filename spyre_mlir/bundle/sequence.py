@@ -94,7 +94,9 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
 def _check_cuts(bundle: Bundle, cuts: Sequence[int]) -> None:
     """Each cut is where a statement of the program begins, behind the one before; one bundle alone has sizes."""
     if bundle.manifest.sizes:
-        raise CompileError("A bundle of run-time sizes is not cut into several: each call has one set of sizes.")
+        raise CompileError(
+            "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
+        )
     starts = set(itertools.accumulate(map(_executes, bundle.statements))) - {0, len(bundle.manifest.uses)}
     if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
         raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")

@@ -122,7 +122,8 @@ class DynamicProgram(Generic[ProgramT]):
         self._autocast = autocast
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic), occurrences)
         self._unpadded_imports: dict[Sizes, Imported] = {}
-        self.remarks: list[Remark] = []
+        self._reasons: list[Remark] = []
+        self._prices: dict[Sizes, SizePrice] = {}
         self._symbolic: SymbolicProgram | None = None
         if compile_symbolic is not None:
             self._symbolic = self._try_symbolic(compile_symbolic)
@@ -178,9 +179,8 @@ class DynamicProgram(Generic[ProgramT]):
         try:
             return self._symbolic.at(sizes)
         except DifferentPrograms as error:
-            self._remark(
-                f"at {_shown(sizes)} the model has a bundle of its own: {error.reason}", error.location
-            )
+            reason = f"at {_shown(sizes)} the model has a bundle of its own: {error.reason}"
+            self._reasons.append(_remark(reason, error.location))
             return None
 
     def _try_symbolic(self, compile: Callable[..., Any]) -> SymbolicProgram | None:
@@ -192,31 +192,35 @@ class DynamicProgram(Generic[ProgramT]):
         except AlgorithmError:
             raise
         except DifferentPrograms as error:
-            self._remark(f"each size has a bundle of its own: {error.reason}", error.location)
+            self._reasons.append(
+                _remark(f"each size has a bundle of its own: {error.reason}", error.location)
+            )
         except CompileError as error:
-            self._remark(f"each size has a bundle of its own: {error.message}", error.location)
+            self._reasons.append(
+                _remark(f"each size has a bundle of its own: {error.message}", error.location)
+            )
         return None
-
-    def _remark(self, reason: str, location: str) -> None:
-        self.remarks.append(Remark("compile", location, "", SIZE, reason))
 
     def prices(self) -> list[SizePrice]:
         """Return what one bundle for all sizes costs at each size that calls have wanted; none without such a bundle.
 
-        A bundle is compiled for each of these sizes to compare with. Where the one of all sizes takes over a tenth
-        longer, a remark says so, and why: ``one_bundle=False`` compiles a bundle for each size.
+        A bundle is compiled for each of these sizes, once, to compare with.
         """
-        prices = []
-        for sizes, program in zip(self.sizes, self.programs.values(), strict=True):
-            if not program.is_instance:
-                continue
-            own = self._compiled(sizes)
-            prices.append(SizePrice.of(sizes, cast("ProgramFigures", program), cast("ProgramFigures", own)))
-            if prices[-1].ratio > _DEAR and not any(
-                remark.reason == str(prices[-1]) for remark in self.remarks
-            ):
-                self._remark(str(prices[-1]), "")
-        return prices
+        for key, program in self.programs.items():
+            if program.is_instance and key not in self._prices:
+                sizes = dict(zip(self.dims, key, strict=True))
+                compared = cast("tuple[ProgramFigures, ProgramFigures]", (program, self._compiled(sizes)))
+                self._prices[key] = SizePrice.of(sizes, *compared)
+        return list(self._prices.values())
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """The sizes that have bundles of their own, and why; and those at which one for all takes over a tenth longer.
+
+        The latter are found by ``prices``.
+        """
+        dear = [_remark(str(price), "") for price in self.prices() if price.ratio > _DEAR]
+        return [*self._reasons, *dear]
 
     def compile_all(self) -> None:
         """Compile the missing programs of all combinations of sizes."""
@@ -303,6 +307,10 @@ class DynamicProgram(Generic[ProgramT]):
             f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
             f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
         )
+
+
+def _remark(reason: str, location: str) -> Remark:
+    return Remark("compile", location, "", SIZE, reason)
 
 
 def _shown(sizes: Mapping[str, int]) -> str:

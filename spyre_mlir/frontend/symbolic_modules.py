@@ -218,11 +218,14 @@ def _reshape(ops: OpPair) -> None:
 
 
 def _insertion(ops: OpPair) -> None:
-    """Require that what differs fills the destination."""
+    """Require that what differs fills the destination, or is the begin of one that does not differ."""
     same_slice(ops)
-    whole = ops.operands[1]
-    for (small, large), ends in zip(ops.numbers("static_sizes"), whole.shapes, strict=True):
-        if small != large and (small, large) != ends:
+    places = zip(
+        ops.numbers("static_sizes"), ops.numbers("static_offsets"), ops.operands[1].shapes, strict=True
+    )
+    for (small, large), (offset, _), ends in places:
+        is_begin = not offset and ends[0] == ends[1] and large < ends[1]
+        if small != large and (small, large) != ends and not is_begin:
             raise ops.fail("an insertion covers other positions at another size")
 
 

