@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
@@ -20,6 +21,8 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.formats import constant_value
 from spyre_mlir.target.ops import scalar_expression
+
+Digits = Sequence[TileDigit]
 
 
 def elementwise(lowering: OperationLowering) -> None:
@@ -88,35 +91,67 @@ def _groups(lowering: OperationLowering) -> list[list[int]]:
 # -- products -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ProductDigits:
+    """The digits of a product of batches of matrices, by what its operands and its result have of them."""
+
+    batch: tuple[TileDigit, ...]
+    rows: tuple[TileDigit, ...]
+    inner: tuple[TileDigit, ...]
+    columns: tuple[TileDigit, ...]
+
+    @classmethod
+    def of(cls, lowering: OperationLowering, left: Digits, right: Digits) -> ProductDigits:
+        """Return those of a product of two operands that have these digits."""
+        labels = [{digit.label for digit in digits} for digits in (left, right)]
+        reduced = lowering.reduced
+        if (labels[0] ^ labels[1]) & reduced:
+            raise CompileError(
+                f"'{lowering.design.opcode}' contracts a dim that one of its operands has not."
+            )
+        return cls(
+            _digits(left, labels[0] & labels[1] - reduced),
+            _digits(left, labels[0] - labels[1]),
+            _digits(left, labels[0] & reduced),
+            _digits(right, labels[1] - labels[0]),
+        )
+
+    @property
+    def result(self) -> tuple[TileDigit, ...]:
+        """The digits of the result."""
+        return (*self.batch, *self.rows, *self.columns)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result as matrices."""
+        sizes = [math.prod(shape_of_digits(group)) for group in (self.batch, self.rows, self.columns)]
+        return tuple(sizes if self.batch else sizes[1:])
+
+    def multiplied(self, lowering: OperationLowering, left: Tensor, right: Tensor, out: ir.Value) -> ir.Value:
+        """Build ``out``, of the shape of the result, plus the product."""
+        lhs = _matrices(lowering, left, self.batch, self.rows, self.inner)
+        rhs = _matrices(lowering, right, self.batch, self.inner, self.columns)
+        return lowering.build.matmul(lhs, rhs, out)
+
+
 def product(lowering: OperationLowering) -> None:
     """Build a product of batches of matrices, over all that a core has of the contracted dims."""
-    build = lowering.build
     left, right = lowering.tensor(0), lowering.tensor(1)
-    labels = [{digit.label for digit in lowering.digits(k)} for k in range(3)]
-    reduced = lowering.reduced
-    batch = _digits(left, labels[0] & labels[1] - reduced)
-    inner = _digits(left, labels[0] & reduced)
-    rows, columns = (
-        _digits(left, labels[0] - labels[1] - reduced),
-        _digits(right, labels[1] - labels[0] - reduced),
-    )
-    if _digits(left, (labels[0] ^ labels[1]) & reduced) or _digits(right, (labels[0] ^ labels[1]) & reduced):
-        raise CompileError(f"'{lowering.design.opcode}' contracts a dim that one of its operands has not.")
-    lhs = _matrices(lowering, left, batch, rows, inner)
-    rhs = _matrices(lowering, right, batch, inner, columns)
+    digits = ProductDigits.of(lowering, left.digits, right.digits)
     is_split = len(_groups(lowering)[0]) > 1
-    shape = [*([math.prod(shape_of_digits(batch))] if batch else []), shape_of(lhs)[-2], shape_of(rhs)[-1]]
-    out = build.filled(shape, "f32" if is_split else element_of(lhs), 0)
-    value = build.matmul(lhs, rhs, out)
-    if is_split:
-        value = _of_groups(lowering, value, "arith.addf", 0.0)
-    digits = (*batch, *rows, *columns)
-    lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
+    out = lowering.build.filled(digits.shape, "f32" if is_split else element_of(left.value), 0)
+    store_product(lowering, digits, digits.multiplied(lowering, left, right, out))
 
 
-def _digits(tensor: Tensor, labels: set[str]) -> tuple[TileDigit, ...]:
+def store_product(lowering: OperationLowering, digits: ProductDigits, value: ir.Value) -> None:
+    """Store a product, or the sum of those of the cores that share it."""
+    value = _of_groups(lowering, value, "arith.addf", 0.0)
+    lowering.store(Tensor(lowering.build.reshaped(value, shape_of_digits(digits.result)), digits.result))
+
+
+def _digits(digits: Digits, labels: set[str]) -> tuple[TileDigit, ...]:
     """Return the digits of some labels, those of one label side by side."""
-    found = [digit for digit in tensor.digits if digit.label in labels]
+    found = [digit for digit in digits if digit.label in labels]
     order = list(dict.fromkeys(digit.label for digit in found))
     return tuple(sorted(found, key=lambda digit: (order.index(digit.label), -digit.weight)))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_values import CoreValues
@@ -46,15 +46,21 @@ class MemoryTiles(MemoryViews):
 
     # -- whole tiles ----------------------------------------------------------------------------------------
 
-    def load(self, place: MemoryTile, parts: ir.Value | None = None) -> ir.Value:
+    def load(
+        self, place: MemoryTile, parts: ir.Value | None = None, steps: Mapping[int, ir.Value] | None = None
+    ) -> ir.Value:
         """Build a load of the tile of this core, of the shape of a full share; what it has not is 0.
 
-        ``parts`` is a view of the whole operand, where that is spread over scratchpads.
+        ``parts`` is a view of the whole operand, where that is spread over scratchpads. Along the axes in ``steps``,
+        of which all cores have the same, one position is loaded.
         """
         if parts is None:
             view, subscripts = self._view(place)
         else:
             view, subscripts = parts, [self._subscript(place, axis) for axis in range(len(place.tile.axes))]
+        for axis, position in (steps or {}).items():
+            subscripts[axis] = self.build.add(subscripts[axis], position)
+        place = replace(place, tile=place.tile.narrowed(steps or ()))
         shape = place.tile.shape
         type_ = self.build.type(shape, place.element)
 
@@ -99,13 +105,18 @@ class MemoryTiles(MemoryViews):
         )
         if is_same or size * ELEMENT_BYTES[place.element] < _STAGED_BYTES:
             return None
-        key = place.element, size
-        if key not in self.stages:
-            self.stages[key] = self.new_stage(place.element, size)
+        base = self.stage(place.element, size)
         strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-        view = self.local_view(self.build.number(self.stages[key]), shape, strides, place.element)
+        view = self.local_view(self.build.number(base), shape, strides, place.element)
         self.store_to(view, [self.build.number(0)] * len(shape), value)
         return view
+
+    def stage(self, element: str, size: int) -> int:
+        """Return the element index of a place in LX that operations take one after the other."""
+        key = element, size
+        if key not in self.stages:
+            self.stages[key] = self.new_stage(element, size)
+        return self.stages[key]
 
     def new_stage(self, element: str, size: int) -> int:
         """Return the element index of a place in LX behind the buffers of the plan, that nothing else takes."""
@@ -121,7 +132,9 @@ class MemoryTiles(MemoryViews):
     ) -> ir.Value | None:
         """Build a part for each number of positions that cores have, None for cores without any."""
         counts = [
-            place.tile.counts[core] if place.addresses[core] is not None else None
+            place.tile.counts[core]
+            if place.addresses[core] is not None and all(place.tile.counts[core])
+            else None
             for core in range(self.cores.cores)
         ]
         return self.branches(counts, part, type_)

@@ -8,8 +8,8 @@ into digits on which all of them agree.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.core_slices import (
     accessed_positions,
@@ -73,6 +73,19 @@ class OperandTile:
     def digits(self) -> tuple[TileDigit, ...]:
         """The axes of a full share as digits."""
         return tuple(axis.digit for axis in self.axes)
+
+    def narrowed(self, axes: Collection[int]) -> OperandTile:
+        """Return the tile with one position along some axes."""
+        if not axes:
+            return self
+
+        def ones(counts: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(1 if axis in axes else count for axis, count in enumerate(counts))
+
+        narrow = [replace(axis, count=1) if number in axes else axis for number, axis in enumerate(self.axes)]
+        return replace(
+            self, axes=tuple(narrow), counts={core: ones(counts) for core, counts in self.counts.items()}
+        )
 
 
 #: The axis of an operand of one element, for no tensor is without dims.

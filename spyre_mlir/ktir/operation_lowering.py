@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
@@ -72,22 +72,29 @@ class OperationLowering:
 
     # -- operands -----------------------------------------------------------------------------------------------
 
-    def digits(self, k: int) -> tuple[TileDigit, ...]:
-        """The digits of an operand, in the order of memory."""
-        return refined(self.tiles[k].digits, self.weights)
+    def digits(self, k: int, without: Collection[str] = ()) -> tuple[TileDigit, ...]:
+        """Return the digits of an operand, in the order of memory, but those of some labels."""
+        return refined([digit for digit in self.tiles[k].digits if digit.label not in without], self.weights)
 
-    def tensor(self, k: int) -> Tensor:
-        """Load an operand, with the neutral number of the operation in its masked padding."""
-        digits = self.digits(k)
-        value = self.build.reshaped(self.loaded(k), shape_of_digits(digits))
+    def tensor(self, k: int, steps: Mapping[str, ir.Value] | None = None) -> Tensor:
+        """Load an operand, with the neutral number of the operation in its masked padding.
+
+        Of the labels in ``steps`` it has one position, that of the value there.
+        """
+        steps = steps or {}
+        axes = enumerate(self.tiles[k].axes)
+        taken = {number: steps[axis.label] for number, axis in axes if axis.label in steps}
+        digits = self.digits(k, steps)
+        value = self.build.reshaped(self.loaded(k, taken), shape_of_digits(digits))
         return Tensor(self._masked(value, digits), digits)
 
-    def loaded(self, k: int) -> ir.Value:
-        """Load an operand as it is in memory."""
-        if self.is_tensor(k):
-            assert self.state.scratchpads is not None
-            return self.state.scratchpads.read(self.access(k))
-        return self.state.memory.load(self.place(k))
+    def loaded(self, k: int, steps: Mapping[int, ir.Value] | None = None) -> ir.Value:
+        """Load an operand as it is in memory; along the axes in ``steps`` one position."""
+        if not self.is_tensor(k):
+            return self.state.memory.load(self.place(k), steps=steps)
+        assert self.state.scratchpads is not None
+        value = self.state.scratchpads.read(self.access(k))
+        return self.build.taken(value, steps) if steps else value
 
     def store(self, result: Tensor) -> None:
         """Store the result, cast to its type."""
@@ -118,6 +125,15 @@ class OperationLowering:
             for core, address in enumerate(self.addresses[k])
         )
         return MemoryTile(self.tiles[k], self.elements[k], addresses, self.design.operands[k].memory == "lx")
+
+    def loop(self, count: int, initial: ir.Value, body: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+        """Build a loop that carries a value: ``body`` gets its number, and the value before, and gives that behind."""
+        memory = self.state.memory
+        # What is built in the body is nothing that follows the loop can use.
+        known, memory.known = memory.known, dict(memory.known)
+        result = self.build.loop(count, initial, body)
+        memory.known = known
+        return result
 
     def barrier(self) -> None:
         """Make all cores wait for each other."""
@@ -183,18 +199,27 @@ class OperationLowering:
 
     def _masked(self, value: ir.Value, digits: Sequence[TileDigit]) -> ir.Value:
         limits = self._limits(digits)
-        if not limits:
+        ends = {label: self.build.number(limit) for label, limit in limits.items()}
+        return self.bounded(value, digits, ends, {label: self._first(label) for label in limits})
+
+    def bounded(
+        self,
+        value: ir.Value,
+        digits: Sequence[TileDigit],
+        ends: Mapping[str, ir.Value],
+        firsts: Mapping[str, ir.Value | None],
+    ) -> ir.Value:
+        """Return a tensor whose elements from position ``ends`` of labels on, counted from ``firsts``, are neutral."""
+        if not ends:
             return value
         build, element = self.build, str(ir.RankedTensorType(value.type).element_type)
         fill = build.scalar(self.neutral, element)
-        ends = {label: build.number(limit) for label, limit in limits.items()}
-        firsts = {label: self._first(label) for label in limits}
-        factors = {digit.weight: build.number(digit.weight) for digit in digits if digit.label in limits}
+        factors = {digit.weight: build.number(digit.weight) for digit in digits if digit.label in ends}
 
         def body(args: Sequence[ir.Value], index: Callable[[int], ir.Value]) -> ir.Value:
             number = args[0]
-            for label, first in firsts.items():
-                position = first
+            for label, end in ends.items():
+                position = firsts[label]
                 for dim, digit in enumerate(digits):
                     if digit.label == label:
                         step = index(dim)
@@ -202,7 +227,7 @@ class OperationLowering:
                             step = build.op("arith.muli", build.index, step, factors[digit.weight])
                         position = step if position is None else build.add(step, position)
                 assert position is not None
-                is_valid = build.compare(_LESS, position, ends[label])
+                is_valid = build.compare(_LESS, position, end)
                 number = build.op("arith.select", number.type, is_valid, number, fill)
             return number
 
