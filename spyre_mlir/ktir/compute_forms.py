@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import element_of, shape_of
@@ -11,6 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_groups import combined
 from spyre_mlir.ktir.operand_tiles import TileDigit, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
+from spyre_mlir.ktir.operation_steps import step_of
 from spyre_mlir.ktir.tensor_expressions import (
     TensorExpressions,
     body_of_expression,
@@ -27,6 +28,19 @@ Digits = Sequence[TileDigit]
 
 def elementwise(lowering: OperationLowering) -> None:
     """Build an operation on the elements at each position, a copy or a restickify among them."""
+    _in_steps(lowering, _elementwise)
+
+
+def _in_steps(lowering: OperationLowering, form: Callable[[OperationLowering], None]) -> None:
+    """Build a form of the whole operation, or a loop of it where that has steps, each with a result of its own."""
+    step = step_of(lowering.design)
+    if step is None:
+        form(lowering)
+    else:
+        lowering.loop(step, lambda part, _: form(part))
+
+
+def _elementwise(lowering: OperationLowering) -> None:
     digits = lowering.digits(len(lowering.tiles) - 1)
     inputs = [lowering.arranged(lowering.tensor(k), digits) for k in range(lowering.op.arity)]
     lowering.store(Tensor(computed(lowering, inputs), digits))
@@ -57,16 +71,47 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
 
 def reduction(lowering: OperationLowering) -> None:
     """Build a reduction: on each core over what it has, then over the cores that share a result."""
-    build, op = lowering.build, lowering.op
+    step = step_of(lowering.design)
+    if step is None or step.label not in lowering.reduced:
+        _in_steps(lowering, lambda part: _store_reduced(part, _reduced(part)))
+        return
+    element = "f32" if _is_sum(lowering) else lowering.elements[0]
+
+    def body(part: OperationLowering, before: ir.Value | None) -> ir.Value:
+        assert before is not None
+        value = part.build.cast(_reduced(part), element)
+        return part.build.op(_combine(part), before.type, before, value)
+
+    total = lowering.build.filled(shape_of_digits(_kept(lowering)), element, lowering.neutral)
+    _store_reduced(lowering, lowering.loop(step, body, total))
+
+
+def _combine(lowering: OperationLowering) -> str:
+    assert lowering.op.combine is not None
+    return SCALARS[lowering.op.combine].op
+
+
+def _is_sum(lowering: OperationLowering) -> bool:
+    return lowering.op.combine in ("add", "mul")
+
+
+def _kept(lowering: OperationLowering) -> tuple[TileDigit, ...]:
+    return tuple(digit for digit in lowering.digits(0) if digit.label not in lowering.reduced)
+
+
+def _reduced(lowering: OperationLowering) -> ir.Value:
+    """Build the reduction of what this core has."""
     source = lowering.tensor(0)
-    assert op.combine is not None
-    is_sum = op.combine in ("add", "mul")
-    value = computed(lowering, [source.value], is_wide=is_sum)
-    combine, neutral = SCALARS[op.combine].op, lowering.neutral
+    value = computed(lowering, [source.value], is_wide=_is_sum(lowering))
     dims = [dim for dim, digit in enumerate(source.digits) if digit.label in lowering.reduced]
-    kept = tuple(digit for digit in source.digits if digit.label not in lowering.reduced)
-    value = build.reshaped(build.reduced(value, dims, combine, neutral), shape_of_digits(kept))
-    lowering.store(Tensor(_of_groups(lowering, value, combine, neutral), kept))
+    value = lowering.build.reduced(value, dims, _combine(lowering), lowering.neutral)
+    return lowering.build.reshaped(value, shape_of_digits(_kept(lowering)))
+
+
+def _store_reduced(lowering: OperationLowering, value: ir.Value | None) -> None:
+    assert value is not None
+    value = _of_groups(lowering, value, _combine(lowering), lowering.neutral)
+    lowering.store(Tensor(value, _kept(lowering)))
 
 
 def _of_groups(lowering: OperationLowering, value: ir.Value, combine: str, neutral: float) -> ir.Value:
@@ -136,15 +181,28 @@ class ProductDigits:
 
 def product(lowering: OperationLowering) -> None:
     """Build a product of batches of matrices, over all that a core has of the contracted dims."""
+    step = step_of(lowering.design)
+    if step is None or step.label not in lowering.reduced:
+        _in_steps(lowering, lambda part: store_product(part, *_multiplied(part)))
+        return
+    digits = ProductDigits.of(lowering, lowering.digits(0), lowering.digits(1))
+    total = lowering.build.filled(digits.shape, "f32", 0)
+    store_product(lowering, digits, lowering.loop(step, lambda part, out: _multiplied(part, out)[1], total))
+
+
+def _multiplied(lowering: OperationLowering, out: ir.Value | None = None) -> tuple[ProductDigits, ir.Value]:
+    """Build the product of what this core has, plus ``out``."""
     left, right = lowering.tensor(0), lowering.tensor(1)
     digits = ProductDigits.of(lowering, left.digits, right.digits)
-    is_split = len(_groups(lowering)[0]) > 1
-    out = lowering.build.filled(digits.shape, "f32" if is_split else element_of(left.value), 0)
-    store_product(lowering, digits, digits.multiplied(lowering, left, right, out))
+    if out is None:
+        is_split = len(_groups(lowering)[0]) > 1
+        out = lowering.build.filled(digits.shape, "f32" if is_split else element_of(left.value), 0)
+    return digits, digits.multiplied(lowering, left, right, out)
 
 
-def store_product(lowering: OperationLowering, digits: ProductDigits, value: ir.Value) -> None:
+def store_product(lowering: OperationLowering, digits: ProductDigits, value: ir.Value | None) -> None:
     """Store a product, or the sum of those of the cores that share it."""
+    assert value is not None
     value = _of_groups(lowering, value, "arith.addf", 0.0)
     lowering.store(Tensor(lowering.build.reshaped(value, shape_of_digits(digits.result)), digits.result))
 

@@ -193,15 +193,12 @@ class _FunctionLowering:
         block = ir.Block.create_at_start(op.regions[0], [build.index, *types])
         self.values.define_variable(loop.induction)
         state.memory.variables[loop.induction] = block.arguments[0]
-        # What is built in the body is nothing that follows the loop can use.
-        known, state.memory.known = state.memory.known, dict(state.memory.known)
         before = dict(contents.values) if contents else {}
         state.loops += 1
-        with ir.InsertionPoint(block):
+        with state.memory.scope(), ir.InsertionPoint(block):
             ends = self._body(loop, carried, list(block.arguments)[1:])
             ir.Operation.create("scf.yield", operands=ends)
         state.loops -= 1
-        state.memory.known = known
         if contents is not None:
             contents.values = {**before, **dict(zip(carried, op.results, strict=True))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_values import CoreValues
@@ -23,13 +23,16 @@ _STAGED_BYTES = 1 << 13
 class MemoryTile:
     """A tile of memory, of the element type ``element``: where it is on each core, None where that has no part of it.
 
-    ``addresses`` are those of the first element of the part of each core.
+    ``addresses`` are those of the first element of the part of each core, whose ``shape`` is that of the tile unless
+    the tile is a step of it, which begins ``shifts`` positions behind it along some axes.
     """
 
     tile: OperandTile
     element: str
     addresses: tuple[LinearAddress | None, ...]
+    shape: tuple[int, ...]
     is_local: bool = False
+    shifts: Mapping[int, ir.Value] = field(default_factory=dict)
 
 
 class MemoryTiles(MemoryViews):
@@ -46,21 +49,15 @@ class MemoryTiles(MemoryViews):
 
     # -- whole tiles ----------------------------------------------------------------------------------------
 
-    def load(
-        self, place: MemoryTile, parts: ir.Value | None = None, steps: Mapping[int, ir.Value] | None = None
-    ) -> ir.Value:
+    def load(self, place: MemoryTile, parts: ir.Value | None = None) -> ir.Value:
         """Build a load of the tile of this core, of the shape of a full share; what it has not is 0.
 
-        ``parts`` is a view of the whole operand, where that is spread over scratchpads. Along the axes in ``steps``,
-        of which all cores have the same, one position is loaded.
+        ``parts`` is a view of the whole operand, where that is spread over scratchpads.
         """
         if parts is None:
             view, subscripts = self._view(place)
         else:
             view, subscripts = parts, [self._subscript(place, axis) for axis in range(len(place.tile.axes))]
-        for axis, position in (steps or {}).items():
-            subscripts[axis] = self.build.add(subscripts[axis], position)
-        place = replace(place, tile=place.tile.narrowed(steps or ()))
         shape = place.tile.shape
         type_ = self.build.type(shape, place.element)
 
@@ -177,20 +174,23 @@ class MemoryTiles(MemoryViews):
 
     def _view(self, place: MemoryTile) -> tuple[ir.Value, list[ir.Value]]:
         """Build the view that all cores have of the operand, and the subscripts of the tile of this core."""
+        view, subscripts = self._whole_view(place)
+        for axis, shift in place.shifts.items():
+            first = subscripts[axis]
+            subscripts[axis] = shift if first == self.build.number(0) else self.build.add(first, shift)
+        return view, subscripts
+
+    def _whole_view(self, place: MemoryTile) -> tuple[ir.Value, list[ir.Value]]:
         axes, size = place.tile.axes, ELEMENT_BYTES[place.element]
-        strides = [axis.stride for axis in axes]
+        strides, zeros = [axis.stride for axis in axes], [self.build.number(0)] * len(axes)
         if place.is_local:
             address = next(each for each in place.addresses if each is not None)
             base = self.build.number(SCRATCHPADS[place.element] + address.offset // size)
-            return self.local_view(base, place.tile.shape, strides, place.element), [
-                self.build.number(0)
-            ] * len(axes)
+            return self.local_view(base, place.shape, strides, place.element), zeros
         first = self._origins(place, size)
         base = self._address(place, first)
         if len(set(first)) > 1:
-            return self.view(base, place.tile.shape, strides, place.element), [self.build.number(0)] * len(
-                axes
-            )
+            return self.view(base, place.shape, strides, place.element), zeros
         subscripts = [self._subscript(place, axis) for axis in range(len(axes))]
         return self.view(base, [axis.total for axis in axes], strides, place.element), subscripts
 

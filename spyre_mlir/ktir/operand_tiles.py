@@ -8,7 +8,7 @@ into digits on which all of them agree.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.core_slices import (
@@ -74,18 +74,16 @@ class OperandTile:
         """The axes of a full share as digits."""
         return tuple(axis.digit for axis in self.axes)
 
-    def narrowed(self, axes: Collection[int]) -> OperandTile:
-        """Return the tile with one position along some axes."""
-        if not axes:
-            return self
-
-        def ones(counts: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(1 if axis in axes else count for axis, count in enumerate(counts))
-
-        narrow = [replace(axis, count=1) if number in axes else axis for number, axis in enumerate(self.axes)]
-        return replace(
-            self, axes=tuple(narrow), counts={core: ones(counts) for core, counts in self.counts.items()}
-        )
+    def narrowed(self, positions: Mapping[int, int]) -> OperandTile:
+        """Return the tile with so many positions along some axes on each core."""
+        axes = [
+            replace(axis, count=positions.get(number, axis.count)) for number, axis in enumerate(self.axes)
+        ]
+        counts = {
+            core: tuple(positions.get(number, count) for number, count in enumerate(of_core))
+            for core, of_core in self.counts.items()
+        }
+        return replace(self, axes=tuple(axes), counts=counts)
 
 
 #: The axis of an operand of one element, for no tensor is without dims.

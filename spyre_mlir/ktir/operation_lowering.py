@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
@@ -12,16 +13,19 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
+from spyre_mlir.ktir.counted_loops import counted_loop
 from spyre_mlir.ktir.linear_addresses import LinearAddress
 from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
 from spyre_mlir.ktir.operand_tiles import (
     ELEMENTS,
+    OperandTile,
     TileDigit,
     common_digits,
     operand_tile,
     refined,
     shape_of_digits,
 )
+from spyre_mlir.ktir.operation_steps import OperationStep, narrowed_axes
 from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
@@ -36,6 +40,20 @@ class Tensor:
 
     value: ir.Value
     digits: tuple[TileDigit, ...]
+
+
+@dataclass(frozen=True)
+class TileStep:
+    """``count`` positions of a label, ``weight`` elements apart: the ``number``-th so many, which is a value."""
+
+    label: str
+    weight: int
+    count: int
+    number: ir.Value
+
+    def axes_of(self, tile: OperandTile) -> dict[int, int]:
+        """Return the axes of a tile that the step cuts, and the positions of each in it."""
+        return narrowed_axes(tile, self.label, self.weight, self.count)
 
 
 @dataclass
@@ -66,35 +84,30 @@ class OperationLowering:
         self.build = state.build
         self.op: DeviceOp = DEVICE_OPS[design.opcode]
         self.tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+        self.shifts: list[dict[int, ir.Value]] = [{} for _ in self.tiles]
+        self.starts: dict[str, ir.Value] = {}
         self.weights = common_digits(tile.digits for tile in self.tiles)
         self.reduced = reduced_dims(design)
         self.elements = [element_of_format(design, k) for k in range(len(design.operands))]
 
     # -- operands -----------------------------------------------------------------------------------------------
 
-    def digits(self, k: int, without: Collection[str] = ()) -> tuple[TileDigit, ...]:
-        """Return the digits of an operand, in the order of memory, but those of some labels."""
-        return refined([digit for digit in self.tiles[k].digits if digit.label not in without], self.weights)
+    def digits(self, k: int) -> tuple[TileDigit, ...]:
+        """The digits of an operand, in the order of memory."""
+        return refined(self.tiles[k].digits, self.weights)
 
-    def tensor(self, k: int, steps: Mapping[str, ir.Value] | None = None) -> Tensor:
-        """Load an operand, with the neutral number of the operation in its masked padding.
-
-        Of the labels in ``steps`` it has one position, that of the value there.
-        """
-        steps = steps or {}
-        axes = enumerate(self.tiles[k].axes)
-        taken = {number: steps[axis.label] for number, axis in axes if axis.label in steps}
-        digits = self.digits(k, steps)
-        value = self.build.reshaped(self.loaded(k, taken), shape_of_digits(digits))
+    def tensor(self, k: int) -> Tensor:
+        """Load an operand, with the neutral number of the operation in its masked padding."""
+        digits = self.digits(k)
+        value = self.build.reshaped(self.loaded(k), shape_of_digits(digits))
         return Tensor(self._masked(value, digits), digits)
 
-    def loaded(self, k: int, steps: Mapping[int, ir.Value] | None = None) -> ir.Value:
-        """Load an operand as it is in memory; along the axes in ``steps`` one position."""
-        if not self.is_tensor(k):
-            return self.state.memory.load(self.place(k), steps=steps)
-        assert self.state.scratchpads is not None
-        value = self.state.scratchpads.read(self.access(k))
-        return self.build.taken(value, steps) if steps else value
+    def loaded(self, k: int) -> ir.Value:
+        """Load an operand as it is in memory."""
+        if self.is_tensor(k):
+            assert self.state.scratchpads is not None
+            return self.state.scratchpads.read(self.access(k))
+        return self.state.memory.load(self.place(k))
 
     def store(self, result: Tensor) -> None:
         """Store the result, cast to its type."""
@@ -124,16 +137,42 @@ class OperationLowering:
             address if finishing is None or core in finishing else None
             for core, address in enumerate(self.addresses[k])
         )
-        return MemoryTile(self.tiles[k], self.elements[k], addresses, self.design.operands[k].memory == "lx")
+        is_local = self.design.operands[k].memory == "lx"
+        shape = operand_tile(self.design, k).shape
+        return MemoryTile(self.tiles[k], self.elements[k], addresses, shape, is_local, self.shifts[k])
 
-    def loop(self, count: int, initial: ir.Value, body: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-        """Build a loop that carries a value: ``body`` gets its number, and the value before, and gives that behind."""
-        memory = self.state.memory
-        # What is built in the body is nothing that follows the loop can use.
-        known, memory.known = memory.known, dict(memory.known)
-        result = self.build.loop(count, initial, body)
-        memory.known = known
-        return result
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def at(self, steps: Sequence[TileStep]) -> OperationLowering:
+        """Return the lowering of a part of the operation, whose operands are in memory."""
+        part = copy.copy(self)
+        part.tiles, part.shifts, part.starts = [], [], dict(self.starts)
+        for tile in self.tiles:
+            cuts = {axis: (count, step) for step in steps for axis, count in step.axes_of(tile).items()}
+            part.tiles.append(tile.narrowed({axis: count for axis, (count, _) in cuts.items()}))
+            part.shifts.append({axis: self._multiple(step, count) for axis, (count, step) in cuts.items()})
+        for step in steps:
+            part.starts[step.label] = self._multiple(step, step.weight * step.count)
+        return part
+
+    def _multiple(self, step: TileStep, factor: int) -> ir.Value:
+        return self.state.memory.once(
+            "multiple", (step.number, factor), lambda _: self.build.times(step.number, factor)
+        )
+
+    def loop(
+        self,
+        step: OperationStep,
+        body: Callable[[OperationLowering, ir.Value | None], ir.Value | None],
+        initial: ir.Value | None = None,
+    ) -> ir.Value | None:
+        """Build a loop over the steps of the operation: ``body`` gets the lowering of each, and what it carries."""
+        trips = [step.trips.get(core, 0) for core in range(self.state.cores.cores)]
+
+        def iteration(number: ir.Value, carried: ir.Value | None) -> ir.Value | None:
+            return body(self.at([TileStep(step.label, step.weight, step.count, number)]), carried)
+
+        return counted_loop(self.state.memory, self.state.cores.value(trips), initial, iteration)
 
     def barrier(self) -> None:
         """Make all cores wait for each other."""
@@ -237,7 +276,8 @@ class OperationLowering:
         """Return the first position of a label that this core has; None for 0."""
         firsts = [slices[label] * self.design.shares[label] for slices in self.design.core_slices]
         firsts += [0] * (self.state.cores.cores - len(firsts))
-        return self.state.cores.value(firsts) if any(firsts) else None
+        first, start = self.state.cores.value(firsts) if any(firsts) else None, self.starts.get(label)
+        return start if first is None else first if start is None else self.build.add(first, start)
 
 
 _LESS = 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
@@ -101,25 +101,6 @@ class TensorBuilder:
         if any(len(new) > 1 for _, new in runs):
             value = expanded(value, [new for _, new in runs], target)
         return value
-
-    def taken(self, value: ir.Value, steps: Mapping[int, ir.Value]) -> ir.Value:
-        """Build a slice of one position, that of a value, along the dims of ``steps``."""
-        dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-        shape = shape_of(value)
-        sizes = [1 if dim in steps else size for dim, size in enumerate(shape)]
-        positions = [steps[dim] for dim in sorted(steps)]
-        return self.op(
-            "tensor.extract_slice",
-            self.type(sizes, element_of(value)),
-            value,
-            *positions,
-            static_offsets=ir.DenseI64ArrayAttr.get(
-                [dynamic if dim in steps else 0 for dim in range(len(shape))]
-            ),
-            static_sizes=ir.DenseI64ArrayAttr.get(sizes),
-            static_strides=ir.DenseI64ArrayAttr.get([1] * len(shape)),
-            operandSegmentSizes=ir.DenseI32ArrayAttr.get([1, len(steps), 0, 0]),
-        )
 
     def empty(self, shape: Shape, element: str) -> ir.Value:
         """Build a tensor without elements of its own."""
@@ -229,15 +210,6 @@ class TensorBuilder:
         return op.result
 
     # -- control ------------------------------------------------------------------------------------------
-
-    def loop(self, count: int, initial: ir.Value, body: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-        """Build a loop that carries a value: ``body`` gets its number, and the value before, and gives that behind."""
-        bounds = [self.number(0), self.number(count), self.number(1)]
-        op = ir.Operation.create("scf.for", results=[initial.type], operands=[*bounds, initial], regions=1)
-        block = ir.Block.create_at_start(op.regions[0], [self.index, initial.type])
-        with ir.InsertionPoint(block):
-            ir.Operation.create("scf.yield", operands=[body(*block.arguments)])
-        return op.result
 
     def if_(
         self,

@@ -7,15 +7,16 @@ numbers. A position of the window is then a view of that from another first elem
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import WindowDim
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.compute_forms import ProductDigits, computed, store_product
+from spyre_mlir.ktir.counted_loops import counted_loop
 from spyre_mlir.ktir.operand_tiles import TileDigit, refined, shape_of_digits
-from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
+from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor, TileStep
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.expressions import SCALARS
 
@@ -23,15 +24,16 @@ from spyre_mlir.target.expressions import SCALARS
 def convolution(lowering: OperationLowering) -> None:
     """Build a convolution that contracts channels: the sum of a product for each position of the window."""
     windows = _PaddedOperand.of(lowering)
-    digits = ProductDigits.of(lowering, windows.digits, lowering.digits(1, windows.kernels))
+    kernel = [digit for digit in lowering.digits(1) if digit.label not in windows.kernels]
+    digits = ProductDigits.of(lowering, windows.digits, kernel)
 
-    def body(number: ir.Value, total: ir.Value) -> ir.Value:
+    def body(number: ir.Value, total: ir.Value | None) -> ir.Value:
         steps = windows.positions(number)
-        return digits.multiplied(lowering, windows.tensor(steps), lowering.tensor(1, steps), total)
+        assert total is not None
+        return digits.multiplied(lowering, windows.tensor(steps), lowering.at(steps).tensor(1), total)
 
     # Each product rounds to f16, but not their sum.
-    total = lowering.build.filled(digits.shape, "f32", 0)
-    store_product(lowering, digits, lowering.loop(windows.count, total, body))
+    store_product(lowering, digits, windows.loop(lowering.build.filled(digits.shape, "f32", 0), body))
 
 
 def pooling(lowering: OperationLowering) -> None:
@@ -41,9 +43,10 @@ def pooling(lowering: OperationLowering) -> None:
     windows = _PaddedOperand.of(lowering)
     shape = shape_of_digits(windows.digits)
 
-    def body(number: ir.Value, total: ir.Value) -> ir.Value:
+    def body(number: ir.Value, total: ir.Value | None) -> ir.Value:
         steps = windows.positions(number)
-        others = [lowering.tensor(k, steps) for k in range(1, lowering.op.arity)]
+        assert total is not None
+        others = [lowering.at(steps).tensor(k) for k in range(1, lowering.op.arity)]
         inputs = [
             windows.tensor(steps).value,
             *(lowering.arranged(other, windows.digits) for other in others),
@@ -52,7 +55,7 @@ def pooling(lowering: OperationLowering) -> None:
         return build.op(SCALARS[combine].op, total.type, total, value)
 
     total = build.filled(shape, "f32" if combine == "add" else lowering.elements[0], lowering.neutral)
-    lowering.store(Tensor(lowering.loop(windows.count, total, body), windows.digits))
+    lowering.store(Tensor(windows.loop(total, body), windows.digits))
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,16 @@ class _PaddedOperand:
         memory.store_to(view, offsets, value)
         return padded
 
-    def positions(self, number: ir.Value) -> dict[str, ir.Value]:
+    def loop(self, initial: ir.Value, body: Callable[[ir.Value, ir.Value | None], ir.Value]) -> ir.Value:
+        """Build a loop over the positions of the window, which carries a value."""
+        lowering = self.lowering
+        value = counted_loop(lowering.state.memory, lowering.build.number(self.count), initial, body)
+        assert value is not None
+        return value
+
+    def positions(self, number: ir.Value) -> list[TileStep]:
         """Build the position of each dim of the window, from the number of all."""
-        build, positions = self.lowering.build, {}
+        build, positions = self.lowering.build, []
         rest = self.count
         for window in self.windows:
             value = number
@@ -111,20 +121,19 @@ class _PaddedOperand:
             rest //= window.extent
             if rest > 1:
                 value = build.op("arith.divui", build.index, value, build.number(rest))
-            positions[window.kernel] = value
+            positions.append(TileStep(window.kernel, 1, 1, value))
         return positions
 
-    def tensor(self, positions: Mapping[str, ir.Value]) -> Tensor:
+    def tensor(self, positions: Sequence[TileStep]) -> Tensor:
         """Load what all windows have at a position."""
+        numbers = {position.label: position.number for position in positions}
         lowering = self.lowering
         build, memory, element = lowering.build, lowering.state.memory, lowering.elements[0]
         base, strides = build.number(self.base), []
         for dim, stride in zip(self.dims, self.strides, strict=True):
             strides.append(stride * (dim.window.stride if dim.window else 1))
             if dim.window is not None:
-                base = build.add(
-                    base, build.times(positions[dim.window.kernel], stride * dim.window.dilation)
-                )
+                base = build.add(base, build.times(numbers[dim.window.kernel], stride * dim.window.dilation))
         counts = [dim.count for dim in self.dims]
         view = memory.local_view(base, counts, strides, element)
         value = memory.load_from(view, [build.number(0)] * len(counts), counts, element)

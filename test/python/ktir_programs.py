@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from spyre_mlir import CompileError, zoo
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.ktir.operand_tiles import ELEMENTS
 
-#: What becomes of a program. One that is not one bundle of these types, or no program of the device at all, is "outside".
+#: What becomes of a program; one that is not one bundle of these types, or that nothing compiles, is "outside".
 OUTCOMES = RIGHT, WRONG, REFUSED, OUTSIDE = "right", "wrong", "refused", "outside"
 
 
@@ -88,7 +89,8 @@ def outcome(name: str, case: KtirCase, cores: int) -> dict[bool, tuple[str, str]
             check_close(name, results, model, inputs, case.floor)
 
     return {
-        addresses: _run(program, lambda made: _called(made, inputs), check, addresses) for addresses in (False, True)
+        addresses: _run(program, lambda made: _called(made, inputs), check, addresses)
+        for addresses in (False, True)
     }
 
 
@@ -115,7 +117,8 @@ def _outside(program: Any) -> str:
     if not isinstance(program, spyre_mlir.Program) or not program.is_one_bundle:
         return "a part of it runs on the host"
     bundle = program.bundle
-    formats = {operand.data_format for design in bundle.designs.values() for operand in design.operands}
+    operands = [operand for design in bundle.designs.values() for operand in design.operands]
+    formats = {each.data_format for each in (*operands, *bundle.manifest.arguments)}
     if others := formats - ELEMENTS.keys():
         return f"numbers of the format {min(others)}"
     return "" if bundle.manifest.numerics is None else "bfloat16 numbers"
@@ -131,7 +134,7 @@ def _leaves(results: Any) -> list[Tensor]:
 
 def _check_exact(name: str, model: Any, inputs: Sequence[Tensor], results: Any) -> None:
     with torch.no_grad():
-        expected = _leaves(model(*(x.double() for x in inputs)))
+        expected = _leaves(copy.deepcopy(model).double()(*(x.double() for x in inputs)))
     for number, (result, exact) in enumerate(zip(_leaves(results), expected, strict=True)):
         assert result.shape == exact.shape, f"{name}: result {number} has the shape {tuple(result.shape)}"
         wrong = int((result.double() != exact).sum())
@@ -140,7 +143,9 @@ def _check_exact(name: str, model: Any, inputs: Sequence[Tensor], results: Any) 
 
 def _check_simulated(name: str, program: Any, inputs: Any, results: Any, floor: float) -> None:
     """Assert that results are those of our simulator: for texts, and models that PyTorch has not in float64."""
-    for number, (result, other) in enumerate(zip(_leaves(results), _leaves(_called(program, inputs)), strict=True)):
+    for number, (result, other) in enumerate(
+        zip(_leaves(results), _leaves(_called(program, inputs)), strict=True)
+    ):
         error, largest = (result.double() - other.double()).abs().max(), other.double().abs().max()
         assert error <= 2 * floor * largest, f"{name}: result {number} is off by {error:.3e} of {largest:.3e}"
 
@@ -167,18 +172,7 @@ def _windows() -> Iterator[tuple[str, KtirCase]]:
 
 def _whole(model: torch.nn.Module, shape: Sequence[int], seed: int) -> tuple[Any, tuple[Tensor]]:
     small, x = whole_numbers(model, *shape, seed=seed)
-    return _InOwnType(small), (x,)
-
-
-class _InOwnType(torch.nn.Module):
-    """A module that computes in the type of its input."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.module.to(x.dtype)(x)
+    return small, (x,)
 
 
 def _random_windows(seed: int) -> tuple[Any, tuple[Tensor]]:
@@ -233,6 +227,12 @@ def _fuzzed(seed: int) -> tuple[fuzz_case.Case, None]:
     return fuzz_programs.draw(seed), None
 
 
+def _quiet(program: Any, case: fuzz_case.Case) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fuzz_case.call(program, case, case.tensors())
+
+
 def _of_fuzz(case: fuzz_case.Case, cores: int) -> dict[bool, tuple[str, str]]:
     """Run a random program of PyTorch with its own options, in the numbers that KTIR has."""
     options = {"sencores": cores, **{key: value for key, value in case.options.items() if key != "numerics"}}
@@ -250,7 +250,8 @@ def _of_fuzz(case: fuzz_case.Case, cores: int) -> dict[bool, tuple[str, str]]:
 
     def check(results: Any) -> None:
         text = fuzz_case.complaint(case, results, expected)
-        assert not text, text
+        # Some programs are rounded too much by the plan itself, of which a warning tells.
+        assert not text or fuzz_case.complaint(case, _quiet(program, case), expected), text
 
     return {
         addresses: _run(program, lambda made: fuzz_case.call(made, case, case.tensors()), check, addresses)
