@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import element_of, shape_of
@@ -11,7 +11,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_groups import combined
 from spyre_mlir.ktir.operand_tiles import TileDigit, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
-from spyre_mlir.ktir.operation_steps import step_of
 from spyre_mlir.ktir.tensor_expressions import (
     TensorExpressions,
     body_of_expression,
@@ -28,19 +27,9 @@ Digits = Sequence[TileDigit]
 
 def elementwise(lowering: OperationLowering) -> None:
     """Build an operation on the elements at each position, a copy or a restickify among them."""
-    _in_steps(lowering, _elementwise)
-
-
-def _in_steps(lowering: OperationLowering, form: Callable[[OperationLowering], None]) -> None:
-    """Build a form of the whole operation, or a loop of it where that has steps, each with a result of its own."""
-    step = step_of(lowering.design)
-    if step is None:
-        form(lowering)
-    else:
-        lowering.loop(step, lambda part, _: form(part))
-
-
-def _elementwise(lowering: OperationLowering) -> None:
+    if lowering.steps:
+        lowering.loop(lambda part, _: elementwise(part))
+        return
     digits = lowering.digits(len(lowering.tiles) - 1)
     inputs = [lowering.arranged(lowering.tensor(k), digits) for k in range(lowering.op.arity)]
     lowering.store(Tensor(computed(lowering, inputs), digits))
@@ -71,9 +60,11 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
 
 def reduction(lowering: OperationLowering) -> None:
     """Build a reduction: on each core over what it has, then over the cores that share a result."""
-    step = step_of(lowering.design)
-    if step is None or step.label not in lowering.reduced:
-        _in_steps(lowering, lambda part: _store_reduced(part, _reduced(part)))
+    if not lowering.steps:
+        _store_reduced(lowering, _reduced(lowering))
+        return
+    if lowering.steps[0].label not in lowering.reduced:
+        lowering.loop(lambda part, _: reduction(part))
         return
     element = "f32" if _is_sum(lowering) else lowering.elements[0]
 
@@ -83,7 +74,7 @@ def reduction(lowering: OperationLowering) -> None:
         return part.build.op(_combine(part), before.type, before, value)
 
     total = lowering.build.filled(shape_of_digits(_kept(lowering)), element, lowering.neutral)
-    _store_reduced(lowering, lowering.loop(step, body, total))
+    _store_reduced(lowering, lowering.loop(body, total))
 
 
 def _combine(lowering: OperationLowering) -> str:
@@ -181,13 +172,15 @@ class ProductDigits:
 
 def product(lowering: OperationLowering) -> None:
     """Build a product of batches of matrices, over all that a core has of the contracted dims."""
-    step = step_of(lowering.design)
-    if step is None or step.label not in lowering.reduced:
-        _in_steps(lowering, lambda part: store_product(part, *_multiplied(part)))
+    if not lowering.steps:
+        store_product(lowering, *_multiplied(lowering))
+        return
+    if lowering.steps[0].label not in lowering.reduced:
+        lowering.loop(lambda part, _: product(part))
         return
     digits = ProductDigits.of(lowering, lowering.digits(0), lowering.digits(1))
     total = lowering.build.filled(digits.shape, "f32", 0)
-    store_product(lowering, digits, lowering.loop(step, lambda part, out: _multiplied(part, out)[1], total))
+    store_product(lowering, digits, lowering.loop(lambda part, out: _multiplied(part, out)[1], total))
 
 
 def _multiplied(lowering: OperationLowering, out: ir.Value | None = None) -> tuple[ProductDigits, ir.Value]:

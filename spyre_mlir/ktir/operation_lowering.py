@@ -25,7 +25,7 @@ from spyre_mlir.ktir.operand_tiles import (
     refined,
     shape_of_digits,
 )
-from spyre_mlir.ktir.operation_steps import OperationStep, narrowed_axes
+from spyre_mlir.ktir.operation_steps import OperationStep, narrowed_axes, steps_of
 from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
@@ -86,6 +86,7 @@ class OperationLowering:
         self.tiles = [operand_tile(design, k) for k in range(len(design.operands))]
         self.shifts: list[dict[int, ir.Value]] = [{} for _ in self.tiles]
         self.starts: dict[str, ir.Value] = {}
+        self.steps: Sequence[OperationStep] = steps_of(design)
         self.weights = common_digits(tile.digits for tile in self.tiles)
         self.reduced = reduced_dims(design)
         self.elements = [element_of_format(design, k) for k in range(len(design.operands))]
@@ -151,6 +152,7 @@ class OperationLowering:
             cuts = {axis: (count, step) for step in steps for axis, count in step.axes_of(tile).items()}
             part.tiles.append(tile.narrowed({axis: count for axis, (count, _) in cuts.items()}))
             part.shifts.append({axis: self._multiple(step, count) for axis, (count, step) in cuts.items()})
+        part.shifts = [{**old, **new} for old, new in zip(self.shifts, part.shifts, strict=True)]
         for step in steps:
             part.starts[step.label] = self._multiple(step, step.weight * step.count)
         return part
@@ -162,15 +164,17 @@ class OperationLowering:
 
     def loop(
         self,
-        step: OperationStep,
         body: Callable[[OperationLowering, ir.Value | None], ir.Value | None],
         initial: ir.Value | None = None,
     ) -> ir.Value | None:
-        """Build a loop over the steps of the operation: ``body`` gets the lowering of each, and what it carries."""
+        """Build a loop over the first of the steps: ``body`` gets the lowering of each, and what the loop carries."""
+        step, *rest = self.steps
         trips = [step.trips.get(core, 0) for core in range(self.state.cores.cores)]
 
         def iteration(number: ir.Value, carried: ir.Value | None) -> ir.Value | None:
-            return body(self.at([TileStep(step.label, step.weight, step.count, number)]), carried)
+            part = self.at([TileStep(step.label, step.weight, step.count, number)])
+            part.steps = rest
+            return body(part, carried)
 
         return counted_loop(self.state.memory, self.state.cores.value(trips), initial, iteration)
 

@@ -13,8 +13,10 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.ktir.operand_tiles import OperandTile, TileAxis, operand_tile
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-#: Bytes of the tiles of an operation, in f32, from which it takes them in steps, and of those of a step.
-LARGE_BYTES, _STEP_BYTES = 1 << 20, 1 << 19
+#: Bytes of the tiles of an operation, in f32, from which it takes them in steps: half of LX.
+LARGE_BYTES = 1 << 20
+#: Bytes that are loaded again in the time that a step takes by itself.
+_TRIP_BYTES = 1 << 15
 _NUMBER_BYTES = 4
 
 _ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY)
@@ -31,35 +33,56 @@ class OperationStep:
     trips: dict[int, int]
 
 
+Steps = tuple[OperationStep, ...]
+
 #: Steps of designs, which many operations share.
-_STEPS: IdentityTable[int, OperationStep | None] = IdentityTable()
+_STEPS: IdentityTable[int, Steps] = IdentityTable()
 
 
-def step_of(design: Design) -> OperationStep | None:
-    """Return the steps of a design; None where all of it is one."""
+def steps_of(design: Design) -> Steps:
+    """Return the steps of a design, each within those before it; only the last is of a label that is reduced."""
     steps = _STEPS.entries_of(design)
     if 0 not in steps:
-        steps[0] = _step_of(design)
+        steps[0] = _steps_of(design)
     return steps[0]
 
 
 def runs_in_loop(design: Design) -> bool:
     """Return whether a loop takes the tiles of a design: in steps, or at the positions of its windows."""
-    return DEVICE_OPS[design.opcode].kind.slides or step_of(design) is not None
+    return DEVICE_OPS[design.opcode].kind.slides or bool(steps_of(design))
 
 
-def _step_of(design: Design) -> OperationStep | None:
+def _steps_of(design: Design) -> Steps:
     if DEVICE_OPS[design.opcode].kind not in (*_ELEMENTWISE, *_COMBINING):
-        return None
+        return ()
     tiles = [operand_tile(design, k) for k in range(len(design.operands))]
-    if _bytes(tiles) <= LARGE_BYTES:
-        return None
-    candidates = [step for label in _labels(design, tiles) for step in _candidates(label, tiles)]
-    return min(candidates, key=lambda step: _preference(step, tiles), default=None)
+    if _bytes([math.prod(tile.shape) for tile in tiles]) <= LARGE_BYTES:
+        return ()
+    single = [step for label in _labels(design, tiles) for step in _candidates(label, tiles)]
+    best = min(((step,) for step in single), key=lambda steps: _cost(steps, tiles), default=())
+    if not best or not _cost(best, tiles)[0]:
+        return best
+    outer = [step for step in single if step.label not in reduced_dims(design)]
+    pairs = ((one, other) for one in outer for other in single if one.label != other.label)
+    return min((best, *pairs), key=lambda steps: _cost(steps, tiles))
 
 
-def _bytes(tiles: list[OperandTile]) -> int:
-    return _NUMBER_BYTES * sum(math.prod(tile.shape) for tile in tiles)
+def _bytes(elements: list[int]) -> int:
+    """Return the bytes of tensors of so many elements, and of one between them, in f32."""
+    return _NUMBER_BYTES * (sum(elements) + max(elements))
+
+
+def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
+    """Return what is least for the best steps: the bytes that are too many, and those that take time."""
+    elements, loaded = [], 0
+    trips = math.prod(max(step.trips.values()) for step in steps)
+    for tile in tiles:
+        cuts = (max(step.trips.values()) for step in steps if _outer_axis(tile, step.label) is not None)
+        part = math.prod(tile.shape) // math.prod(cuts)
+        elements.append(part)
+        loaded += part * trips if tile is not tiles[-1] else 0
+    excess = max(_bytes(elements) - LARGE_BYTES, 0)
+    return excess, _NUMBER_BYTES * loaded + _TRIP_BYTES * trips, [step.label for step in steps]
 
 
 def _labels(design: Design, tiles: list[OperandTile]) -> list[str]:
@@ -97,17 +120,6 @@ def _outer_axis(tile: OperandTile, label: str) -> int | None:
     """Return the number of the axis of a label that advances most."""
     axes = [number for number, axis in enumerate(tile.axes) if axis.label == label]
     return max(axes, key=lambda number: tile.axes[number].weight, default=None)
-
-
-def _preference(step: OperationStep, tiles: list[OperandTile]) -> tuple:
-    """Return what is least for the best steps: too large, inputs that are loaded again, the number of steps."""
-    trips = max(step.trips.values())
-    whole = [tile for tile in tiles if _outer_axis(tile, step.label) is None]
-    cut = [tile for tile in tiles if _outer_axis(tile, step.label) is not None]
-    size = _bytes(whole) + _bytes(cut) // trips
-    again = _bytes([tile for tile in whole if tile is not tiles[-1]]) * (trips - 1)
-    excess = max(size - _STEP_BYTES, 0)
-    return excess, again, trips, step.label
 
 
 def narrowed_axes(tile: OperandTile, label: str, weight: int, count: int) -> dict[int, int]:

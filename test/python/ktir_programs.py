@@ -208,6 +208,7 @@ _TILED: Mapping[str, tuple[torch.nn.Module, Sequence[Sequence[int]]]] = {
     "long sum, uneven": (Apply(torch.matmul), [(33, 2080), (2080, 70)]),
     "long sums of a batch": (Apply(torch.matmul), [(3, 17, 2048), (3, 2048, 65)]),
     "large product": (Apply(torch.matmul), [(512, 1024), (1024, 1024)]),
+    "product with a large result": (Apply(torch.matmul), [(1024, 512), (512, 2048)]),
     "large addition": (Apply(lambda x, y: (x + y) * 2), [(2048, 2048), (2048, 2048)]),
     "large softmax": (Apply(lambda x: torch.softmax(x, -1)), [(512, 8192)]),
     "large norm": (Apply(lambda x: F.layer_norm(x, (4096,))), [(512, 4096)]),

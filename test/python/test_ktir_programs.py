@@ -6,9 +6,6 @@ import pytest
 from ktir_programs import OUTSIDE, RIGHT, groups, outcome
 from test_ktir import needs_interpreter
 
-from spyre_mlir.bundle.model import Design
-from spyre_mlir.ktir.operation_steps import step_of
-
 GROUPS = groups()
 CASES = [(group, name) for group, cases in GROUPS.items() if group != "programs" for name in cases]
 
