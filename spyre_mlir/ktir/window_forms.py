@@ -84,7 +84,8 @@ class _PaddedOperand:
         self.kernels = frozenset(window.kernel for window in self.windows)
         self.strides = [math.prod(dim.size for dim in dims[number + 1 :]) for number in range(len(dims))]
         viewed = [TileDigit(dim.label, dim.weight, dim.count) for dim in dims]
-        self.digits = refined(viewed, lowering.weights)
+        # Of a dim that has one position in every memory the operation knows no weights.
+        self.digits = refined(viewed, {dim.label: (1,) for dim in dims} | lowering.weights)
 
     @classmethod
     def of(cls, lowering: OperationLowering) -> _PaddedOperand:

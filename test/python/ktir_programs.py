@@ -162,9 +162,22 @@ def _weights(program: Any) -> dict[str, np.ndarray]:
 # -- groups -------------------------------------------------------------------------------------------------------
 
 
+#: Dims of one position: of a memory, of a result, of a window.
+_SMALL_WINDOWS: Mapping[str, tuple[torch.nn.Module, Sequence[int]]] = {
+    "one row": (torch.nn.Conv2d(64, 64, 3, padding=1), (1, 64, 1, 5)),
+    "one pixel": (torch.nn.Conv2d(64, 32, 3, padding=1), (1, 64, 1, 1)),
+    "one window": (torch.nn.Conv2d(64, 64, 3), (1, 64, 3, 3)),
+    "one mean": (torch.nn.AvgPool2d(4), (2, 64, 4, 4)),
+    "one maximum": (torch.nn.MaxPool2d((1, 3), 2, (0, 1)), (1, 130, 1, 3)),
+    "rows alone": (torch.nn.Conv2d(64, 64, (3, 1), (2, 3), (1, 0)), (1, 64, 7, 7)),
+}
+
+
 def _windows() -> Iterator[tuple[str, KtirCase]]:
     """Yield convolutions and poolings of small integers."""
     for name, (model, shape) in {**CONVOLUTIONS, **FORMS, **STEMS, **GROUPS}.items():
+        yield name, KtirCase(partial(_whole, model, shape, 0), is_exact=True)
+    for name, (model, shape) in _SMALL_WINDOWS.items():
         yield name, KtirCase(partial(_whole, model, shape, 0), is_exact=True)
     for seed in range(24):
         yield f"windows {seed}", KtirCase(partial(_random_windows, seed), is_exact=True)
