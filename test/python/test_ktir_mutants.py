@@ -19,7 +19,8 @@ from spyre_mlir.ktir.ktir_parser import parse_ktir
 _TOKEN = re.compile(r"%\w+|#?[\w.]+|->|>=|\s+|.", re.DOTALL)
 _JUNK = (
     *"()[]{}<>\"':=,\\?\0é", "%x", "//", "\n", "-1", "9" * 20, "tensor<", "memref<4xf16>", "index", "ktdp.",
-    "ktdp.load", "!ktdp.access_tile<4xindex>", "!ktdp.tile_future<", "#ktdp.memory_space<global>", "affine_set<(d0) : (d0 >= 0)>",
+    "ktdp.load", "!ktdp.access_tile<4xindex>", "!ktdp.tile_future<", "#ktdp.memory_space<global>",
+    "affine_set<(d0) : (d0 >= 0)>",
     "#a = affine_map<(d0) -> (d0)>\n", "ind(%0[%i])", '"ktdp.store"',
 )  # fmt: skip
 
