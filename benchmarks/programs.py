@@ -59,6 +59,12 @@ def op_coverage() -> ModuleType:
     return importlib.import_module("op_coverage")
 
 
+def ktir_programs() -> ModuleType:
+    """The module of the groups of programs in KTIR, ``test/python/ktir_programs.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("ktir_programs")
+
+
 def fuzz_kinds() -> ModuleType:
     """The module of the cases of the fuzzer, ``test/python/fuzz_kinds.py``. Imports torch."""
     _see_tests()

@@ -2,7 +2,8 @@
 
 It is recursive, without a limit of its own: regions, attributes, types and affine expressions nest by brackets, and by
 aliases, for an alias of an alias is inside of what names it; so do minus signs in a row. It takes the iterator types
-of a ``linalg.generic`` for strings or enums without a look. What else ends it is found out in a process of its own.
+of a ``linalg.generic`` for strings or enums without a look, and the dims of a transpose for numbers. What else ends it
+is found out in a process of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _SIGNS = re.compile(rf"(?:-\s*){{{LIMIT + 1}}}")
 _ITERATORS = re.compile(r"\biterator_types *= *(\[[^\]]*\]?|[^\[]\S*)")
 _ITERATOR = r'\s*(?:"\w*"|#linalg\.iterator_type<\w+>)\s*'
 _ITERATOR_LIST = re.compile(rf"\[(?:\s*|{_ITERATOR}(?:,{_ITERATOR})*)\]$|[#@]")
+_DIMS = re.compile(r"\b(?:permutation|dimensions) *= *(?=\[)")
+_DIM_LIST = re.compile(r"\[\s*(?:\d+(?:\s*,\s*\d+)*)?\s*\]")
 _DEFINITION = re.compile(r"^([#!][\w.$-]+)[ \t]*=", re.MULTILINE)
 _IN_DEFINITION = re.compile(
     r"(?P<bracket>[\[\](){}<>])|(?P<alias>[#!][A-Za-z_][\w$]*)|(?P<end>[:=]?[ \t]*\n)"
@@ -50,6 +53,10 @@ def check_text(text: str, source: str) -> None:
     for match in _ITERATORS.finditer(text):
         if not _ITERATOR_LIST.match(match[1]):
             message = 'The iterator types of an operation are a list like ["parallel", "reduction"].'
+            raise CompileError(message, _location(text, match.start(), source))
+    for match in _DIMS.finditer(text):
+        if not _DIM_LIST.match(text, match.end()):
+            message = "The permutation, or the dimensions, of an operation are a list like [1, 0]."
             raise CompileError(message, _location(text, match.start(), source))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
@@ -21,9 +22,14 @@ from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.formats import constant_value
 from spyre_mlir.target.ops import scalar_expression
 
+Digits = Sequence[TileDigit]
+
 
 def elementwise(lowering: OperationLowering) -> None:
     """Build an operation on the elements at each position, a copy or a restickify among them."""
+    if lowering.steps:
+        lowering.loop(lambda part, _: elementwise(part))
+        return
     digits = lowering.digits(len(lowering.tiles) - 1)
     inputs = [lowering.arranged(lowering.tensor(k), digits) for k in range(lowering.op.arity)]
     lowering.store(Tensor(computed(lowering, inputs), digits))
@@ -54,16 +60,49 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
 
 def reduction(lowering: OperationLowering) -> None:
     """Build a reduction: on each core over what it has, then over the cores that share a result."""
-    build, op = lowering.build, lowering.op
+    if not lowering.steps:
+        _store_reduced(lowering, _reduced(lowering))
+        return
+    if lowering.steps[0].label not in lowering.reduced:
+        lowering.loop(lambda part, _: reduction(part))
+        return
+    element = "f32" if _is_sum(lowering) else lowering.elements[0]
+
+    def body(part: OperationLowering, before: ir.Value | None) -> ir.Value:
+        assert before is not None
+        value = part.build.cast(_reduced(part), element)
+        return part.build.op(_combine(part), before.type, before, value)
+
+    total = lowering.build.filled(shape_of_digits(_kept(lowering)), element, lowering.neutral)
+    _store_reduced(lowering, lowering.loop(body, total))
+
+
+def _combine(lowering: OperationLowering) -> str:
+    assert lowering.op.combine is not None
+    return SCALARS[lowering.op.combine].op
+
+
+def _is_sum(lowering: OperationLowering) -> bool:
+    return lowering.op.combine in ("add", "mul")
+
+
+def _kept(lowering: OperationLowering) -> tuple[TileDigit, ...]:
+    return tuple(digit for digit in lowering.digits(0) if digit.label not in lowering.reduced)
+
+
+def _reduced(lowering: OperationLowering) -> ir.Value:
+    """Build the reduction of what this core has."""
     source = lowering.tensor(0)
-    assert op.combine is not None
-    is_sum = op.combine in ("add", "mul")
-    value = computed(lowering, [source.value], is_wide=is_sum)
-    combine, neutral = SCALARS[op.combine].op, lowering.neutral
+    value = computed(lowering, [source.value], is_wide=_is_sum(lowering))
     dims = [dim for dim, digit in enumerate(source.digits) if digit.label in lowering.reduced]
-    kept = tuple(digit for digit in source.digits if digit.label not in lowering.reduced)
-    value = build.reshaped(build.reduced(value, dims, combine, neutral), shape_of_digits(kept))
-    lowering.store(Tensor(_of_groups(lowering, value, combine, neutral), kept))
+    value = lowering.build.reduced(value, dims, _combine(lowering), lowering.neutral)
+    return lowering.build.reshaped(value, shape_of_digits(_kept(lowering)))
+
+
+def _store_reduced(lowering: OperationLowering, value: ir.Value | None) -> None:
+    assert value is not None
+    value = _of_groups(lowering, value, _combine(lowering), lowering.neutral)
+    lowering.store(Tensor(value, _kept(lowering)))
 
 
 def _of_groups(lowering: OperationLowering, value: ir.Value, combine: str, neutral: float) -> ir.Value:
@@ -88,35 +127,82 @@ def _groups(lowering: OperationLowering) -> list[list[int]]:
 # -- products -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ProductDigits:
+    """The digits of a product of batches of matrices, by what its operands and its result have of them."""
+
+    batch: tuple[TileDigit, ...]
+    rows: tuple[TileDigit, ...]
+    inner: tuple[TileDigit, ...]
+    columns: tuple[TileDigit, ...]
+
+    @classmethod
+    def of(cls, lowering: OperationLowering, left: Digits, right: Digits) -> ProductDigits:
+        """Return those of a product of two operands that have these digits."""
+        labels = [{digit.label for digit in digits} for digits in (left, right)]
+        reduced = lowering.reduced
+        if (labels[0] ^ labels[1]) & reduced:
+            raise CompileError(
+                f"'{lowering.design.opcode}' contracts a dim that one of its operands has not."
+            )
+        return cls(
+            _digits(left, labels[0] & labels[1] - reduced),
+            _digits(left, labels[0] - labels[1]),
+            _digits(left, labels[0] & reduced),
+            _digits(right, labels[1] - labels[0]),
+        )
+
+    @property
+    def result(self) -> tuple[TileDigit, ...]:
+        """The digits of the result."""
+        return (*self.batch, *self.rows, *self.columns)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result as matrices."""
+        sizes = [math.prod(shape_of_digits(group)) for group in (self.batch, self.rows, self.columns)]
+        return tuple(sizes if self.batch else sizes[1:])
+
+    def multiplied(self, lowering: OperationLowering, left: Tensor, right: Tensor, out: ir.Value) -> ir.Value:
+        """Build ``out``, of the shape of the result, plus the product."""
+        lhs = _matrices(lowering, left, self.batch, self.rows, self.inner)
+        rhs = _matrices(lowering, right, self.batch, self.inner, self.columns)
+        return lowering.build.matmul(lhs, rhs, out)
+
+
 def product(lowering: OperationLowering) -> None:
     """Build a product of batches of matrices, over all that a core has of the contracted dims."""
-    build = lowering.build
+    if not lowering.steps:
+        store_product(lowering, *_multiplied(lowering))
+        return
+    if lowering.steps[0].label not in lowering.reduced:
+        lowering.loop(lambda part, _: product(part))
+        return
+    digits = ProductDigits.of(lowering, lowering.digits(0), lowering.digits(1))
+    total = lowering.build.filled(digits.shape, "f32", 0)
+    store_product(lowering, digits, lowering.loop(lambda part, out: _multiplied(part, out)[1], total))
+
+
+def _multiplied(lowering: OperationLowering, out: ir.Value | None = None) -> tuple[ProductDigits, ir.Value]:
+    """Build the product of what this core has, plus ``out``."""
     left, right = lowering.tensor(0), lowering.tensor(1)
-    labels = [{digit.label for digit in lowering.digits(k)} for k in range(3)]
-    reduced = lowering.reduced
-    batch = _digits(left, labels[0] & labels[1] - reduced)
-    inner = _digits(left, labels[0] & reduced)
-    rows, columns = (
-        _digits(left, labels[0] - labels[1] - reduced),
-        _digits(right, labels[1] - labels[0] - reduced),
-    )
-    if _digits(left, (labels[0] ^ labels[1]) & reduced) or _digits(right, (labels[0] ^ labels[1]) & reduced):
-        raise CompileError(f"'{lowering.design.opcode}' contracts a dim that one of its operands has not.")
-    lhs = _matrices(lowering, left, batch, rows, inner)
-    rhs = _matrices(lowering, right, batch, inner, columns)
-    is_split = len(_groups(lowering)[0]) > 1
-    shape = [*([math.prod(shape_of_digits(batch))] if batch else []), shape_of(lhs)[-2], shape_of(rhs)[-1]]
-    out = build.filled(shape, "f32" if is_split else element_of(lhs), 0)
-    value = build.matmul(lhs, rhs, out)
-    if is_split:
-        value = _of_groups(lowering, value, "arith.addf", 0.0)
-    digits = (*batch, *rows, *columns)
-    lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
+    digits = ProductDigits.of(lowering, left.digits, right.digits)
+    if out is None:
+        is_split = len(_groups(lowering)[0]) > 1
+        out = lowering.build.filled(digits.shape, "f32" if is_split else element_of(left.value), 0)
+    return digits, digits.multiplied(lowering, left, right, out)
 
 
-def _digits(tensor: Tensor, labels: set[str]) -> tuple[TileDigit, ...]:
+def store_product(lowering: OperationLowering, digits: ProductDigits, value: ir.Value | None) -> None:
+    """Store a product, or the sum of those of the cores that share it."""
+    assert value is not None
+    value = _of_groups(lowering, value, "arith.addf", 0.0)
+    lowering.store(Tensor(lowering.build.reshaped(value, shape_of_digits(digits.result)), digits.result))
+
+
+def _digits(digits: Digits, labels: set[str]) -> tuple[TileDigit, ...]:
     """Return the digits of some labels, those of one label side by side."""
-    found = [digit for digit in tensor.digits if digit.label in labels]
+    found = [digit for digit in digits if digit.label in labels]
     order = list(dict.fromkeys(digit.label for digit in found))
     return tuple(sorted(found, key=lambda digit: (order.index(digit.label), -digit.weight)))
 

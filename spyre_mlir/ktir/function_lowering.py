@@ -8,7 +8,7 @@ from spyre_mlir.bundle.model import Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir import compute_forms, moving_forms
+from spyre_mlir.ktir import compute_forms, moving_forms, window_forms
 from spyre_mlir.ktir.barriers import barrier_points
 from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
@@ -35,6 +35,8 @@ _FORMS: dict[Kind, Callable[[OperationLowering], None]] = {
     Kind.REDUCE_STICK: compute_forms.reduction,
     Kind.REDUCE_OTHER: compute_forms.reduction,
     Kind.MATMUL: compute_forms.product,
+    Kind.CONVOLUTION: window_forms.convolution,
+    Kind.POOLING: window_forms.pooling,
     Kind.RELAYOUT: moving_forms.relayout,
     Kind.GATHER: moving_forms.gather,
 }
@@ -191,15 +193,12 @@ class _FunctionLowering:
         block = ir.Block.create_at_start(op.regions[0], [build.index, *types])
         self.values.define_variable(loop.induction)
         state.memory.variables[loop.induction] = block.arguments[0]
-        # What is built in the body is nothing that follows the loop can use.
-        known, state.memory.known = state.memory.known, dict(state.memory.known)
         before = dict(contents.values) if contents else {}
         state.loops += 1
-        with ir.InsertionPoint(block):
+        with state.memory.scope(), ir.InsertionPoint(block):
             ends = self._body(loop, carried, list(block.arguments)[1:])
             ir.Operation.create("scf.yield", operands=ends)
         state.loops -= 1
-        state.memory.known = known
         if contents is not None:
             contents.values = {**before, **dict(zip(carried, op.results, strict=True))}
 

@@ -24,8 +24,8 @@ def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
     generic = _GenericForm(text, path).rewritten()
     try:
         module = parsed(generic, context)
-    except ir.MLIRError as error:
-        problem = compile_error(error, "The text is no KTIR.")
+    except (ir.MLIRError, CompileError) as error:
+        problem = compile_error(error, "The text is no KTIR.") if isinstance(error, ir.MLIRError) else error
         raise CompileError(
             problem.message, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)
         ) from None

@@ -9,9 +9,10 @@ from collections.abc import Collection, Sequence
 from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES
 from spyre_mlir.ktir.operation_lowering import buffer_access, element_of_format
+from spyre_mlir.ktir.operation_steps import runs_in_loop
 
-#: Bytes of a core's buffers that several operations read from which these are memory.
-_SHARED_BYTES = 1 << 19
+#: Bytes of a buffer from which it is memory, and of a core's buffers that several operations read.
+_LARGE_BYTES, _SHARED_BYTES = 1 << 18, 1 << 19
 
 
 def executes(statements: Sequence[Statement]) -> list[Execute]:
@@ -34,9 +35,9 @@ def buffers_of(bundle: Bundle, names: Sequence[str]) -> list[Buffer]:
 class LxAccesses:
     """Facts about the buffers in LX of a bundle.
 
-    ``tensors`` are those that are tensors of KTIR, with their elements: all, unless those that several operations read
-    take much of LX. The public interpreter charges such a tensor until the function ends. ``sparse`` buffers have one
-    element per stick.
+    ``tensors`` are those that are tensors of KTIR, with their elements: all but large ones, those of operations that
+    run in a loop, and those that several operations read if these take much of LX. The public interpreter charges
+    such a tensor until the function ends. ``sparse`` buffers have one element per stick.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -68,13 +69,15 @@ class LxAccesses:
         self.tensors = self._tensors()
 
     def _tensors(self) -> dict[str, int]:
+        sizes = {name: count * ELEMENT_BYTES[self.types[name]] for name, count in self.elements.items()}
         readers: Counter[str] = Counter()
         for users in self.users:
             readers.update({name for name, k, design in users if k < len(design.operands) - 1})
         shared = {name for name, count in readers.items() if count > 1}
-        held = sum(self.elements[name] * ELEMENT_BYTES[self.types[name]] for name in shared)
-        chosen = shared if held > _SHARED_BYTES else set()
-        return {name: count for name, count in self.elements.items() if name not in chosen}
+        memory = shared if sum(sizes[name] for name in shared) > _SHARED_BYTES else set()
+        memory = memory | {name for users in self.users for name, _, design in users if runs_in_loop(design)}
+        memory |= {name for name, size in sizes.items() if size > _LARGE_BYTES}
+        return {name: count for name, count in self.elements.items() if name not in memory}
 
     def ends(self, tensors: Collection[str]) -> dict[str, int]:
         """Return the byte behind the last buffer that is memory, for each element type."""

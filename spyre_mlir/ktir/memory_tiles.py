@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_values import CoreValues
@@ -23,13 +23,16 @@ _STAGED_BYTES = 1 << 13
 class MemoryTile:
     """A tile of memory, of the element type ``element``: where it is on each core, None where that has no part of it.
 
-    ``addresses`` are those of the first element of the part of each core.
+    ``addresses`` are those of the first element of the part of each core, whose ``shape`` is that of the tile unless
+    the tile is a step of it, which begins ``shifts`` positions behind it along some axes.
     """
 
     tile: OperandTile
     element: str
     addresses: tuple[LinearAddress | None, ...]
+    shape: tuple[int, ...]
     is_local: bool = False
+    shifts: Mapping[int, ir.Value] = field(default_factory=dict)
 
 
 class MemoryTiles(MemoryViews):
@@ -99,13 +102,18 @@ class MemoryTiles(MemoryViews):
         )
         if is_same or size * ELEMENT_BYTES[place.element] < _STAGED_BYTES:
             return None
-        key = place.element, size
-        if key not in self.stages:
-            self.stages[key] = self.new_stage(place.element, size)
+        base = self.stage(place.element, size)
         strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-        view = self.local_view(self.build.number(self.stages[key]), shape, strides, place.element)
+        view = self.local_view(self.build.number(base), shape, strides, place.element)
         self.store_to(view, [self.build.number(0)] * len(shape), value)
         return view
+
+    def stage(self, element: str, size: int) -> int:
+        """Return the element index of a place in LX that operations take one after the other."""
+        key = element, size
+        if key not in self.stages:
+            self.stages[key] = self.new_stage(element, size)
+        return self.stages[key]
 
     def new_stage(self, element: str, size: int) -> int:
         """Return the element index of a place in LX behind the buffers of the plan, that nothing else takes."""
@@ -121,7 +129,9 @@ class MemoryTiles(MemoryViews):
     ) -> ir.Value | None:
         """Build a part for each number of positions that cores have, None for cores without any."""
         counts = [
-            place.tile.counts[core] if place.addresses[core] is not None else None
+            place.tile.counts[core]
+            if place.addresses[core] is not None and all(place.tile.counts[core])
+            else None
             for core in range(self.cores.cores)
         ]
         return self.branches(counts, part, type_)
@@ -164,20 +174,23 @@ class MemoryTiles(MemoryViews):
 
     def _view(self, place: MemoryTile) -> tuple[ir.Value, list[ir.Value]]:
         """Build the view that all cores have of the operand, and the subscripts of the tile of this core."""
+        view, subscripts = self._whole_view(place)
+        for axis, shift in place.shifts.items():
+            first = subscripts[axis]
+            subscripts[axis] = shift if first == self.build.number(0) else self.build.add(first, shift)
+        return view, subscripts
+
+    def _whole_view(self, place: MemoryTile) -> tuple[ir.Value, list[ir.Value]]:
         axes, size = place.tile.axes, ELEMENT_BYTES[place.element]
-        strides = [axis.stride for axis in axes]
+        strides, zeros = [axis.stride for axis in axes], [self.build.number(0)] * len(axes)
         if place.is_local:
             address = next(each for each in place.addresses if each is not None)
             base = self.build.number(SCRATCHPADS[place.element] + address.offset // size)
-            return self.local_view(base, place.tile.shape, strides, place.element), [
-                self.build.number(0)
-            ] * len(axes)
+            return self.local_view(base, place.shape, strides, place.element), zeros
         first = self._origins(place, size)
         base = self._address(place, first)
         if len(set(first)) > 1:
-            return self.view(base, place.tile.shape, strides, place.element), [self.build.number(0)] * len(
-                axes
-            )
+            return self.view(base, place.shape, strides, place.element), zeros
         subscripts = [self._subscript(place, axis) for axis in range(len(axes))]
         return self.view(base, [axis.total for axis in axes], strides, place.element), subscripts
 

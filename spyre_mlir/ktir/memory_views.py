@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
@@ -25,6 +26,13 @@ class MemoryViews:
         self.known: dict[tuple, ir.Value] = {}
         self._boxes: dict[tuple, ir.Attribute] = {}
         self._tiles: dict[tuple[int, ...], tuple[ir.Type, ir.Attribute]] = {}
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget behind a body what is built in it, which nothing there can use."""
+        known, self.known = self.known, dict(self.known)
+        yield
+        self.known = known
 
     def plus(self, value: ir.Value, number: int) -> ir.Value:
         """Build the sum of an index and a constant."""

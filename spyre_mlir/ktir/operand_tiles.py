@@ -8,8 +8,8 @@ into digits on which all of them agree.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.core_slices import (
     accessed_positions,
@@ -73,6 +73,17 @@ class OperandTile:
     def digits(self) -> tuple[TileDigit, ...]:
         """The axes of a full share as digits."""
         return tuple(axis.digit for axis in self.axes)
+
+    def narrowed(self, positions: Mapping[int, int]) -> OperandTile:
+        """Return the tile with so many positions along some axes on each core."""
+        axes = [
+            replace(axis, count=positions.get(number, axis.count)) for number, axis in enumerate(self.axes)
+        ]
+        counts = {
+            core: tuple(positions.get(number, count) for number, count in enumerate(of_core))
+            for core, of_core in self.counts.items()
+        }
+        return replace(self, axes=tuple(axes), counts=counts)
 
 
 #: The axis of an operand of one element, for no tensor is without dims.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
@@ -12,16 +13,19 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
+from spyre_mlir.ktir.counted_loops import counted_loop
 from spyre_mlir.ktir.linear_addresses import LinearAddress
 from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
 from spyre_mlir.ktir.operand_tiles import (
     ELEMENTS,
+    OperandTile,
     TileDigit,
     common_digits,
     operand_tile,
     refined,
     shape_of_digits,
 )
+from spyre_mlir.ktir.operation_steps import OperationStep, narrowed_axes, steps_of
 from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
@@ -36,6 +40,20 @@ class Tensor:
 
     value: ir.Value
     digits: tuple[TileDigit, ...]
+
+
+@dataclass(frozen=True)
+class TileStep:
+    """``count`` positions of a label, ``weight`` elements apart: the ``number``-th so many, which is a value."""
+
+    label: str
+    weight: int
+    count: int
+    number: ir.Value
+
+    def axes_of(self, tile: OperandTile) -> dict[int, int]:
+        """Return the axes of a tile that the step cuts, and the positions of each in it."""
+        return narrowed_axes(tile, self.label, self.weight, self.count)
 
 
 @dataclass
@@ -66,6 +84,9 @@ class OperationLowering:
         self.build = state.build
         self.op: DeviceOp = DEVICE_OPS[design.opcode]
         self.tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+        self.shifts: list[dict[int, ir.Value]] = [{} for _ in self.tiles]
+        self.starts: dict[str, ir.Value] = {}
+        self.steps: Sequence[OperationStep] = steps_of(design)
         self.weights = common_digits(tile.digits for tile in self.tiles)
         self.reduced = reduced_dims(design)
         self.elements = [element_of_format(design, k) for k in range(len(design.operands))]
@@ -117,7 +138,45 @@ class OperationLowering:
             address if finishing is None or core in finishing else None
             for core, address in enumerate(self.addresses[k])
         )
-        return MemoryTile(self.tiles[k], self.elements[k], addresses, self.design.operands[k].memory == "lx")
+        is_local = self.design.operands[k].memory == "lx"
+        shape = operand_tile(self.design, k).shape
+        return MemoryTile(self.tiles[k], self.elements[k], addresses, shape, is_local, self.shifts[k])
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def at(self, steps: Sequence[TileStep]) -> OperationLowering:
+        """Return the lowering of a part of the operation, whose operands are in memory."""
+        part = copy.copy(self)
+        part.tiles, part.shifts, part.starts = [], [], dict(self.starts)
+        for tile in self.tiles:
+            cuts = {axis: (count, step) for step in steps for axis, count in step.axes_of(tile).items()}
+            part.tiles.append(tile.narrowed({axis: count for axis, (count, _) in cuts.items()}))
+            part.shifts.append({axis: self._multiple(step, count) for axis, (count, step) in cuts.items()})
+        part.shifts = [{**old, **new} for old, new in zip(self.shifts, part.shifts, strict=True)]
+        for step in steps:
+            part.starts[step.label] = self._multiple(step, step.weight * step.count)
+        return part
+
+    def _multiple(self, step: TileStep, factor: int) -> ir.Value:
+        return self.state.memory.once(
+            "multiple", (step.number, factor), lambda _: self.build.times(step.number, factor)
+        )
+
+    def loop(
+        self,
+        body: Callable[[OperationLowering, ir.Value | None], ir.Value | None],
+        initial: ir.Value | None = None,
+    ) -> ir.Value | None:
+        """Build a loop over the first of the steps: ``body`` gets the lowering of each, and what the loop carries."""
+        step, *rest = self.steps
+        trips = [step.trips.get(core, 0) for core in range(self.state.cores.cores)]
+
+        def iteration(number: ir.Value, carried: ir.Value | None) -> ir.Value | None:
+            part = self.at([TileStep(step.label, step.weight, step.count, number)])
+            part.steps = rest
+            return body(part, carried)
+
+        return counted_loop(self.state.memory, self.state.cores.value(trips), initial, iteration)
 
     def barrier(self) -> None:
         """Make all cores wait for each other."""
@@ -183,18 +242,27 @@ class OperationLowering:
 
     def _masked(self, value: ir.Value, digits: Sequence[TileDigit]) -> ir.Value:
         limits = self._limits(digits)
-        if not limits:
+        ends = {label: self.build.number(limit) for label, limit in limits.items()}
+        return self.bounded(value, digits, ends, {label: self._first(label) for label in limits})
+
+    def bounded(
+        self,
+        value: ir.Value,
+        digits: Sequence[TileDigit],
+        ends: Mapping[str, ir.Value],
+        firsts: Mapping[str, ir.Value | None],
+    ) -> ir.Value:
+        """Return a tensor whose elements from position ``ends`` of labels on, counted from ``firsts``, are neutral."""
+        if not ends:
             return value
         build, element = self.build, str(ir.RankedTensorType(value.type).element_type)
         fill = build.scalar(self.neutral, element)
-        ends = {label: build.number(limit) for label, limit in limits.items()}
-        firsts = {label: self._first(label) for label in limits}
-        factors = {digit.weight: build.number(digit.weight) for digit in digits if digit.label in limits}
+        factors = {digit.weight: build.number(digit.weight) for digit in digits if digit.label in ends}
 
         def body(args: Sequence[ir.Value], index: Callable[[int], ir.Value]) -> ir.Value:
             number = args[0]
-            for label, first in firsts.items():
-                position = first
+            for label, end in ends.items():
+                position = firsts[label]
                 for dim, digit in enumerate(digits):
                     if digit.label == label:
                         step = index(dim)
@@ -202,7 +270,7 @@ class OperationLowering:
                             step = build.op("arith.muli", build.index, step, factors[digit.weight])
                         position = step if position is None else build.add(step, position)
                 assert position is not None
-                is_valid = build.compare(_LESS, position, ends[label])
+                is_valid = build.compare(_LESS, position, end)
                 number = build.op("arith.select", number.type, is_valid, number, fill)
             return number
 
@@ -212,7 +280,8 @@ class OperationLowering:
         """Return the first position of a label that this core has; None for 0."""
         firsts = [slices[label] * self.design.shares[label] for slices in self.design.core_slices]
         firsts += [0] * (self.state.cores.cores - len(firsts))
-        return self.state.cores.value(firsts) if any(firsts) else None
+        first, start = self.state.cores.value(firsts) if any(firsts) else None, self.starts.get(label)
+        return start if first is None else first if start is None else self.build.add(first, start)
 
 
 _LESS = 2

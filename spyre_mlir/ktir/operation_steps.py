@@ -1,0 +1,134 @@
+"""Steps of an operation whose tiles are much of LX: a label that they are cut along, and how much of it at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+from spyre_mlir.bundle.core_slices import reduced_dims
+from spyre_mlir.bundle.identity_table import IdentityTable
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.ktir.operand_tiles import OperandTile, TileAxis, operand_tile
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+#: Bytes of the tiles of an operation, in f32, from which it takes them in steps: half of LX.
+LARGE_BYTES = 1 << 20
+#: Bytes that are loaded again in the time that a step takes by itself.
+_TRIP_BYTES = 1 << 15
+_NUMBER_BYTES = 4
+
+_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY)
+_COMBINING = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+
+
+@dataclass(frozen=True)
+class OperationStep:
+    """``count`` positions of a label, ``weight`` elements apart, as often as ``trips`` says of each core."""
+
+    label: str
+    weight: int
+    count: int
+    trips: dict[int, int]
+
+
+Steps = tuple[OperationStep, ...]
+
+#: Steps of designs, which many operations share.
+_STEPS: IdentityTable[int, Steps] = IdentityTable()
+
+
+def steps_of(design: Design) -> Steps:
+    """Return the steps of a design, each within those before it; only the last is of a label that is reduced."""
+    steps = _STEPS.entries_of(design)
+    if 0 not in steps:
+        steps[0] = _steps_of(design)
+    return steps[0]
+
+
+def runs_in_loop(design: Design) -> bool:
+    """Return whether a loop takes the tiles of a design: in steps, or at the positions of its windows."""
+    return DEVICE_OPS[design.opcode].kind.slides or bool(steps_of(design))
+
+
+def _steps_of(design: Design) -> Steps:
+    if DEVICE_OPS[design.opcode].kind not in (*_ELEMENTWISE, *_COMBINING):
+        return ()
+    tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+    if _bytes([math.prod(tile.shape) for tile in tiles]) <= LARGE_BYTES:
+        return ()
+    single = [step for label in _labels(design, tiles) for step in _candidates(label, tiles)]
+    best = min(((step,) for step in single), key=lambda steps: _cost(steps, tiles), default=())
+    if not best or not _cost(best, tiles)[0]:
+        return best
+    outer = [step for step in single if step.label not in reduced_dims(design)]
+    pairs = ((one, other) for one in outer for other in single if one.label != other.label)
+    return min((best, *pairs), key=lambda steps: _cost(steps, tiles))
+
+
+def _bytes(elements: list[int]) -> int:
+    """Return the bytes of tensors of so many elements, and of one between them, in f32."""
+    return _NUMBER_BYTES * (sum(elements) + max(elements))
+
+
+def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
+    """Return what is least for the best steps: the bytes that are too many, and those that take time."""
+    elements, loaded = [], 0
+    trips = math.prod(max(step.trips.values()) for step in steps)
+    for tile in tiles:
+        cuts = (max(step.trips.values()) for step in steps if _outer_axis(tile, step.label) is not None)
+        part = math.prod(tile.shape) // math.prod(cuts)
+        elements.append(part)
+        loaded += part * trips if tile is not tiles[-1] else 0
+    excess = max(_bytes(elements) - LARGE_BYTES, 0)
+    return excess, _NUMBER_BYTES * loaded + _TRIP_BYTES * trips, [step.label for step in steps]
+
+
+def _labels(design: Design, tiles: list[OperandTile]) -> list[str]:
+    """Return the labels along which an operation may be cut, in order."""
+    *inputs, output = ({axis.label for axis in tile.axes} for tile in tiles)
+    reduced = reduced_dims(design)
+    if DEVICE_OPS[design.opcode].kind in _ELEMENTWISE:
+        return sorted(output)
+    # Cores that share sums wait for each other, but each has steps of its own.
+    kept = set() if any(design.slices[label] > 1 for label in reduced) else output
+    return sorted(kept | (set.intersection(*inputs) & reduced))
+
+
+def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]:
+    """Yield the steps along a label that divide what every core has, the longest first."""
+    outer = [(tile, number) for tile in tiles if (number := _outer_axis(tile, label)) is not None]
+    weight = max(tile.axes[number].weight for tile, number in outer)
+    positions: dict[int, int] = {}
+    for tile, number in outer:
+        axis = tile.axes[number]
+        for core, counts in tile.counts.items():
+            elements = axis.weight * counts[number]
+            if elements % weight or positions.setdefault(core, elements // weight) != elements // weight:
+                return
+        if axis.weight * axis.count != weight * max(positions.values()):
+            return
+    common = reduce(math.gcd, positions.values())
+    for count in range(common, 0, -1):
+        trips = {core: number // count for core, number in positions.items()}
+        if common % count == 0 and max(trips.values()) > 1:
+            yield OperationStep(label, weight, count, trips)
+
+
+def _outer_axis(tile: OperandTile, label: str) -> int | None:
+    """Return the number of the axis of a label that advances most."""
+    axes = [number for number, axis in enumerate(tile.axes) if axis.label == label]
+    return max(axes, key=lambda number: tile.axes[number].weight, default=None)
+
+
+def narrowed_axes(tile: OperandTile, label: str, weight: int, count: int) -> dict[int, int]:
+    """Return the axes of a tile that a step cuts, and the positions of each in it."""
+    number = _outer_axis(tile, label)
+    if number is None or not _is_cut(tile.axes[number], weight * count):
+        return {}
+    return {number: weight * count // tile.axes[number].weight}
+
+
+def _is_cut(axis: TileAxis, elements: int) -> bool:
+    return axis.weight * axis.count > elements
