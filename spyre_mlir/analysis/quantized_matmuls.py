@@ -5,10 +5,12 @@
 
 So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for one in f32, until what follows is known. A sum
 that is scaled and ends in fp16 shows no more than DL16 has, whatever the precision policy; any other is not the
-device's. No other operation reads or writes 8-bit elements: the host lays them out as matmuls want them.
+device's. Beside these, only casts and copies read or write 8-bit elements.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
@@ -24,11 +26,15 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: The matmul of two operands by their element type.
 PRODUCTS = {"f16": "batchmatmul", "f8E4M3FN": "batchmatmulfp8", "i8": "batchmatmulint8"}
 
-_RULE = "8-bit tensors come from the host and are read by matmuls alone"
+#: Ops beside views that read no elements.
+_UNREAD = ("stick.pin", "sdsc.clone", "tensor.empty", "arith.constant", "linalg.fill", "func.return")
+
+_RULE = "8-bit tensors are read by matmuls, casts and copies alone"
 
 
 def is_integer_product(op: ir.Operation) -> bool:
@@ -38,16 +44,38 @@ def is_integer_product(op: ir.Operation) -> bool:
 
 
 def check_one_byte(op: ir.Operation) -> None:
-    """``CompileError`` for an op of the device that reads or makes 8-bit tensors and is no view or matmul."""
-    if op.name in VIEWS or op.name in ("stick.pin", "tensor.empty", "arith.constant", "linalg.fill"):
+    """``CompileError`` for an op of the device that reads or makes 8-bit tensors and is no view, matmul, cast, copy or return."""
+    if op.name in VIEWS or op.name in _UNREAD:
         return
-    if sdsc.opcode_of(op) in PRODUCTS.values() and element_of(op.results[0]) not in ONE_BYTE:
+    opcode = sdsc.opcode_of(op)
+    if opcode in PRODUCTS.values() and element_of(op.results[0]) not in ONE_BYTE:
+        return
+    if opcode in DEVICE_OPS and (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
         return
     dtype = next(
         (name for value in (*op.operands, *op.results) if (name := element_of(value)) in ONE_BYTE), ""
     )
     if dtype:
-        raise error_at(op, f"'{sdsc.opcode_of(op) or op.name}' has no form for {dtype}: {_RULE}")
+        raise error_at(op, f"'{opcode or op.name}' has no form for {dtype}: {_RULE}")
+
+
+def wide_sums(block: ir.Block) -> Iterator[ir.Operation]:
+    """Yield the matmuls of 8-bit operands whose results nothing but casts to f32 reads, and these casts."""
+    for op in (op_view.operation for op_view in block.operations):
+        if sdsc.opcode_of(op) not in PRODUCTS.values() or element_of(op.operands[0]) not in ONE_BYTE:
+            continue
+        readers = list(_readers(op.results[0]))
+        if readers and all(sdsc.opcode_of(reader) == "dl16tofp32" for reader in readers):
+            yield from (op, *readers)
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """Yield the ops that read a value, through views of it."""
+    for reader in (use.owner.operation for use in value.uses):
+        if reader.name in VIEWS:
+            yield from _readers(reader.results[0])
+        else:
+            yield reader
 
 
 def rounded_sum(root: Structured) -> ir.Value | None:
@@ -97,8 +125,11 @@ def _is_scaled(matmul: Structured) -> bool:
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:
-    """Return whether an op is a matmul of int8."""
-    return op is not None and sdsc.opcode_of(op) == "batchmatmulint8"
+    """Return whether an op is a matmul of int8, of more than a unit matrix (``rewriting/widened_integers.py``)."""
+    if op is None or sdsc.opcode_of(op) != "batchmatmulint8":
+        return False
+    copies = defining_op(op.operands[0])
+    return copies is None or sdsc.opcode_of(copies) != "identity" or defining_op(copies.operands[0]) is None
 
 
 def _integer_sum(root: Structured) -> Structured | None:

@@ -34,7 +34,7 @@ from spyre_mlir.simulator.progress import Advance, ignore
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
-from spyre_mlir.target.formats import Numerics
+from spyre_mlir.target.formats import BIT_TRUE, Numerics
 
 #: Plans of the designs of bundles, by file name.
 _PLANS: IdentityTable[str, Plan] = IdentityTable()
@@ -56,6 +56,8 @@ class Machine:
         self.bundle, self.numerics, self.space = bundle, numerics, space
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
+        wide, self.wide_sums = Numerics(BIT_TRUE), frozenset(bundle.manifest.wide_sums)
+        self._wide = wide, RangeCheck(bundle.manifest, wide)
         self.values: dict[str, int] = {}
         self.plans = _PLANS.entries_of(bundle)
         self.elements = Elements(bundle.target)
@@ -145,6 +147,10 @@ class Machine:
                 arrays[argument.name] = array
         return arrays
 
+    def losses(self) -> tuple[RangeLoss, ...]:
+        """What left the range of the numerics so far, of wide sums that of DL16."""
+        return (*self.ranges.losses, *self._wide[1].losses)
+
     def _check_parameter(self, argument: KernelArgument) -> None:
         if argument.parameter not in self.parameters:
             text = f"its parameter '{argument.parameter}' is none of the bundle's."
@@ -226,7 +232,8 @@ class Machine:
         )
         symbols = self._symbols(design, statement)
         self.advance(self.first_execute + index, design.opcode)
-        execute(plan, regions, symbols, self.space, self.numerics, statistics, self.ranges)
+        numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
+        execute(plan, regions, symbols, self.space, numerics, statistics, ranges)
         self._check_elements(design, regions, index)
         self._note_lx(design, regions)
 

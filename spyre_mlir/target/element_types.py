@@ -5,6 +5,7 @@ The host is numpy and PyTorch. A type that numpy lacks lies there in an unsigned
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,17 @@ DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": 
 
 #: Element types that matmuls alone read.
 ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
+
+
+def widening_block(shape: Sequence[int]) -> int | None:
+    """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if none is worth it.
+
+    The largest divisor of the last dim that is a stick of int8 at most. A batched matmul has two batch dims, of which
+    that dim becomes one.
+    """
+    if not 2 <= len(shape) <= 3:
+        return None
+    return next((size for size in range(128, 31, -1) if shape[-1] % size == 0), None)
 
 
 def cast_between(source: str, target: str) -> str:

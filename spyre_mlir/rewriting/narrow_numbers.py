@@ -1,0 +1,44 @@
+"""Rounding of f32 numbers to those of fewer digits, in f32: what comes after is exact, so that numbers round once.
+
+The device casts f32 to 8 bits by way of DL16, and has no rounding to integers. Both are sums and products here, each of
+which the device rounds to nearest, ties to even.
+"""
+
+from __future__ import annotations
+
+from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
+from spyre_mlir.target.formats import FP8_MAX, FP8_NORMAL, FP8_STEP
+
+#: x * 2^20 + x - x * 2^20 keeps the first 4 of 24 bits: those of an FP8 number (Dekker 1971, Veltkamp's splitting).
+_SPLITTER = 2.0**20 + 1
+
+#: Numbers near 3/2 of the 24th power of two have a unit as their last place.
+_UNIT, _ALL_INTEGERS = 1.5 * 2.0**23, 2.0**22
+
+
+def rounded_to_fp8(builder: NodeBuilder, x: Node) -> Node:
+    """Round an f32 node to the numbers of FP8, ties to even; what is larger becomes the largest."""
+    high = builder.emit("minimum", [x, Node(None, constant=FP8_MAX)])
+    x = builder.emit("maximum", [high, Node(None, constant=-FP8_MAX)])
+    scaled = builder.emit("mul", [x, Node(None, constant=_SPLITTER)])
+    normal = builder.emit("sub", [scaled, builder.emit("sub", [scaled, x])])
+    return _below(builder, x, FP8_NORMAL, _to_multiple(builder, x, FP8_STEP), normal)
+
+
+def rounded_to_integer(builder: NodeBuilder, x: Node) -> Node:
+    """Round an f32 node to integers, ties to even."""
+    return _below(builder, x, _ALL_INTEGERS, _to_multiple(builder, x, 1.0), x)
+
+
+def _to_multiple(builder: NodeBuilder, x: Node, step: float) -> Node:
+    """Round small numbers to multiples of a power of two: beside a large number nothing smaller has a place."""
+    large = Node(None, constant=_UNIT * step)
+    return builder.emit("sub", [builder.emit("add", [x, large]), large])
+
+
+def _below(builder: NodeBuilder, x: Node, limit: float, inner: Node, outer: Node) -> Node:
+    """Choose one of two nodes by whether the size of x is below a limit."""
+    size = builder.emit("abs", [x])
+    return builder.emit(
+        "where3", [builder.emit("lesserthan", [size, Node(None, constant=limit)]), inner, outer]
+    )
