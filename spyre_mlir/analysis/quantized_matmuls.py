@@ -125,11 +125,20 @@ def _is_scaled(matmul: Structured) -> bool:
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:
-    """Return whether an op is a matmul of int8, of more than a unit matrix (``rewriting/widened_integers.py``)."""
-    if op is None or sdsc.opcode_of(op) != "batchmatmulint8":
-        return False
+    """Return whether an op is a matmul of int8, with more than a unit matrix."""
+    return op is not None and sdsc.opcode_of(op) == "batchmatmulint8" and not widens(op)
+
+
+def widens(op: ir.Operation) -> bool:
+    """Return whether an op makes 16-bit numbers of 8-bit ones: a cast, or the product of int8 with a unit matrix.
+
+    That one is copied from a constant (``rewriting/widened_integers.py``).
+    """
+    if sdsc.opcode_of(op) != "batchmatmulint8":
+        return sdsc.opcode_of(op) == "fp8todl16"
     copies = defining_op(op.operands[0])
-    return copies is None or sdsc.opcode_of(copies) != "identity" or defining_op(copies.operands[0]) is None
+    constant = None if copies is None or sdsc.opcode_of(copies) != "identity" else defining_op(copies.operands[0])
+    return constant is not None and constant.name == "arith.constant"
 
 
 def _integer_sum(root: Structured) -> Structured | None:
