@@ -31,6 +31,8 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 #: The matmul of two operands by their element type.
 PRODUCTS = {"f16": "batchmatmul", "f8E4M3FN": "batchmatmulfp8", "i8": "batchmatmulint8"}
 
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+
 #: Ops beside views that read no elements.
 _UNREAD = ("stick.pin", "sdsc.clone", "tensor.empty", "arith.constant", "linalg.fill", "func.return")
 
@@ -44,7 +46,7 @@ def is_integer_product(op: ir.Operation) -> bool:
 
 
 def check_one_byte(op: ir.Operation) -> None:
-    """``CompileError`` for an op of the device that reads or makes 8-bit tensors and is no view, matmul, cast, copy or return."""
+    """``CompileError`` for an op of the device with 8-bit tensors that is no view, matmul, cast, copy or return."""
     if op.name in VIEWS or op.name in _UNREAD:
         return
     opcode = sdsc.opcode_of(op)
@@ -87,10 +89,15 @@ def rounded_sum(root: Structured) -> ir.Value | None:
     """
     if root.opcode == "batchmatmulfp8":
         return _cast_up(_in_fp16(root), root.op.location) if _is_scaled(root) else None
-    inner = _integer_sum(root)
-    if inner is None or root.opcode == "fp32todl16":
-        return inner.result if inner is not None else None
-    return _cast_up(_in_fp16(inner), root.op.location, root)
+    if root.opcode == "fp32todl16":
+        return _cast_up_and_down(root)
+    inner, views = _integer_sum(root)
+    if inner is None:
+        return None
+    value = _in_fp16(inner)
+    for view in reversed(views):
+        value = _view_of(value, view)
+    return _cast_up(value, root.op.location, root)
 
 
 def _in_fp16(matmul: Structured) -> ir.Value:
@@ -137,21 +144,43 @@ def widens(op: ir.Operation) -> bool:
     if sdsc.opcode_of(op) != "batchmatmulint8":
         return sdsc.opcode_of(op) == "fp8todl16"
     copies = defining_op(op.operands[0])
-    constant = None if copies is None or sdsc.opcode_of(copies) != "identity" else defining_op(copies.operands[0])
+    constant = (
+        None if copies is None or sdsc.opcode_of(copies) != "identity" else defining_op(copies.operands[0])
+    )
     return constant is not None and constant.name == "arith.constant"
 
 
-def _integer_sum(root: Structured) -> Structured | None:
-    """The int8 matmul that a cast takes to f32 for operations which end in fp16, or takes back at once."""
-    source = defining_op(root.inputs[0]) if root.inputs else None
-    if root.opcode == "int32tofp32" and is_integer_sum(source) and _ends_in_fp16(root.result):
-        return structured(source) if source is not None and _has_one_use(source) else None
-    if root.opcode != "fp32todl16" or source is None or sdsc.opcode_of(source) != "dl16tofp32":
+def _integer_sum(root: Structured) -> tuple[Structured | None, list[ir.Operation]]:
+    """The int8 matmul that a cast takes to f32 for operations which end in fp16, and the views between, last first."""
+    views: list[ir.Operation] = []
+    if root.opcode != "int32tofp32" or not _ends_in_fp16(root.result):
+        return None, views
+    source = defining_op(root.inputs[0])
+    # A sum of one row, or of batches that are one dim, has its other dims in a view.
+    while source is not None and source.name in _RESHAPES and _has_one_use(source):
+        views.append(source)
+        source = defining_op(source.operands[0])
+    is_sum = source is not None and is_integer_sum(source) and _has_one_use(source)
+    return structured(source) if source is not None and is_sum else None, views
+
+
+def _view_of(value: ir.Value, view: ir.Operation) -> ir.Value:
+    """A view of a value like another one of a value in another element type."""
+    copy = view.clone().operation
+    copy.operands[0] = value
+    element = ir.RankedTensorType(value.type).element_type
+    copy.results[0].set_type(ir.RankedTensorType.get(shape_of(view.results[0]), element))
+    return copy.results[0]
+
+
+def _cast_up_and_down(root: Structured) -> ir.Value | None:
+    """The int8 matmul that casts take to f32 and back: these cancel if neither of them transposes."""
+    source = defining_op(root.inputs[0])
+    if source is None or sdsc.opcode_of(source) != "dl16tofp32":
         return None
-    # Casts up and down cancel if neither of them transposes.
     cast, matmul = structured(source), defining_op(source.operands[0])
     moves = cast is None or cast.maps[0] != cast.maps[1] or root.maps[0] != root.maps[1]
-    return None if moves or matmul is None or not is_integer_sum(matmul) else structured(matmul)
+    return None if moves or matmul is None or not is_integer_sum(matmul) else matmul.results[0]
 
 
 def _has_one_use(op: ir.Operation) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from spyre_mlir.bundle.model import Design, Operand
-from spyre_mlir.target.ops import DEVICE_OPS, FP8, INT8, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 def stick_rules(design: Design) -> Iterator[str]:

@@ -58,8 +58,8 @@ in the order of ``scratchpad/eligibility.py``.
 ``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, which an infinity for a number beyond
 fp16 would change. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), which
 makes a relative error of what rounding takes from it. ``sdsc.wide_sum`` on a matmul of 8-bit operands and on the casts
-that read its result: the sums between them are in DL16 whatever the numerics. ``sdsc.bfloat`` on a function: the program has bf16 numbers,
-whose range fp16 has not.
+that read its result: the sums between them are in DL16 whatever the numerics. ``sdsc.bfloat`` on a function: the
+program has bf16 numbers, whose range fp16 has not.
 
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an

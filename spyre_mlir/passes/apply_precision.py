@@ -58,7 +58,8 @@ class ApplyPrecision(Pass):
     whose accumulation is the island's.
 
     A matmul with a 16-bit result of which an exponential is taken is marked (``sdsc.amplified``): a run looks at its
-    numbers. A matmul of 8-bit operands whose sums are only ever cast to f32 is marked (``sdsc.wide_sum``) with the casts.
+    numbers. A matmul of 8-bit operands whose sums are only ever cast to f32 is marked with the casts
+    (``sdsc.wide_sum``).
 
     Roots that stay f32 become ``layernormscale`` without a constant, which FP32 has.
     """

@@ -10,7 +10,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.body_contractions import contraction
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
-from spyre_mlir.rewriting.narrow_numbers import rounded_to_fp8, rounded_to_integer
+from spyre_mlir.rewriting.narrow_numbers import representable, rounded
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
 from spyre_mlir.rewriting.widened_integers import widened
 from spyre_mlir.target.element_types import ONE_BYTE
@@ -89,7 +89,7 @@ class BodyDecomposer:
         if op.name in ("math.fpowi", "math.powf"):
             return self._power(op, *nodes)
         if op.name == "math.roundeven" and nodes[0].value is not None:
-            return self._rounded(nodes[0], nodes[0].element, op)
+            return rounded(self.builder, nodes[0], op)
         opcode = self._opcode(op)
         if all(node.value is None for node in nodes):
             values = [node.constant for node in nodes if node.constant is not None]
@@ -139,24 +139,10 @@ class BodyDecomposer:
         if element == "f64":
             element = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
         if element in ONE_BYTE:
-            node = self._representable(node, element, op)
+            node = representable(self.builder, node, element, op)
         elif node.element == "i8" and element != "i8":
             node = widened(node, op)
         return self.builder.cast(node, device_element(element, op.location), op)
-
-    def _representable(self, node: Node, element: str, op: ir.Operation) -> Node:
-        """A node of numbers that an element type of one byte has, as PyTorch rounds to them."""
-        if element == "i8":
-            # Towards zero, as to any integer.
-            return self.builder.cast(node, "i32", op)
-        if node.element not in ("f32", "i32"):
-            return node  # the cast of the device rounds once
-        return rounded_to_fp8(self.builder, self.builder.cast(node, "f32", op))
-
-    def _rounded(self, node: Node, element: str, op: ir.Operation) -> Node:
-        """A node rounded to integers, by way of f32."""
-        wide = self.builder.cast(node, "f32", op)
-        return self.builder.cast(rounded_to_integer(self.builder, wide), element, op)
 
     def _where(self, nodes: list[Node], result: str) -> Node:
         """``where3`` wants its condition in the element type of its values."""

@@ -6,6 +6,7 @@ which the device rounds to nearest, ties to even.
 
 from __future__ import annotations
 
+from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
 from spyre_mlir.target.formats import FP8_MAX, FP8_NORMAL, FP8_STEP
 
@@ -16,10 +17,25 @@ _SPLITTER = 2.0**20 + 1
 _UNIT, _ALL_INTEGERS = 1.5 * 2.0**23, 2.0**22
 
 
+def representable(builder: NodeBuilder, node: Node, element: str, op: ir.Operation) -> Node:
+    """Return a node of numbers that an element type of one byte has, as PyTorch rounds to them."""
+    if element == "i8":
+        # Towards zero, as to any integer.
+        return builder.cast(node, "i32", op)
+    if node.value is None or node.element not in ("f32", "i32"):
+        return node  # the cast of the device rounds once
+    return rounded_to_fp8(builder, builder.cast(node, "f32", op))
+
+
+def rounded(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
+    """Return a node rounded to integers, by way of f32."""
+    return builder.cast(rounded_to_integer(builder, builder.cast(node, "f32", op)), node.element, op)
+
+
 def rounded_to_fp8(builder: NodeBuilder, x: Node) -> Node:
     """Round an f32 node to the numbers of FP8, ties to even; what is larger becomes the largest."""
-    high = builder.emit("minimum", [x, Node(None, constant=FP8_MAX)])
-    x = builder.emit("maximum", [high, Node(None, constant=-FP8_MAX)])
+    x = builder.emit("maximum", [x, Node(None, constant=-FP8_MAX)])
+    x = builder.emit("minimum", [x, Node(None, constant=FP8_MAX)])
     scaled = builder.emit("mul", [x, Node(None, constant=_SPLITTER)])
     normal = builder.emit("sub", [scaled, builder.emit("sub", [scaled, x])])
     return _below(builder, x, FP8_NORMAL, _to_multiple(builder, x, FP8_STEP), normal)

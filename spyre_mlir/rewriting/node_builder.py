@@ -53,7 +53,9 @@ class NodeBuilder:
         """One device operation over the dims that its operands have."""
         element = element or next(node.element for node in nodes if node.value is not None)
         if element in ONE_BYTE and not (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
-            raise error_at(self.op, f"'{opcode}' has no form for {element}: only matmuls, casts and copies have")
+            raise error_at(
+                self.op, f"'{opcode}' has no form for {element}: only matmuls, casts and copies have"
+            )
         if element == "f16" and any(_is_wide(node) for node in nodes) and _has_f32_form(opcode):
             # fp16 has not the constant, so that the operation runs in f32 and its result is rounded.
             wide = [self.cast(_guarding(opcode, node), "f32", self.op) for node in nodes]

@@ -235,7 +235,7 @@ class Machine:
         numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
         execute(plan, regions, symbols, self.space, numerics, statistics, ranges)
         self._check_elements(design, regions, index)
-        self._note_lx(design, regions)
+        _note_lx(self.statistics, design, regions)
 
     def _check_elements(self, design: Design, regions: tuple[AddressRange, ...], index: int) -> None:
         """Check that an execution read the elements in LX that its slices name, and note what it wrote."""
@@ -269,11 +269,13 @@ class Machine:
                 raise SimulationError("manifest", "no such buffer is described.", design=design, tensor=name)
         return tuple(self.space.regions[name] for name in names)
 
-    def _note_lx(self, design: Design, regions: tuple[AddressRange, ...]) -> None:
-        end = max((region.end for region in regions if region.lx), default=0)
-        high = self.statistics.lx_high_water_bytes
-        for core in range(design.cores if end else 0):
-            high[core] = max(high.get(core, 0), end)
+
+def _note_lx(statistics: Statistics, design: Design, regions: tuple[AddressRange, ...]) -> None:
+    """Note how much of the LX of each core the operands of a design reach."""
+    end = max((region.end for region in regions if region.lx), default=0)
+    high = statistics.lx_high_water_bytes
+    for core in range(design.cores if end else 0):
+        high[core] = max(high.get(core, 0), end)
 
 
 def executes_of(statements: tuple[Statement, ...]) -> int:

@@ -254,7 +254,9 @@ def check_bytes(plan: Plan, core: int, numbers: NDArray) -> None:
     """Check that numbers are integers of 8 bits: a cast to them would wrap, saturate or round as no program says."""
     wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers + 0.5) < 128))
     if wrong.any():
-        text = f"{numbers[_first(wrong)]:g} is no 8-bit integer; clamp to -128 .. 127 before the cast to int8."
+        text = (
+            f"{numbers[_first(wrong)]:g} is no 8-bit integer; clamp to -128 .. 127 before the cast to int8."
+        )
         raise SimulationError("range", text, design=plan.design, core=core)
 
 

@@ -203,7 +203,9 @@ def encode_fp8(values: NDArray) -> NDArray[np.uint8]:
     bits = number.view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     # Mantissas have 23 and 3 bits: just less than half of the last place, plus that place, rounds ties to even.
-    rounded = (magnitude + np.uint32((1 << 19) - 1) + (magnitude >> np.uint32(20) & np.uint32(1))) >> np.uint32(20)
+    rounded = (
+        magnitude + np.uint32((1 << 19) - 1) + (magnitude >> np.uint32(20) & np.uint32(1))
+    ) >> np.uint32(20)
     normal = np.minimum(rounded.astype(np.int32) - FP8_BIAS_STEP, FP8_MAX_CODE)
     with np.errstate(invalid="ignore"):
         small = np.minimum(np.abs(number), np.float32(FP8_NORMAL))
