@@ -61,6 +61,16 @@ def check_one_byte(op: ir.Operation) -> None:
         raise error_at(op, f"'{opcode or op.name}' has no form for {dtype}: {_RULE}")
 
 
+def narrowing_cast(value: ir.Value) -> Structured | None:
+    """Return the cast to 8 bits that makes a value with the dims of its operand; None for another value."""
+    op = defining_op(value)
+    if op is None or element_of(value) not in ONE_BYTE or sdsc.opcode_of(op) not in DEVICE_OPS:
+        return None
+    generic = structured(op)
+    is_cast = generic is not None and DEVICE_OPS[generic.opcode].kind is Kind.CAST
+    return generic if generic is not None and is_cast and generic.maps[0] == generic.maps[-1] else None
+
+
 def wide_sums(block: ir.Block) -> Iterator[ir.Operation]:
     """Yield the matmuls of 8-bit operands whose results nothing but casts to f32 reads, and these casts."""
     for op in (op_view.operation for op_view in block.operations):

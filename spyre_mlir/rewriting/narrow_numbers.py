@@ -6,6 +6,8 @@ which the device rounds to nearest, ties to even.
 
 from __future__ import annotations
 
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Structured, device_op, element_of, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
 from spyre_mlir.target.formats import FP8_MAX, FP8_NORMAL, FP8_STEP
@@ -25,6 +27,20 @@ def representable(builder: NodeBuilder, node: Node, element: str, op: ir.Operati
     if node.value is None or node.element not in ("f32", "i32"):
         return node  # the cast of the device rounds once
     return rounded_to_fp8(builder, builder.cast(node, "f32", op))
+
+
+def recast(cast: Structured, value: ir.Value) -> ir.Value:
+    """Return another value cast like that of a cast."""
+    shape = shape_of(value)
+    return device_op(
+        cast.opcode,
+        [value],
+        [tuple(range(len(shape)))],
+        shape,
+        element_of(cast.result),
+        location=cast.op.location,
+        constants=sdsc.constants_of(cast.op),
+    )
 
 
 def rounded(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:

@@ -75,15 +75,19 @@ DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": 
 ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
 
 
-def widening_block(shape: Sequence[int]) -> int | None:
-    """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if none is worth it.
+#: Elements of int8 in a stick.
+INT8_STICK = 128
 
-    The largest divisor of the last dim that is a stick of int8 at most. A batched matmul has two batch dims, of which
-    that dim becomes one.
+
+def widening_block(shape: Sequence[int]) -> int | None:
+    """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if there is none.
+
+    A stick of int8, or the last dim where that is shorter: parts of it that are no whole sticks would have to be laid
+    out anew. A batched matmul has two batch dims, of which the number of parts is one.
     """
-    if not 2 <= len(shape) <= 3:
+    if not 2 <= len(shape) <= 3 or (shape[-1] > INT8_STICK and shape[-1] % INT8_STICK):
         return None
-    return next((size for size in range(128, 31, -1) if shape[-1] % size == 0), None)
+    return min(shape[-1], INT8_STICK)
 
 
 def cast_between(source: str, target: str) -> str:
