@@ -83,9 +83,10 @@ def widening_block(shape: Sequence[int]) -> int | None:
     """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if there is none.
 
     A stick of int8, or the last dim where that is shorter: parts of it that are no whole sticks would have to be laid
-    out anew. A batched matmul has two batch dims, of which the number of parts is one.
+    out anew, and so would an odd one, as a stick has pairs of it. A batched matmul has two batch dims, of which the
+    number of parts is one.
     """
-    if not 2 <= len(shape) <= 3 or (shape[-1] > INT8_STICK and shape[-1] % INT8_STICK):
+    if not 2 <= len(shape) <= 3 or shape[-1] % (2 if shape[-1] <= INT8_STICK else INT8_STICK):
         return None
     return min(shape[-1], INT8_STICK)
 

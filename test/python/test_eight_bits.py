@@ -116,7 +116,7 @@ def test_numbers_become_int8_towards_zero_and_none_outside():
         program(x)
 
 
-@pytest.mark.parametrize("shape", [(64, 128), (200, 96), (33, 1280), (3, 40, 64), (70, 5)])
+@pytest.mark.parametrize("shape", [(64, 128), (200, 96), (33, 1280), (3, 40, 64), (70, 6)])
 def test_int8_becomes_16_bits_by_a_product_with_a_unit_matrix(shape):
     x = torch.randint(-128, 128, shape, generator=torch.Generator().manual_seed(0)).to(torch.int8)
     program = spyre_mlir.compile(lambda x: x.half() * 0.5, (x,), sencores=4, fallback=False)
