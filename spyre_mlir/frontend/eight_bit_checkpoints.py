@@ -31,6 +31,11 @@ class EightBitLinear(nn.Module):
     quantised as the weight is, by its largest number; with an ``input_scale`` all rows are by that.
     """
 
+    weight: Tensor
+    weight_scale: Tensor
+    bias: Tensor | None
+    input_scale: Tensor | None
+
     def __init__(
         self,
         weight: Tensor,
@@ -44,8 +49,8 @@ class EightBitLinear(nn.Module):
         scale = scale.reshape(rows, -1) if scale.numel() > 1 and scale.numel() % rows == 0 else scale
         if scale.numel() > 1 and (scale.ndim != 2 or columns % scale.shape[1]):
             raise CompileError(
-                f"The scale of a weight of {rows} x {columns} is one number, {rows}, or {rows} x a divisor of {columns}; "
-                f"this one has the shape {list(scale.shape)}."
+                f"The scale of a weight of {rows} x {columns} is one number, {rows}, or {rows} x a divisor of "
+                f"{columns}; this one has the shape {list(scale.shape)}."
             )
         self.activations = activations if input_scale is None else "tensor"
         if self.activations and scale.numel() not in (1, rows):
@@ -95,8 +100,8 @@ def load_eight_bits(
     """Load a checkpoint of safetensors into a model, in place, and return it.
 
     Linear layers whose weight the file has in 8 bits become ``EightBitLinear``; all other tensors go where
-    ``load_state_dict`` puts them. ``CompileError`` for tensors that the model lacks or the file lacks, and for weights of
-    8 bits that are no linear layer's or have no scale. Needs the package safetensors.
+    ``load_state_dict`` puts them. ``CompileError`` for tensors that the model lacks or the file lacks, and for weights
+    of 8 bits that are no linear layer's or have no scale. Needs the package safetensors.
     """
     try:
         load_file = importlib.import_module("safetensors.torch").load_file
@@ -119,12 +124,12 @@ def load_eight_bits(
 
 def _layer(model: nn.Module, layer: str, name: str) -> nn.Linear:
     """The linear layer whose weight has a name."""
-    modules = dict(model.named_modules())
-    if not isinstance(modules.get(layer), nn.Linear) or not name.endswith(".weight"):
+    module = dict(model.named_modules()).get(layer)
+    if not isinstance(module, nn.Linear) or not name.endswith(".weight"):
         raise CompileError(
             f"The checkpoint has '{name}' in 8 bits, but the model has no linear layer '{layer}'."
         )
-    return modules[layer]
+    return module
 
 
 def _eight_bit(
@@ -139,10 +144,8 @@ def _eight_bit(
     names = [name for name in _SCALES if f"{layer}.{name}" in tensors]
     if len(names) != 1:
         raise CompileError(f"The checkpoint has '{layer}.weight' in 8 bits, but no '{layer}.weight_scale'.")
-    scale = tensors.pop(f"{layer}.{names[0]}")
-    return EightBitLinear(
-        weight, scale, _bias(tensors, layer, old), activations, tensors.pop(f"{layer}.input_scale", None)
-    )
+    scale, input_scale = tensors.pop(f"{layer}.{names[0]}"), tensors.pop(f"{layer}.input_scale", None)
+    return EightBitLinear(weight, scale, _bias(tensors, layer, old), activations, input_scale)
 
 
 def _bias(tensors: Mapping[str, Tensor], layer: str, old: nn.Linear) -> Tensor | None:
