@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spyre_mlir.driver.dynamic import DynamicProgram
     from spyre_mlir.driver.piecewise import PiecewiseProgram
     from spyre_mlir.driver.program import Program
+    from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
@@ -34,6 +35,7 @@ __all__ = [
     "CompileError",
     "DeviceTensor",
     "DynamicProgram",
+    "EightBitLinear",
     "HostWorkWarning",
     "PiecewiseProgram",
     "Program",
@@ -46,6 +48,7 @@ __all__ = [
     "declare_tensor_dim",
     "empty",
     "full",
+    "load_eight_bits",
     "name_tensor_dims",
     "restickify",
     "spyre_hint",
@@ -65,6 +68,7 @@ _MODULES = {
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.driver.dynamic": ("DynamicProgram",),
+    "spyre_mlir.frontend.eight_bit_checkpoints": ("EightBitLinear", "load_eight_bits"),
     "spyre_mlir.frontend.hints": (
         "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",
     ),

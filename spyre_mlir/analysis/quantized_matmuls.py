@@ -5,10 +5,12 @@
 
 So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for one in f32, until what follows is known. A sum
 that is scaled and ends in fp16 shows no more than DL16 has, whatever the precision policy; any other is not the
-device's. No other operation reads or writes 8-bit elements: the host lays them out as matmuls want them.
+device's. Beside these, only casts and copies read or write 8-bit elements.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
@@ -24,11 +26,17 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: The matmul of two operands by their element type.
 PRODUCTS = {"f16": "batchmatmul", "f8E4M3FN": "batchmatmulfp8", "i8": "batchmatmulint8"}
 
-_RULE = "8-bit tensors come from the host and are read by matmuls alone"
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+
+#: Ops beside views that read no elements.
+_UNREAD = ("stick.pin", "sdsc.clone", "tensor.empty", "arith.constant", "linalg.fill", "func.return")
+
+_RULE = "8-bit tensors are read by matmuls, casts and copies alone"
 
 
 def is_integer_product(op: ir.Operation) -> bool:
@@ -38,16 +46,48 @@ def is_integer_product(op: ir.Operation) -> bool:
 
 
 def check_one_byte(op: ir.Operation) -> None:
-    """``CompileError`` for an op of the device that reads or makes 8-bit tensors and is no view or matmul."""
-    if op.name in VIEWS or op.name in ("stick.pin", "tensor.empty", "arith.constant", "linalg.fill"):
+    """``CompileError`` for an op of the device with 8-bit tensors that is no view, matmul, cast, copy or return."""
+    if op.name in VIEWS or op.name in _UNREAD:
         return
-    if sdsc.opcode_of(op) in PRODUCTS.values() and element_of(op.results[0]) not in ONE_BYTE:
+    opcode = sdsc.opcode_of(op)
+    if opcode in PRODUCTS.values() and element_of(op.results[0]) not in ONE_BYTE:
+        return
+    if opcode in DEVICE_OPS and (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
         return
     dtype = next(
         (name for value in (*op.operands, *op.results) if (name := element_of(value)) in ONE_BYTE), ""
     )
     if dtype:
-        raise error_at(op, f"'{sdsc.opcode_of(op) or op.name}' has no form for {dtype}: {_RULE}")
+        raise error_at(op, f"'{opcode or op.name}' has no form for {dtype}: {_RULE}")
+
+
+def narrowing_cast(value: ir.Value) -> Structured | None:
+    """Return the cast to 8 bits that makes a value with the dims of its operand; None for another value."""
+    op = defining_op(value)
+    if op is None or element_of(value) not in ONE_BYTE or sdsc.opcode_of(op) not in DEVICE_OPS:
+        return None
+    generic = structured(op)
+    is_cast = generic is not None and DEVICE_OPS[generic.opcode].kind is Kind.CAST
+    return generic if generic is not None and is_cast and generic.maps[0] == generic.maps[-1] else None
+
+
+def wide_sums(block: ir.Block) -> Iterator[ir.Operation]:
+    """Yield the matmuls of 8-bit operands whose results nothing but casts to f32 reads, and these casts."""
+    for op in (op_view.operation for op_view in block.operations):
+        if sdsc.opcode_of(op) not in PRODUCTS.values() or element_of(op.operands[0]) not in ONE_BYTE:
+            continue
+        readers = list(_readers(op.results[0]))
+        if readers and all(sdsc.opcode_of(reader) == "dl16tofp32" for reader in readers):
+            yield from (op, *readers)
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """Yield the ops that read a value, through views of it."""
+    for reader in (use.owner.operation for use in value.uses):
+        if reader.name in VIEWS:
+            yield from _readers(reader.results[0])
+        else:
+            yield reader
 
 
 def rounded_sum(root: Structured) -> ir.Value | None:
@@ -59,10 +99,15 @@ def rounded_sum(root: Structured) -> ir.Value | None:
     """
     if root.opcode == "batchmatmulfp8":
         return _cast_up(_in_fp16(root), root.op.location) if _is_scaled(root) else None
-    inner = _integer_sum(root)
-    if inner is None or root.opcode == "fp32todl16":
-        return inner.result if inner is not None else None
-    return _cast_up(_in_fp16(inner), root.op.location, root)
+    if root.opcode == "fp32todl16":
+        return _cast_up_and_down(root)
+    inner, views = _integer_sum(root)
+    if inner is None:
+        return None
+    value = _in_fp16(inner)
+    for view in reversed(views):
+        value = _view_of(value, view)
+    return _cast_up(value, root.op.location, root)
 
 
 def _in_fp16(matmul: Structured) -> ir.Value:
@@ -97,21 +142,55 @@ def _is_scaled(matmul: Structured) -> bool:
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:
-    """Return whether an op is a matmul of int8."""
-    return op is not None and sdsc.opcode_of(op) == "batchmatmulint8"
+    """Return whether an op is a matmul of int8, with more than a unit matrix."""
+    return op is not None and sdsc.opcode_of(op) == "batchmatmulint8" and not widens(op)
 
 
-def _integer_sum(root: Structured) -> Structured | None:
-    """The int8 matmul that a cast takes to f32 for operations which end in fp16, or takes back at once."""
-    source = defining_op(root.inputs[0]) if root.inputs else None
-    if root.opcode == "int32tofp32" and is_integer_sum(source) and _ends_in_fp16(root.result):
-        return structured(source) if source is not None and _has_one_use(source) else None
-    if root.opcode != "fp32todl16" or source is None or sdsc.opcode_of(source) != "dl16tofp32":
+def widens(op: ir.Operation) -> bool:
+    """Return whether an op makes 16-bit numbers of 8-bit ones: a cast, or the product of int8 with a unit matrix.
+
+    That one is copied from a constant (``rewriting/widened_integers.py``).
+    """
+    if sdsc.opcode_of(op) != "batchmatmulint8":
+        return sdsc.opcode_of(op) == "fp8todl16"
+    copies = defining_op(op.operands[0])
+    constant = (
+        None if copies is None or sdsc.opcode_of(copies) != "identity" else defining_op(copies.operands[0])
+    )
+    return constant is not None and constant.name == "arith.constant"
+
+
+def _integer_sum(root: Structured) -> tuple[Structured | None, list[ir.Operation]]:
+    """The int8 matmul that a cast takes to f32 for operations which end in fp16, and the views between, last first."""
+    views: list[ir.Operation] = []
+    if root.opcode != "int32tofp32" or not _ends_in_fp16(root.result):
+        return None, views
+    source = defining_op(root.inputs[0])
+    # A sum of one row, or of batches that are one dim, has its other dims in a view.
+    while source is not None and source.name in _RESHAPES and _has_one_use(source):
+        views.append(source)
+        source = defining_op(source.operands[0])
+    is_sum = source is not None and is_integer_sum(source) and _has_one_use(source)
+    return structured(source) if source is not None and is_sum else None, views
+
+
+def _view_of(value: ir.Value, view: ir.Operation) -> ir.Value:
+    """A view of a value like another one of a value in another element type."""
+    copy = view.clone().operation
+    copy.operands[0] = value
+    element = ir.RankedTensorType(value.type).element_type
+    copy.results[0].set_type(ir.RankedTensorType.get(shape_of(view.results[0]), element))
+    return copy.results[0]
+
+
+def _cast_up_and_down(root: Structured) -> ir.Value | None:
+    """The int8 matmul that casts take to f32 and back: these cancel if neither of them transposes."""
+    source = defining_op(root.inputs[0])
+    if source is None or sdsc.opcode_of(source) != "dl16tofp32":
         return None
-    # Casts up and down cancel if neither of them transposes.
     cast, matmul = structured(source), defining_op(source.operands[0])
     moves = cast is None or cast.maps[0] != cast.maps[1] or root.maps[0] != root.maps[1]
-    return None if moves or matmul is None or not is_integer_sum(matmul) else structured(matmul)
+    return None if moves or matmul is None or not is_integer_sum(matmul) else matmul.results[0]
 
 
 def _has_one_use(op: ir.Operation) -> bool:

@@ -3,9 +3,9 @@
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
 fill only if the host writes its padding, a source only if its array is that of another one, and index bounds only if
 its numbers are indices. A buffer has
-reasons only if there are any, and a manifest demoted and amplified executes, numerics, origins of executes, and what
-makes it one of a sequence: that it is non-terminal, what it expects and what it leaves. Its target is the fields of
-the device file that differ from the packaged one, by their sections there.
+reasons only if there are any, and a manifest demoted, amplified and wide-sum executes, numerics, origins of executes,
+and what makes it one of a sequence: that it is non-terminal, what it expects and what it leaves. Its target is the
+fields of the device file that differ from the packaged one, by their sections there.
 
 Under ``padding`` it has what of the dims of each design is padding (``Design.padding``), by the file of the design.
 """

@@ -423,9 +423,10 @@ class Manifest:
 
     ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
     ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
-    relative error. ``numerics`` is what the program needs, if it
-    has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16). ``executes_from[k]`` is where the k-th ``Execute``
-    comes from, an index into ``origins``, each of which is there once; both are empty where that is not known.
+    relative error. ``wide_sums`` are those with sums of 8-bit products as their 16-bit numbers, which are in DL16 for
+    any numerics: IEEE fp16 has not their range. ``numerics`` is what the program needs, if it has 16-bit numbers that
+    IEEE fp16 has not ("dl16" for bfloat16). ``executes_from[k]`` is where the k-th ``Execute`` comes from, an index
+    into ``origins``, each of which is there once; both are empty where that is not known.
 
     A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
     in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
@@ -438,6 +439,7 @@ class Manifest:
     version: int = 1
     demoted: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     amplified: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
+    wide_sums: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     numerics: str | None = None
     non_terminal: bool = field(default=False, metadata=OPTIONAL)
     expects: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)

@@ -92,8 +92,9 @@ def _indices(context: Context) -> Iterator[Diagnostic]:
 
 
 def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:
-    """Check the numbers of demoted and amplified executes, and the numerics that bfloat16 needs."""
-    for kind, indices in (("demoted", manifest.demoted), ("amplified", manifest.amplified)):
+    """Check the numbers of executes of three kinds, and the numerics that bfloat16 needs."""
+    kinds = {"demoted": manifest.demoted, "amplified": manifest.amplified, "of wide sums": manifest.wide_sums}
+    for kind, indices in kinds.items():
         for index in indices:
             if not 0 <= index < len(manifest.uses):
                 yield f"Execute {index} is {kind}, but there are {len(manifest.uses)}.", "manifest.json"

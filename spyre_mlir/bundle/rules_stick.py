@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from spyre_mlir.bundle.model import Design, Operand
-from spyre_mlir.target.ops import DEVICE_OPS, FP8, INT8, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 def stick_rules(design: Design) -> Iterator[str]:
@@ -16,7 +16,7 @@ def stick_rules(design: Design) -> Iterator[str]:
 
 def _sticks_of_several_dims(design: Design) -> Iterator[str]:
     """The second input of an 8-bit matmul has pairs of the contracted dim in its sticks; no other operand has any."""
-    pairs = DEVICE_OPS[design.opcode].formats[0] in (INT8, FP8)
+    pairs = DEVICE_OPS[design.opcode].multiplies_bytes
     for i, operand in enumerate(design.operands):
         expected = {"in": 2} if pairs and i == 1 else {}
         if operand.beside != expected:

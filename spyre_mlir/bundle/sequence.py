@@ -146,6 +146,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
             uses=manifest.uses[span.start : span.stop],
             demoted=tuple(position - span.start for position in manifest.demoted if position in span),
             amplified=tuple(position - span.start for position in manifest.amplified if position in span),
+            wide_sums=tuple(position - span.start for position in manifest.wide_sums if position in span),
             indices=tuple(index for index in manifest.indices if index.parameter in extracted),
         ).with_origins(origins),
     )
@@ -260,6 +261,7 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
         uses=tuple(uses for manifest in manifests for uses in manifest.uses),
         demoted=tuple(start + position for start, manifest in pairs for position in manifest.demoted),
         amplified=tuple(start + position for start, manifest in pairs for position in manifest.amplified),
+        wide_sums=tuple(start + position for start, manifest in pairs for position in manifest.wide_sums),
         expects=manifests[0].expects,
         indices=tuple(
             {index.parameter: index for manifest in manifests for index in manifest.indices}.values()

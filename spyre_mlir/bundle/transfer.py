@@ -229,6 +229,8 @@ def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics
     """Device bits as the host type; bfloat16 comes back as the float32 numbers of its rounded values."""
     if numerics.mode == IEEE and (host_dtype, data_format) == ("float16", DL16):
         return raw.view(np.float16)
+    if data_format in (FP8, INT8):
+        return raw.view(np.int8 if host_dtype == "int8" else np.uint8)
     values = numerics.load_for_host(raw, data_format)
     if host_dtype == "bfloat16":
         return _rounded_to_bfloat16(values)

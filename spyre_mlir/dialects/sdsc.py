@@ -57,8 +57,9 @@ in the order of ``scratchpad/eligibility.py``.
 
 ``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, which an infinity for a number beyond
 fp16 would change. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), which
-makes a relative error of what rounding takes from it. ``sdsc.bfloat`` on a function: the program has bf16 numbers,
-whose range fp16 has not.
+makes a relative error of what rounding takes from it. ``sdsc.wide_sum`` on a matmul of 8-bit operands and on the casts
+that read its result: the sums between them are in DL16 whatever the numerics. ``sdsc.bfloat`` on a function: the
+program has bf16 numbers, whose range fp16 has not.
 
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
@@ -100,6 +101,7 @@ COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
 HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
+WIDE_SUM = "sdsc.wide_sum"
 INDEX_BOUNDS, BUNDLE, PING_PONG, OVER = "sdsc.index_bounds", "sdsc.bundle", "sdsc.ping_pong", "sdsc.over"
 #: The last is of a module, of which ``fold-repeated-layers`` left layers out.
 RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
@@ -397,7 +399,7 @@ def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
 
 def inherit(op: ir.Operation, source: ir.Operation) -> None:
     """Copy history, precision and plan attributes from ``source`` to the op that replaces it."""
-    for name in (HISTORY, NAME, PINS, TILED, DEMOTED, AMPLIFIED):
+    for name in (HISTORY, NAME, PINS, TILED, DEMOTED, AMPLIFIED, WIDE_SUM):
         if name in source.attributes:
             op.attributes[name] = source.attributes[name]
 

@@ -306,6 +306,8 @@ class Body:
         if op.kind in (Kind.MATMUL, Kind.CONVOLUTION, Kind.POOLING):
             inputs = [self._widened(value) for value in inputs]
         values: dict[Expression, ir.Value] = dict(zip(op.operands, inputs, strict=True))
+        if op.kind is Kind.CAST:
+            return self._cast(op.expression, values)
         value = self._expression(scalar_expression(op.expression), values)
         return value if op.combine is None else self._apply(op.combine, [accumulator, value])
 
@@ -344,6 +346,13 @@ class Body:
             return self("arith.uitofp", self._compare(scalar.predicate, *operands))
         is_integer = scalar.integer_op and isinstance(self.element, ir.IntegerType)
         return self(scalar.integer_op if is_integer else scalar.op, *operands)
+
+    def _cast(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
+        """Build a cast, whose argument is computed in the element type of the input."""
+        assert isinstance(expression, tuple)
+        function, argument = expression
+        source = Body(values["x"].type, self.constants, self.rank)
+        return self._apply(function, [source._expression(argument, values)])
 
     def _condition(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
         """Build the i1 of a truth value, whose element type need not be that of the body."""

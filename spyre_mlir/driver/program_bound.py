@@ -20,8 +20,9 @@ from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.target.element_types import DATA_FORMATS
 
-#: All structured ops as generic ones, and what no argument reaches as constants.
-_NORMAL_FORM = "linalg-generalize-named-ops,canonicalize,cse,fold-constants"
+#: Matmuls of the types that the device multiplies, all structured ops as generic ones, and what no argument reaches as
+#: constants.
+_NORMAL_FORM = "narrow-matmuls,linalg-generalize-named-ops,canonicalize,cse,fold-constants"
 
 #: Elements of the data of a model, such as positions, up to which what is computed from them is looked at.
 _LARGEST_TABLE = 1 << 20

@@ -265,18 +265,6 @@ def group_norm(
     return result.to(x.dtype), _mean(grouped, [2]).squeeze(2), scale.to(x.dtype).squeeze(2)
 
 
-def scaled_matmul(
-    left: Tensor, right: Tensor, scale_left: Tensor, scale_right: Tensor, bias: Tensor | None = None,
-    scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
-) -> Tensor:  # fmt: skip
-    """left @ right * scale_left * scale_right + bias of fp8, in f32; the device rounds the product to fp16."""
-    fp8 = torch.float8_e4m3fn
-    if left.dtype != fp8 or right.dtype != fp8 or scale_result is not None or out_dtype in (None, fp8):
-        return NotImplemented
-    result = torch.mm(left.float(), right.float()) * scale_left * scale_right
-    return (result if bias is None else result + bias.float()).to(out_dtype)
-
-
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Key or value heads repeated for the query heads that share them: [b, h, s, d] -> [b, heads, s, d]."""
     shape = x.shape
@@ -389,7 +377,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable] = {
     **resampling.FORMS,
     **products.FORMS,
     **embedding_bags.FORMS,
-    aten._scaled_mm.default: scaled_matmul,
+    **quantizing.FORMS,
     aten.layer_norm.default: layer_norm,
     aten.rms_norm.default: rms_norm,
     aten._native_batch_norm_legit_no_training.default: batch_norm,

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
+from spyre_mlir.frontend.narrow_weights import is_narrow_weight
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 
@@ -44,6 +45,8 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
     result = node.meta.get("val")
     if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):
         # A matmul takes the fp8 tensor as it is.
+        return False
+    if is_narrow_weight(node):
         return False
     return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS
 

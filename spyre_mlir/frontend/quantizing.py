@@ -1,6 +1,7 @@
-"""Quantising as PyTorch does it, in f32: torch-mlir's form scales fp16 in fp16, and is off by one.
+"""Eight bits as PyTorch has them: products with scales, rounding to integers, quantising and dequantising.
 
-The operations are there once ``torch.ao.quantization`` has registered them, so ``forms`` asks for each.
+Quantising is in f32, for torch-mlir's form scales fp16 in fp16 and is off by one. The operations of
+``quantized_decomposed`` are there once ``torch.ao.quantization`` has registered them, so ``forms`` asks for each.
 """
 
 from __future__ import annotations
@@ -10,12 +11,57 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+_FP8 = torch.float8_e4m3fn
+_LARGEST = torch.finfo(_FP8).max
+
+#: Beyond it all numbers of float32 are integers, and beside 3/2 of its double there is no place for less than 1.
+_INTEGERS = 2.0**22
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Round to integers, ties to even, by sums in f32: the device has no rounding, torch-mlir's takes 12 operations."""
+    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return NotImplemented
+    wide = x.float()
+    return torch.where(wide.abs() < _INTEGERS, (wide + 3 * _INTEGERS) - 3 * _INTEGERS, wide).to(x.dtype)
+
+
+def scaled_matmul(
+    left: Tensor, right: Tensor, scale_left: Tensor, scale_right: Tensor, bias: Tensor | None = None,
+    scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """left @ right * scale_left * scale_right + bias of fp8, in f32; the device rounds the product to 16 bits."""
+    if left.dtype != _FP8 or right.dtype != _FP8 or scale_result is not None:
+        return NotImplemented
+    result = torch.mm(left.float(), right.float()) * scale_left * scale_right
+    result = result if bias is None else result + bias.float()
+    is_narrow = out_dtype in (None, _FP8)
+    return result.clamp(-_LARGEST, _LARGEST).to(_FP8) if is_narrow else result.to(out_dtype)
+
+
+def scaled_matmul_by_recipe(
+    left: Tensor, right: Tensor, scale_left, recipe_left, swizzle_left, scale_right, recipe_right, swizzle_right,
+    bias: Tensor | None, out_dtype: torch.dtype | None, contraction_dim=(), use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """``scaled_matmul`` with lists of scales: one for each operand, of all of it or of its rows (columns)."""
+    if {*recipe_left, *recipe_right} - {0, 1} or len(scale_left) != 1 or len(scale_right) != 1:
+        return NotImplemented
+    row, column = scale_left[0], scale_right[0]
+    row = row.reshape(-1, 1) if recipe_left[0] == 1 else row
+    column = column.reshape(1, -1) if recipe_right[0] == 1 else column
+    return scaled_matmul(left, right, row, column, bias, None, out_dtype)
+
+
+def packed_matmul(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """x @ weight^T of int8 weights with a scale per row: scaled before the product, whose sums could overflow."""
+    return torch.mm(x, (weight.to(x.dtype) * scales.to(x.dtype).reshape(-1, 1)).t())
+
 
 def _quantized(x: Tensor, scale, zero_point, low: int, high: int, dtype: torch.dtype) -> Tensor:
-    """round(x / scale) + zero_point between two limits; by way of int32, for a cast to 8 bits has a sign."""
+    """round(x / scale) + zero_point between two limits; by way of int32 to uint8, as a cast to 8 bits has a sign."""
     # Times the reciprocal, as PyTorch: the quotient may round otherwise.
-    rounded = torch.round(x.float() * (1.0 / scale)) + zero_point
-    return torch.clamp(rounded, low, high).to(torch.int32).to(dtype)
+    result = torch.clamp(torch.round(x.float() * (1.0 / scale)) + zero_point, low, high)
+    return result.to(dtype) if dtype == torch.int8 else result.to(torch.int32).to(dtype)
 
 
 def per_tensor(
@@ -33,13 +79,36 @@ def per_channel(
     return _quantized(x, scales.reshape(shape), zero_points.reshape(shape), quant_min, quant_max, dtype)
 
 
+def dequantized_per_channel(
+    x: Tensor, scales: Tensor, zero_points: Tensor | None, axis: int, quant_min: int, quant_max: int,
+    dtype: torch.dtype, *, out_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """``dequantize_per_channel``: (x - zero_points) * scales along ``axis``, in f32."""
+    shape = [-1 if dim == axis % x.ndim else 1 for dim in range(x.ndim)]
+    shifted = x.float() if zero_points is None else x.float() - zero_points.reshape(shape)
+    return (shifted * scales.reshape(shape)).to(out_dtype or torch.float32)
+
+
+FORMS: dict[torch._ops.OperatorBase, Callable] = {
+    torch.ops.aten.round.default: rounded,
+    torch.ops.aten._scaled_mm.default: scaled_matmul,
+    torch.ops.aten._weight_int8pack_mm.default: packed_matmul,
+}
+# Of newer PyTorch only.
+if hasattr(torch.ops.aten, "_scaled_mm_v2"):
+    FORMS[torch.ops.aten._scaled_mm_v2.default] = scaled_matmul_by_recipe
+
+
 def forms() -> dict[torch._ops.OperatorBase, Callable]:
     """Decompositions of the quantising operations that are registered."""
     library = torch.ops.quantized_decomposed
-    named = {"quantize_per_tensor": ("default", "tensor"), "quantize_per_channel": ("default",)}
-    table: dict[torch._ops.OperatorBase, Callable] = {}
-    for name, overloads in named.items():
-        for overload in overloads if hasattr(library, name) else ():
-            form = per_tensor if name == "quantize_per_tensor" else per_channel
-            table[getattr(getattr(library, name), overload)] = form
-    return table
+    named: dict[str, tuple[Callable, tuple[str, ...]]] = {
+        "quantize_per_tensor": (per_tensor, ("default", "tensor")),
+        "quantize_per_channel": (per_channel, ("default",)),
+        "dequantize_per_channel": (dequantized_per_channel, ("default",)),
+    }
+    return {
+        getattr(getattr(library, name), overload): form
+        for name, (form, overloads) in named.items()
+        for overload in (overloads if hasattr(library, name) else ())
+    }

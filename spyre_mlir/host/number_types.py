@@ -131,15 +131,14 @@ def _float8_numbers() -> NDArray[np.float32]:
 
 
 def _float8_codes(numbers: NDArray) -> NDArray[np.uint8]:
-    """Codes of f8E4M3FN: to nearest, ties to even; beyond the largest number NaN."""
+    """Codes of f8E4M3FN: to nearest, ties to even; beyond the largest number that number, as in PyTorch."""
     magnitude = np.abs(np.asarray(numbers, dtype=np.float64))
     known = _float8_numbers()[:127].astype(np.float64)
-    # 464 is half a step beyond 448, the largest number: up to there a number is rounded to it.
-    middles = np.append((known[1:] + known[:-1]) / 2, 464.0)
+    middles = (known[1:] + known[:-1]) / 2
     code = np.searchsorted(middles, magnitude)
     # searchsorted leaves a tie at the lower code, which an odd one must leave.
-    tie = magnitude == middles[np.minimum(code, 126)]
-    code = np.where(np.isnan(magnitude), 127, code + (tie & (code % 2 == 1)))
+    tie = magnitude == np.append(middles, np.inf)[code]
+    code = np.where(np.isnan(magnitude), 127, np.minimum(code + (tie & (code % 2 == 1)), 126))
     return (code | np.signbit(numbers) * 128).astype(np.uint8)
 
 

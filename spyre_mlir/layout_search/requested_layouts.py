@@ -1,4 +1,4 @@
-"""Requested layouts: what batched matmuls ask of the tensors that reach them through views and pointwise operations."""
+"""Requested layouts: what matmuls ask of the tensors that reach them through views and pointwise operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.layout_search.layout_candidates import (
     ordered,
 )
 from spyre_mlir.layout_search.op_layouts import OpLayout
-from spyre_mlir.layout_search.producer_candidates import is_batched, single_stick_dims
+from spyre_mlir.layout_search.producer_candidates import single_stick_dims
 from spyre_mlir.layout_search.tensor_graph import Compute, Graph, TensorNode, ViewNode
 from spyre_mlir.target.ops import KINDS, Kind
 
@@ -24,10 +24,10 @@ _MAX_REQUESTS = 3
 def requested_layouts(
     graph: Graph, op_layouts: Sequence[tuple[OpLayout, ...]], stick_outermost: bool
 ) -> list[tuple[LayoutCandidate, ...]]:
-    """Return for each tensor the layouts with which a batched matmul behind it needs no copy; () for most tensors.
+    """Return for each tensor the layouts with which a matmul behind it needs no copy; () for most tensors.
 
-    Its batch dims are one in the matmul, so they have to be neighbours in memory, which no order that follows the dims
-    of the tensor alone may give.
+    Batch dims are one in the matmul, and so may be dims that a view merges into a contracted one: they have to be
+    neighbours in memory, which no order that follows the dims of the tensor alone may give.
     """
     requests: list[tuple[LayoutCandidate, ...]] = [()] * len(graph.nodes)
     readers = graph.readers()
@@ -38,7 +38,7 @@ def requested_layouts(
         if isinstance(other, ViewNode):
             for request in requests[reader]:
                 yield _before_view(other.step, node, request)
-        elif isinstance(other, Compute) and is_batched(other.signature):
+        elif isinstance(other, Compute) and KINDS[other.signature.opcode] is Kind.MATMUL:
             for stick in single_stick_dims(op_layouts[reader], position):
                 if stick is not None:
                     target = other.signature.iteration.target

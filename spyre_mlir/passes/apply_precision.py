@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.quantized_matmuls import is_integer_sum
+from spyre_mlir.analysis.quantized_matmuls import is_integer_sum, wide_sums
 from spyre_mlir.analysis.rounding import amplified, is_rounded_at_once, unrounded
 from spyre_mlir.analysis.value_ranges import MATMULS
 from spyre_mlir.diagnostics import error_at
@@ -58,7 +58,8 @@ class ApplyPrecision(Pass):
     whose accumulation is the island's.
 
     A matmul with a 16-bit result of which an exponential is taken is marked (``sdsc.amplified``): a run looks at its
-    numbers.
+    numbers. A matmul of 8-bit operands whose sums are only ever cast to f32 is marked with the casts
+    (``sdsc.wide_sum``).
 
     Roots that stay f32 become ``layernormscale`` without a constant, which FP32 has.
     """
@@ -95,6 +96,8 @@ class ApplyPrecision(Pass):
         # Last, because demotion decides which matmuls have 16-bit results.
         for op in amplified(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
+        for op in wide_sums(block):
+            op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
 
     def _report(self, func: ir.Operation, inner: int, in_f32: int) -> None:
         if inner > in_f32:

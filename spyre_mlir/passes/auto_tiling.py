@@ -11,6 +11,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
+from spyre_mlir.analysis.quantized_matmuls import widens
 from spyre_mlir.analysis.tile_nests import Nests, Tiled, producers
 from spyre_mlir.analysis.view_ops import is_written_at_an_index
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
@@ -29,6 +30,9 @@ Tiles = tuple[tuple[int, DimTiles], ...]
 
 #: Numbers of tiles that are tried along the same dims.
 _MOST_COUNTS = 64
+
+#: Cores that read the same columns of a weight.
+_SHARING = 8
 
 #: Operations of a run at most: one trial takes as long as compiling them.
 _LONGEST = 64
@@ -340,7 +344,20 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
     for delta in change[:-1]:
         total += delta
         live.append(total)
-    return [size + _converted_bytes(tiled_op) for size, tiled_op in zip(live, ops, strict=True)]
+    return [
+        max(size + _converted_bytes(tiled_op), _shared_bytes(tiled_op))
+        for size, tiled_op in zip(live, ops, strict=True)
+    ]
+
+
+def _shared_bytes(tiled_op: Tiled) -> int:
+    """Return the bytes per core of a widened weight: cores that divide the rows of a matmul each read its columns.
+
+    Twice the LX at most, for with few rows few do: two tiles are tried, too.
+    """
+    target = target_of(tiled_op.op)
+    needed = _SHARING * _bytes(tiled_op, tiled_op.result) // target.cores
+    return min(needed, 2 * target.usable_lx_bytes) if widens(tiled_op.op) else 0
 
 
 def _converted_bytes(tiled_op: Tiled) -> int:

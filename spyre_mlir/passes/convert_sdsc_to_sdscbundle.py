@@ -83,8 +83,8 @@ class _Lowering:
         self.uses: list[tuple[str, ...]] = []
         self.locations: list[ir.Location] = []
         self.cuts: list[int] = []  # the executes that begin another bundle
-        self.demoted: list[int] = []
-        self.amplified: list[int] = []
+        #: The executes of operations with a mark, by the mark.
+        self.marked: dict[str, list[int]] = {sdsc.DEMOTED: [], sdsc.AMPLIFIED: [], sdsc.WIDE_SUM: []}
         self.has_bfloat = sdsc.BFLOAT in func.attributes
         self.designs: dict[str, Design] = {}
         self.files: dict[tuple, str] = {}
@@ -208,7 +208,7 @@ class _Lowering:
             design = replace(design, symbolic=self._symbolic(design, addressed, bound))
         filename = self._file(design, (key, *starts), op)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
-        for mark, executions in ((sdsc.DEMOTED, self.demoted), (sdsc.AMPLIFIED, self.amplified)):
+        for mark, executions in self.marked.items():
             if mark in op.attributes:
                 executions.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
@@ -266,8 +266,9 @@ class _Lowering:
             tuple(self.buffers.arguments),
             tuple(self.buffers.buffers.values()),
             tuple(self.uses),
-            demoted=tuple(self.demoted),
-            amplified=tuple(self.amplified),
+            demoted=tuple(self.marked[sdsc.DEMOTED]),
+            amplified=tuple(self.marked[sdsc.AMPLIFIED]),
+            wide_sums=tuple(self.marked[sdsc.WIDE_SUM]),
             numerics=BIT_TRUE if has_bfloat else None,
             indices=tuple(self.buffers.indices.values()),
             sizes=tuple(self.buffers.sizes),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.loops import offsets_of
-from spyre_mlir.analysis.quantized_matmuls import check_one_byte
+from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT
@@ -22,6 +22,7 @@ from spyre_mlir.passes.verify_device_ops import verify_device_ops
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
+from spyre_mlir.rewriting.narrow_numbers import recast
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
 _KEPT = {"tensor.empty", "arith.constant", INDEX_ARGUMENT}
@@ -181,10 +182,16 @@ class _FunctionDecomposer:
 
     def _view(self, op: ir.Operation) -> None:
         source = self.terms.materialize(op.operands[0], op.location)
+        # Nothing lays out 8-bit elements anew, so that a view of them is cast behind it.
+        cast = narrowing_cast(source)
         copy = op.clone().operation
-        copy.operands[0] = source
+        copy.operands[0] = source if cast is None else cast.inputs[0]
         self._retype(copy)
-        self.terms.bind(op.results[0], copy.results[0])
+        if cast is None:
+            self.terms.bind(op.results[0], copy.results[0])
+        else:
+            narrow = recast(cast, copy.results[0])
+            self.terms.bind(op.results[0], narrow, is_private=True)
 
     def _retype(self, op: ir.Operation) -> None:
         type_, source = _static(op.results[0].type, op), ir.RankedTensorType(op.operands[0].type)

@@ -66,6 +66,7 @@ class FuseDeviceOps(Pass):
                     or _mean(root)
                     or _mean_square(root)
                     or _absolute_maximum(root)
+                    or _repeated_clip(root)
                     or _pointwise(root)
                 )
             if fused is None:
@@ -139,6 +140,15 @@ def _absolute_maximum(root: Structured) -> ir.Value | None:
     if inner is None or inner.opcode != "abs" or inner.maps[0] != inner.maps[1]:
         return None
     return _reduction(root, inner.inputs[0], _ABSOLUTE[root.opcode], root)
+
+
+def _repeated_clip(root: Structured) -> ir.Value | None:
+    """Rewrite clip(clip(x)) with the same limits  ->  clip(x): a program clamps before it casts to 8 bits."""
+    inner = _inner(root.inputs[0], "clip") if root.opcode == "clip" else None
+    if inner is None or sdsc.constants_of(inner.op) != sdsc.constants_of(root.op):
+        return None
+    maps = {*inner.maps, *root.maps}
+    return inner.result if len(maps) == 1 else None
 
 
 def _reduction(

@@ -10,7 +10,10 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.body_contractions import contraction
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
+from spyre_mlir.rewriting.narrow_numbers import representable, rounded
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
+from spyre_mlir.rewriting.widened_integers import widened
+from spyre_mlir.target.element_types import ONE_BYTE
 
 
 class BodyDecomposer:
@@ -85,6 +88,8 @@ class BodyDecomposer:
         nodes = [self._lookup(operand) for operand in op.operands]
         if op.name in ("math.fpowi", "math.powf"):
             return self._power(op, *nodes)
+        if op.name == "math.roundeven" and nodes[0].value is not None:
+            return rounded(self.builder, nodes[0], op)
         opcode = self._opcode(op)
         if all(node.value is None for node in nodes):
             values = [node.constant for node in nodes if node.constant is not None]
@@ -133,6 +138,10 @@ class BodyDecomposer:
             raise error_at(op, "the lowest bit of an integer has no device operation")
         if element == "f64":
             element = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
+        if element in ONE_BYTE:
+            node = representable(self.builder, node, element, op)
+        elif node.element == "i8" and element != "i8":
+            node = widened(node, op)
         return self.builder.cast(node, device_element(element, op.location), op)
 
     def _where(self, nodes: list[Node], result: str) -> Node:

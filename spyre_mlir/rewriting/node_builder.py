@@ -12,10 +12,19 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.linalg_values import Terms
 from spyre_mlir.target.element_types import ONE_BYTE, cast_between
 from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
-from spyre_mlir.target.ops import DEVICE_OPS, FP32
+from spyre_mlir.target.ops import DEVICE_OPS, FP32, Kind
 
 #: Operations where a constant scales: in others it may be off by less than the smallest number of the device.
 _SCALING = ("mul", "realdiv", "reciprocal")
+
+#: The element type by way of which one is cast to another. What is cast to 8 bits is a number of that format already.
+_BETWEEN = {
+    ("f16", "i32"): "f32", ("i32", "f16"): "f32", ("i32", "i8"): "f32", ("i32", "f8E4M3FN"): "f32",
+    ("f32", "i8"): "f16", ("f32", "f8E4M3FN"): "f16", ("f8E4M3FN", "f32"): "f16", ("f8E4M3FN", "i32"): "f16",
+}  # fmt: skip
+
+#: Constants of casts: numbers are scaled before.
+_CAST_CONSTANTS = {"csqint8ch": {"scaleact": 1.0, "shiftact": 0.0}}
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,10 @@ class NodeBuilder:
     def emit(self, opcode: str, nodes: list[Node], element: str | None = None, **constants: float) -> Node:
         """One device operation over the dims that its operands have."""
         element = element or next(node.element for node in nodes if node.value is not None)
-        if element in ONE_BYTE:
-            raise error_at(self.op, f"'{opcode}' has no form for {element}: only matmuls have")
+        if element in ONE_BYTE and not (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
+            raise error_at(
+                self.op, f"'{opcode}' has no form for {element}: only matmuls, casts and copies have"
+            )
         if element == "f16" and any(_is_wide(node) for node in nodes) and _has_f32_form(opcode):
             # fp16 has not the constant, so that the operation runs in f32 and its result is rounded.
             wide = [self.cast(_guarding(opcode, node), "f32", self.op) for node in nodes]
@@ -71,19 +82,16 @@ class NodeBuilder:
         return self.terms.constant(node.constant, element)
 
     def cast(self, node: Node, element: str, op: ir.Operation) -> Node:
-        """A node in another element type, by the device's casts (f16 and i32 meet in f32)."""
+        """A node in another element type, by the device's casts: each changes one type to one other."""
         if node.value is None or node.element == element:
             return node
-        # No cast of the device goes from one to the other directly.
-        if (node.element, element) == ("f16", "i32"):
-            node = self.emit("dl16tofp32", [node], "f32")
-        elif (node.element, element) == ("i32", "f16"):
-            node = self.emit("int32tofp32", [node], "f32")
+        if (node.element, element) in _BETWEEN:
+            return self.cast(self.cast(node, _BETWEEN[node.element, element], op), element, op)
         try:
             opcode = cast_between(node.element, element)
         except KeyError:
             raise error_at(op, f"a cast from {node.element} to {element} has no device operation") from None
-        return self.emit(opcode, [node], element)
+        return self.emit(opcode, [node], element, **_CAST_CONSTANTS.get(opcode, {}))
 
     def broadcast(self, node: Node, missing: list[int]) -> Node:
         """Write out reduced dims that the source does not have."""

@@ -20,12 +20,12 @@ from spyre_mlir.simulator.gather import check_positions
 from spyre_mlir.simulator.memory import AddressSpace
 from spyre_mlir.simulator.operand_reader import OperandReader
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.simulator.ranges import RangeCheck, check_integers
+from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers
 from spyre_mlir.simulator.result_writer import ResultWriter
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import run_tasks
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
-from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
+from spyre_mlir.target.ops import DL16, INT8, Kind
 
 #: Operands and their result.
 _Computed = tuple[list[NDArray], NDArray]
@@ -124,7 +124,7 @@ class BatchRun:
         computed = [self._partial(batch, list(cores)) for cores in zip(*batch.groups, strict=True)]
         infinite = [pair for pair in computed if self._ranges.reads_infinities(plan, pair[0])]
         total = combine_partials(plan.op.name, [result for _, result in computed])
-        if plan.op.formats[0] in (INT8, FP8) and self._numerics.mode == IEEE:
+        if plan.op.multiplies_bytes and self._numerics.mode == IEEE:
             for index, group in enumerate(batch.groups):
                 _check_sum(plan, _of_core(total, index), group[-1])
         # Bits as they are: conversion to numbers and back would change NaN.
@@ -164,6 +164,9 @@ class BatchRun:
             for index, core in enumerate(cores):
                 check_integers(plan, core, _of_core(operands[0], index))
         result = compute(plan.op.name, operands, batch.work)
+        if plan.op.result == INT8:
+            for index, core in enumerate(cores):
+                check_bytes(plan, core, _of_core(result, index))
         return operands, result
 
 

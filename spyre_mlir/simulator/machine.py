@@ -34,7 +34,7 @@ from spyre_mlir.simulator.progress import Advance, ignore
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
-from spyre_mlir.target.formats import Numerics
+from spyre_mlir.target.formats import BIT_TRUE, Numerics
 
 #: Plans of the designs of bundles, by file name.
 _PLANS: IdentityTable[str, Plan] = IdentityTable()
@@ -56,6 +56,8 @@ class Machine:
         self.bundle, self.numerics, self.space = bundle, numerics, space
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
+        wide, self.wide_sums = Numerics(BIT_TRUE), frozenset(bundle.manifest.wide_sums)
+        self._wide = wide, RangeCheck(bundle.manifest, wide)
         self.values: dict[str, int] = {}
         self.plans = _PLANS.entries_of(bundle)
         self.elements = Elements(bundle.target)
@@ -145,6 +147,10 @@ class Machine:
                 arrays[argument.name] = array
         return arrays
 
+    def losses(self) -> tuple[RangeLoss, ...]:
+        """What left the range of the numerics so far, of wide sums that of DL16."""
+        return (*self.ranges.losses, *self._wide[1].losses)
+
     def _check_parameter(self, argument: KernelArgument) -> None:
         if argument.parameter not in self.parameters:
             text = f"its parameter '{argument.parameter}' is none of the bundle's."
@@ -226,9 +232,10 @@ class Machine:
         )
         symbols = self._symbols(design, statement)
         self.advance(self.first_execute + index, design.opcode)
-        execute(plan, regions, symbols, self.space, self.numerics, statistics, self.ranges)
+        numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
+        execute(plan, regions, symbols, self.space, numerics, statistics, ranges)
         self._check_elements(design, regions, index)
-        self._note_lx(design, regions)
+        _note_lx(self.statistics, design, regions)
 
     def _check_elements(self, design: Design, regions: tuple[AddressRange, ...], index: int) -> None:
         """Check that an execution read the elements in LX that its slices name, and note what it wrote."""
@@ -262,11 +269,13 @@ class Machine:
                 raise SimulationError("manifest", "no such buffer is described.", design=design, tensor=name)
         return tuple(self.space.regions[name] for name in names)
 
-    def _note_lx(self, design: Design, regions: tuple[AddressRange, ...]) -> None:
-        end = max((region.end for region in regions if region.lx), default=0)
-        high = self.statistics.lx_high_water_bytes
-        for core in range(design.cores if end else 0):
-            high[core] = max(high.get(core, 0), end)
+
+def _note_lx(statistics: Statistics, design: Design, regions: tuple[AddressRange, ...]) -> None:
+    """Note how much of the LX of each core the operands of a design reach."""
+    end = max((region.end for region in regions if region.lx), default=0)
+    high = statistics.lx_high_water_bytes
+    for core in range(design.cores if end else 0):
+        high[core] = max(high.get(core, 0), end)
 
 
 def executes_of(statements: tuple[Statement, ...]) -> int:

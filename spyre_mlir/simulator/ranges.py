@@ -250,6 +250,16 @@ def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
         raise kind("range", text, design=plan.design, core=core)
 
 
+def check_bytes(plan: Plan, core: int, numbers: NDArray) -> None:
+    """Check that numbers are integers of 8 bits: a cast to them would wrap, saturate or round as no program says."""
+    wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers + 0.5) < 128))
+    if wrong.any():
+        text = (
+            f"{numbers[_first(wrong)]:g} is no 8-bit integer; clamp to -128 .. 127 before the cast to int8."
+        )
+        raise SimulationError("range", text, design=plan.design, core=core)
+
+
 def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray]) -> NDArray | bool:
     """Mask of the positions at which an operand of an elementwise operation is infinite or the last of its format."""
     if not plan.elementwise:

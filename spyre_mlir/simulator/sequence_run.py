@@ -78,7 +78,7 @@ def run_sequence(
             machine.load(entry.arrays, entry.images)
             with single_threaded_blas():
                 machine.run(kept)
-            results.append(Result(machine.results(), machine.statistics, machine.ranges.losses))
+            results.append(Result(machine.results(), machine.statistics, machine.losses()))
             space.finish_loads()
             executes += executes_of(entry.bundle.statements)
             if not entry.bundle.manifest.non_terminal:

@@ -5,6 +5,7 @@ The host is numpy and PyTorch. A type that numpy lacks lies there in an unsigned
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,22 @@ DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": 
 
 #: Element types that matmuls alone read.
 ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
+
+
+#: Elements of int8 in a stick.
+INT8_STICK = 128
+
+
+def widening_block(shape: Sequence[int]) -> int | None:
+    """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if there is none.
+
+    A stick of int8, or the last dim where that is shorter: parts of it that are no whole sticks would have to be laid
+    out anew, and so would an odd one, as a stick has pairs of it. A batched matmul has two batch dims, of which the
+    number of parts is one.
+    """
+    if not 2 <= len(shape) <= 3 or shape[-1] % (2 if shape[-1] <= INT8_STICK else INT8_STICK):
+        return None
+    return min(shape[-1], INT8_STICK)
 
 
 def cast_between(source: str, target: str) -> str:

@@ -94,6 +94,9 @@ SCALARS: dict[str, ScalarFunction] = {
     "fp32todl16": ScalarFunction("arith.truncf", lambda x: x),
     "fp32toint32": ScalarFunction("arith.fptosi", _to_int32),
     "int32tofp32": ScalarFunction("arith.sitofp", lambda x: x.astype(np.float32)),
+    "fp8todl16": ScalarFunction("arith.extf", lambda x: x),
+    "qfp8ch": ScalarFunction("arith.truncf", lambda x: x),
+    "csqint8ch": ScalarFunction("arith.fptosi", lambda x: x),
 }
 
 #: Functions whose two operands may be swapped.

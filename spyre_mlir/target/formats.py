@@ -14,8 +14,9 @@ DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits
   65536, and becomes 65472 (``fp16_to_dl16``).
 
 FP8 (``SEN143_FP8``): 1 sign, 4 exponent (bias 7), 3 mantissa bits, with subnormals; exponent 15 mantissa 7 is NaN, the
-largest number is 448. The host hands over the bits of float8_e4m3fn as they are (torch-spyre). INT8 (``SENINT8``):
-two's complement. Operations read both and write neither.
+largest number is 448. The host hands over the bits of float8_e4m3fn as they are (torch-spyre). Rounding is to nearest,
+ties to even; what is above the largest number becomes it, an infinity too, as PyTorch has it. INT8 (``SENINT8``): two's
+complement.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ TOLERANCE = 1e-3
 #: Distance between the exponent fields of float32 and DL16, in units of DL16 codes.
 DL16_BIAS_STEP = (127 - 31) << 9
 DL16_NAN_CODE = 63 << 9 | 511
+
+#: The largest number of FP8, the smallest that is no subnormal one, and the step between those.
+FP8_MAX, FP8_NORMAL, FP8_STEP = 448.0, 2.0**-6, 2.0**-9
+
+#: The code of the largest number, and the distance between the exponent fields of float32 and FP8, in FP8 codes.
+FP8_MAX_CODE, FP8_BIAS_STEP = 0x7E, (127 - 7) << 3
 _MAX_CODE = DL16_NAN_CODE - 1
 _FP16_MAX_CODE = (15 + 31) << 9 | 511  # 65472
 _SIGN = 0x8000
@@ -190,6 +197,23 @@ def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     return _fp8_numbers()[codes]
 
 
+def encode_fp8(values: NDArray) -> NDArray[np.uint8]:
+    """Encode floats (read as float32) in FP8: nearest, ties to even; overflow saturates, infinities too."""
+    number = np.ascontiguousarray(values, dtype=np.float32)
+    bits = number.view(np.uint32)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    # Mantissas have 23 and 3 bits: just less than half of the last place, plus that place, rounds ties to even.
+    rounded = (
+        magnitude + np.uint32((1 << 19) - 1) + (magnitude >> np.uint32(20) & np.uint32(1))
+    ) >> np.uint32(20)
+    normal = np.minimum(rounded.astype(np.int32) - FP8_BIAS_STEP, FP8_MAX_CODE)
+    with np.errstate(invalid="ignore"):
+        small = np.minimum(np.abs(number), np.float32(FP8_NORMAL))
+        code = np.where(small < FP8_NORMAL, np.rint(small * np.float32(1 / FP8_STEP)), normal)
+    code = np.where(magnitude > 0x7F800000, 0x7F, code).astype(np.uint8)
+    return (code | (bits >> np.uint32(24)).astype(np.uint8) & np.uint8(0x80)).reshape(np.shape(values))
+
+
 def fits_fp16(values: NDArray | float) -> NDArray[np.bool_]:
     """Return for each number whether fp16 has it with the precision of DL16.
 
@@ -316,6 +340,8 @@ class Numerics:
 
     def store(self, values: NDArray, format_name: str) -> NDArray:
         """Convert numbers to raw bits; the caller keeps values inside the range of an integer format."""
+        if format_name == FP8:
+            return encode_fp8(values)
         form = _computable(format_name)
         if format_name == DL16:
             return encode_dl16(values) if self.mode == BIT_TRUE else encode_fp16(np.asarray(values))

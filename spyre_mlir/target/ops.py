@@ -137,6 +137,11 @@ class DeviceOp:
         """
         return frozenset() if self.index is None else frozenset({self.index, self.index + 1})
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Return whether it multiplies 8-bit elements."""
+        return self.kind.on_array and self.formats[0] in (INT8, FP8)
+
     def formats_of(self, number: int, first: str) -> tuple[str, ...]:
         """Formats allowed for an input; all but an index have the format ``first`` of the first data input."""
         if number == self.index:
@@ -363,7 +368,7 @@ define(
     ),
     *_functions("abs neg exp floor"),
     *_functions("log sqrt rsqrt tanh", formats=(DL16,)),
-    _op("identity", "x", formats=_ANY),
+    _op("identity", "x", formats=_FORMATS),
     _op("reciprocal", ("realdiv", 1.0, "x")),
     _op("sigmoid", ("reciprocal", ("add", 1.0, ("exp", ("neg", "x"))))),
     _op(
@@ -416,6 +421,18 @@ define(
     _cast("fp32todl16", FP32, DL16),
     _cast("fp32toint32", FP32, INT32),
     _cast("int32tofp32", INT32, FP32),
+    _cast("fp8todl16", FP8, DL16),
+    _cast("qfp8ch", DL16, FP8),
+    # Integers come in: the compiler scales and rounds before, in f32.
+    DeviceOp(
+        "csqint8ch",
+        Kind.CAST,
+        ("x",),
+        ("csqint8ch", ("add", ("mul", "x", "scaleact"), "shiftact")),
+        (DL16,),
+        INT8,
+        ("scaleact", "shiftact"),
+    ),
     *_reductions("sum", "x", "add", 0.0),
     *_reductions("max", "x", "maximum", float("-inf")),
     *_reductions("min", "x", "minimum", float("inf")),
@@ -463,5 +480,5 @@ define(
     # Rows of a table by their positions: a copy whose source is read indirectly.
     DeviceOp("gather", Kind.GATHER, ("positions", "table"), formats=_ANY, index=0, function="identity"),
     # From one distribution over the LX of the cores to another, bits as they are.
-    DeviceOp("shuffle", Kind.RELAYOUT, formats=_ANY),
+    DeviceOp("shuffle", Kind.RELAYOUT, formats=_FORMATS),
 )

@@ -25,7 +25,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind, define
 
 CONSTANTS = {
     "clipMin": -0.5, "clipMax": 0.75, "alpha": 0.25, "softplusBeta": 2.0, "softplusThresh": 3.0, "eps": 0.125,
-    "scaling_factor": 0.25, "exx2scale": 0.125, "nmap": 0.25,
+    "scaling_factor": 0.25, "exx2scale": 0.125, "nmap": 0.25, "scaleact": 2.0, "shiftact": 1.0,
 }  # fmt: skip
 ROWS, COLUMNS, OUTPUTS, WINDOW = 7, 9, 5, 3
 
@@ -40,7 +40,8 @@ TORCH = {
     "leakyrelufwd": lambda x: F.leaky_relu(x, 0.25), "softplus": lambda x: F.softplus(x, 2.0, 3.0), "mish": F.mish,
     "layernormscale": lambda x: (x + 0.125) ** -0.5, "addi32toi32": torch.add, "muli32toi32": torch.mul,
     "dl16tofp32": torch.Tensor.float, "fp32todl16": torch.Tensor.half, "fp32toint32": torch.Tensor.int,
-    "int32tofp32": torch.Tensor.float,
+    "int32tofp32": torch.Tensor.float, "fp8todl16": torch.Tensor.float, "qfp8ch": torch.Tensor.half,
+    "csqint8ch": lambda x: (x * 2 + 1).to(torch.int8),
     "sum": lambda x: x.sum(1), "max": lambda x: x.amax(1), "min": lambda x: x.amin(1), "prod": lambda x: x.prod(1),
     "absmax": lambda x: x.abs().amax(1), "mean": lambda x: x.sum(1) * 0.25,
     "exx2_zeromean": lambda x: x.square().sum(1) * 0.125,
@@ -56,12 +57,15 @@ MOVING = {"ReStickifyOpHBM", "shuffle"}
 
 POSITIVE = {"log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale"}
 INTEGERS = {"addi32toi32", "muli32toi32"}
+#: Operations on floats that are integers.
+WHOLE = {"csqint8ch"}
 #: Element types of operands and result, where they are not f32. fp8 is f16 here: numpy has none.
 ELEMENTS = {
     "dl16tofp32": ("f16", "f32"), "fp32todl16": ("f32", "f16"), "fp32toint32": ("f32", "i32"),
     "int32tofp32": ("i32", "f32"), "batchmatmul": ("f16", "f32"), "batchmatmulint8": ("i8", "i32"),
     "batchmatmulfp8": ("f16", "f32"), "conv2d": ("f16", "f32"), "depthwiseconv2dnative": ("f16", "f32"),
-    "avgpoolfwd": ("f16", "f32"), "maxpoolfwd": ("f16", "f16"),
+    "avgpoolfwd": ("f16", "f32"), "maxpoolfwd": ("f16", "f16"), "fp8todl16": ("f16", "f32"),
+    "qfp8ch": ("f32", "f16"), "csqint8ch": ("f32", "i8"),
 }  # fmt: skip
 DTYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
 
@@ -90,6 +94,8 @@ def inputs_of(op: DeviceOp) -> list[np.ndarray]:
     numbers = [rng.uniform(-4, 4, (ROWS, COLUMNS)) for _ in op.operands]
     if op.name in POSITIVE:
         numbers = [np.abs(x) + 0.5 for x in numbers]
+    if op.name in WHOLE:
+        numbers = [np.rint(x) for x in numbers]
     numbers[0][0] = numbers[-1][0] = 1.0
     if op.arity > 1:
         numbers[0][1] = 0.0
@@ -154,7 +160,7 @@ def test_body_simulator_and_torch_agree(name):
     op = DEVICE_OPS[name]
     inputs = inputs_of(op)
     expected = TORCH[name](*map(torch.from_numpy, inputs)).numpy().astype(np.float64)
-    tolerance = 2e-3 if name == "fp32todl16" else 1e-5
+    tolerance = 2e-3 if name in ("fp32todl16", "qfp8ch") else 1e-5
     for result in (by_the_body(op, inputs), by_the_simulator(op, inputs)):
         np.testing.assert_allclose(result.astype(np.float64), expected, rtol=tolerance, atol=1e-5)
 

@@ -255,17 +255,23 @@ def test_without_the_host_such_a_sum_is_an_error():
     assert raised.value.location.endswith(":4:8")
 
 
+@pytest.mark.parametrize("numerics", ["ieee", "dl16"])
+def test_a_sum_beyond_ieee_fp16_that_is_scaled(numerics):
+    """Between a matmul and the cast that scales it, sums are in DL16, whatever the numerics."""
+    x, w = np.full((4, 200), 127, np.int8), np.full((200, 64), 127, np.int8)
+    program = spyre_mlir.compile(matmul(4, 200, 64, "i8"), sencores=1, numerics=numerics)
+    np.testing.assert_allclose(program(x, w), np.full((4, 64), 3225800 * SCALE), rtol=2**-9)
+
+
 def test_a_sum_beyond_ieee_fp16_is_an_error_there():
     """DL16 holds it, IEEE fp16 in its place does not: an error that names the numerics, not an infinity."""
-    x, w = np.full((4, 200), 127, np.int8), np.full((200, 64), 127, np.int8)
-    text = matmul(4, 200, 64, "i8")
+    x, w = np.full((4, 200), 0x7E, np.uint8), np.full((200, 64), 0x7E, np.uint8)
+    text = matmul(4, 200, 64, "f8E4M3FN")
     with pytest.raises(
-        SimulationError, match=r"a sum of 3225800 has no place in IEEE fp16; .* 'dl16'"
+        SimulationError, match=r"a sum of 40140800 has no place in IEEE fp16; .* 'dl16'"
     ) as raised:
         spyre_mlir.compile(text, sencores=1)(x, w)
     assert raised.value.kind == "range"
-    result = spyre_mlir.compile(text, sencores=1, numerics="dl16")(x, w)
-    np.testing.assert_allclose(result, np.full((4, 64), 3225800 * SCALE), rtol=2**-9)
 
 
 def test_arrays_of_another_type_are_refused():

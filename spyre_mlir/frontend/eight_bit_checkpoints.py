@@ -1,0 +1,157 @@
+"""Weights of 8 bits from safetensors: linear layers that keep them as they are stored.
+
+The names are those of the checkpoints of Hugging Face: beside ``<layer>.weight`` of int8 or float8_e4m3fn stands
+``<layer>.weight_scale`` (or ``weight_scale_inv``, which also multiplies), and ``<layer>.input_scale`` where activations
+have one scale that is known. A scale is one number, one per row of the weight, or one per row and group of columns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from spyre_mlir.errors import CompileError
+
+_LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+_SCALES = ("weight_scale", "weight_scale_inv")
+
+#: The scale of a row of zeros, which any would do for.
+_SMALLEST_SCALE = 1e-12
+
+
+class EightBitLinear(nn.Module):
+    """A linear layer with a weight of 8 bits, [out, in], and its scales.
+
+    Without ``activations`` the weight is widened and scaled, then multiplied. With "token" each row of the input is
+    quantised as the weight is, by its largest number; with an ``input_scale`` all rows are by that.
+    """
+
+    weight: Tensor
+    weight_scale: Tensor
+    bias: Tensor | None
+    input_scale: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor,
+        scale: Tensor,
+        bias: Tensor | None = None,
+        activations: Literal["token"] | None = None,
+        input_scale: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        rows, columns = weight.shape
+        scale = scale.reshape(rows, -1) if scale.numel() > 1 and scale.numel() % rows == 0 else scale
+        if scale.numel() > 1 and (scale.ndim != 2 or columns % scale.shape[1]):
+            raise CompileError(
+                f"The scale of a weight of {rows} x {columns} is one number, {rows}, or {rows} x a divisor of "
+                f"{columns}; this one has the shape {list(scale.shape)}."
+            )
+        self.activations = activations if input_scale is None else "tensor"
+        if self.activations and scale.numel() not in (1, rows):
+            raise CompileError(
+                "A weight with scales by group takes activations of 16 bits: give no activations."
+            )
+        self.register_buffer("weight", weight)
+        self.register_buffer(
+            "weight_scale", scale.float().reshape(scale.shape if scale.numel() > 1 else (1, 1))
+        )
+        self.register_buffer("bias", bias)
+        self.register_buffer(
+            "input_scale", None if input_scale is None else input_scale.float().reshape(1, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.activations is None:
+            return nn.functional.linear(x, self._widened(x.dtype), self.bias)
+        rows = x.reshape(-1, x.shape[-1]).float()
+        limit = _LARGEST[self.weight.dtype]
+        scale = self.input_scale
+        if scale is None:
+            scale = rows.abs().amax(-1, keepdim=True).clamp(min=_SMALLEST_SCALE) / limit
+        codes = rows / scale
+        if self.weight.dtype == torch.int8:
+            codes = torch.round(codes).clamp(-limit, limit).to(torch.int8)
+            sums = torch._int_mm(codes, self.weight.t()).float()
+        else:
+            codes = codes.clamp(-limit, limit).to(self.weight.dtype)
+            # Products of fp8 numbers are exact in float32: the device multiplies them as they are.
+            sums = torch.mm(codes.float(), self.weight.t().float())
+        result = sums * scale * self.weight_scale.reshape(1, -1)
+        result = result if self.bias is None else result + self.bias.float()
+        return result.to(x.dtype).reshape(*x.shape[:-1], -1)
+
+    def _widened(self, dtype: torch.dtype) -> Tensor:
+        """The weight in 16 bits."""
+        weight, scale = self.weight.to(dtype), self.weight_scale.to(dtype)
+        if scale.shape[1] == 1:
+            return weight * scale
+        return (weight.unflatten(1, (scale.shape[1], -1)) * scale.unsqueeze(-1)).flatten(1)
+
+
+def load_eight_bits(
+    model: nn.Module, path: str | os.PathLike[str], activations: Literal["token"] | None = None
+) -> nn.Module:
+    """Load a checkpoint of safetensors into a model, in place, and return it.
+
+    Linear layers whose weight the file has in 8 bits become ``EightBitLinear``; all other tensors go where
+    ``load_state_dict`` puts them. ``CompileError`` for tensors that the model lacks or the file lacks, and for weights
+    of 8 bits that are no linear layer's or have no scale. Needs the package safetensors.
+    """
+    try:
+        load_file = importlib.import_module("safetensors.torch").load_file
+    except ImportError as error:
+        raise CompileError("Loading a checkpoint needs safetensors: pip install safetensors.") from error
+    tensors = dict(load_file(path))
+    for name in [name for name, tensor in tensors.items() if tensor.dtype in _LARGEST]:
+        layer = name.removesuffix(".weight")
+        parent, _, last = layer.rpartition(".")
+        old = _layer(model, layer, name)
+        setattr(model.get_submodule(parent), last, _eight_bit(tensors, layer, old, activations))
+    missing, unexpected = model.load_state_dict(tensors, strict=False, assign=True)
+    replaced = {name for name, module in model.named_modules() if isinstance(module, EightBitLinear)}
+    missing = [name for name in missing if name.rpartition(".")[0] not in replaced]
+    if missing or unexpected:
+        what, names = ("lacks", missing) if missing else ("has, and the model lacks,", unexpected)
+        raise CompileError(f"The checkpoint {what} {', '.join(sorted(names)[:5])}.")
+    return model
+
+
+def _layer(model: nn.Module, layer: str, name: str) -> nn.Linear:
+    """The linear layer whose weight has a name."""
+    module = dict(model.named_modules()).get(layer)
+    if not isinstance(module, nn.Linear) or not name.endswith(".weight"):
+        raise CompileError(
+            f"The checkpoint has '{name}' in 8 bits, but the model has no linear layer '{layer}'."
+        )
+    return module
+
+
+def _eight_bit(
+    tensors: dict[str, Tensor], layer: str, old: nn.Linear, activations: Literal["token"] | None
+) -> EightBitLinear:
+    """The layer of a weight of 8 bits; its tensors are taken out of those of the checkpoint."""
+    weight = tensors.pop(f"{layer}.weight")
+    if weight.shape != old.weight.shape:
+        raise CompileError(
+            f"'{layer}.weight' is {list(weight.shape)} in the checkpoint and {list(old.weight.shape)} in the model."
+        )
+    names = [name for name in _SCALES if f"{layer}.{name}" in tensors]
+    if len(names) != 1:
+        raise CompileError(f"The checkpoint has '{layer}.weight' in 8 bits, but no '{layer}.weight_scale'.")
+    scale, input_scale = tensors.pop(f"{layer}.{names[0]}"), tensors.pop(f"{layer}.input_scale", None)
+    return EightBitLinear(weight, scale, _bias(tensors, layer, old), activations, input_scale)
+
+
+def _bias(tensors: Mapping[str, Tensor], layer: str, old: nn.Linear) -> Tensor | None:
+    """The bias of a layer that has one."""
+    if old.bias is None:
+        return None
+    if f"{layer}.bias" not in tensors:
+        raise CompileError(f"The checkpoint lacks '{layer}.bias'.")
+    return tensors[f"{layer}.bias"]

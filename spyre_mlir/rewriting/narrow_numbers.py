@@ -1,0 +1,76 @@
+"""Rounding of f32 numbers to those of fewer digits, in f32: what comes after is exact, so that numbers round once.
+
+The device casts f32 to 8 bits by way of DL16, and has no rounding to integers. Both are sums and products here, each of
+which the device rounds to nearest, ties to even.
+"""
+
+from __future__ import annotations
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Structured, device_op, element_of, shape_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
+from spyre_mlir.target.formats import FP8_MAX, FP8_NORMAL, FP8_STEP
+
+#: x * 2^20 + x - x * 2^20 keeps the first 4 of 24 bits: those of an FP8 number (Dekker 1971, Veltkamp's splitting).
+_SPLITTER = 2.0**20 + 1
+
+#: Numbers near 3/2 of the 24th power of two have a unit as their last place.
+_UNIT, _ALL_INTEGERS = 1.5 * 2.0**23, 2.0**22
+
+
+def representable(builder: NodeBuilder, node: Node, element: str, op: ir.Operation) -> Node:
+    """Return a node of numbers that an element type of one byte has, as PyTorch rounds to them."""
+    if element == "i8":
+        # Towards zero, as to any integer.
+        return builder.cast(node, "i32", op)
+    if node.value is None or node.element not in ("f32", "i32"):
+        return node  # the cast of the device rounds once
+    return rounded_to_fp8(builder, builder.cast(node, "f32", op))
+
+
+def recast(cast: Structured, value: ir.Value) -> ir.Value:
+    """Return another value cast like that of a cast."""
+    shape = shape_of(value)
+    return device_op(
+        cast.opcode,
+        [value],
+        [tuple(range(len(shape)))],
+        shape,
+        element_of(cast.result),
+        location=cast.op.location,
+        constants=sdsc.constants_of(cast.op),
+    )
+
+
+def rounded(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
+    """Return a node rounded to integers, by way of f32."""
+    return builder.cast(rounded_to_integer(builder, builder.cast(node, "f32", op)), node.element, op)
+
+
+def rounded_to_fp8(builder: NodeBuilder, x: Node) -> Node:
+    """Round an f32 node to the numbers of FP8, ties to even; what is larger becomes the largest."""
+    x = builder.emit("maximum", [x, Node(None, constant=-FP8_MAX)])
+    x = builder.emit("minimum", [x, Node(None, constant=FP8_MAX)])
+    scaled = builder.emit("mul", [x, Node(None, constant=_SPLITTER)])
+    normal = builder.emit("sub", [scaled, builder.emit("sub", [scaled, x])])
+    return _below(builder, x, FP8_NORMAL, _to_multiple(builder, x, FP8_STEP), normal)
+
+
+def rounded_to_integer(builder: NodeBuilder, x: Node) -> Node:
+    """Round an f32 node to integers, ties to even."""
+    return _below(builder, x, _ALL_INTEGERS, _to_multiple(builder, x, 1.0), x)
+
+
+def _to_multiple(builder: NodeBuilder, x: Node, step: float) -> Node:
+    """Round small numbers to multiples of a power of two: beside a large number nothing smaller has a place."""
+    large = Node(None, constant=_UNIT * step)
+    return builder.emit("sub", [builder.emit("add", [x, large]), large])
+
+
+def _below(builder: NodeBuilder, x: Node, limit: float, inner: Node, outer: Node) -> Node:
+    """Choose one of two nodes by whether the size of x is below a limit."""
+    size = builder.emit("abs", [x])
+    return builder.emit(
+        "where3", [builder.emit("lesserthan", [size, Node(None, constant=limit)]), inner, outer]
+    )
