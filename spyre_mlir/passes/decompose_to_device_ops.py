@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.loops import offsets_of
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -22,6 +23,8 @@ from spyre_mlir.passes.verify_device_ops import verify_device_ops
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
+from spyre_mlir.rewriting.loop_bodies import CALL
+from spyre_mlir.rewriting.loop_terms import rewrite_call, rewrite_loop
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
 _KEPT = {"tensor.empty", "arith.constant", INDEX_ARGUMENT}
@@ -148,8 +151,14 @@ class _FunctionDecomposer:
             self._clone(op)
         elif op.name == "tensor.cast":
             self._cast(op)
-        elif op.name in _KEPT:
+        elif op.name in _KEPT or _is_index(op):
             self._constant(op)
+            return
+        elif op.name == LOOP:
+            rewrite_loop(self.terms, op, self._visit)
+            return
+        elif op.name == CALL:
+            rewrite_call(self.terms, op, self._callee(op))
             return
         elif op.name == "tensor.concat":
             self._concat(op)
@@ -170,6 +179,12 @@ class _FunctionDecomposer:
         if op.name == "arith.constant" and isinstance(value.type, ir.RankedTensorType):
             self.terms.bind_constant(op)
             self.replaced.append(op)
+
+    def _callee(self, call: ir.Operation) -> ir.Operation:
+        """Return the function of a call: the body of a loop, which comes before and is rewritten already."""
+        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        siblings = functions(self.func.parent.operation)
+        return next(func for func in siblings if ir.StringAttr(func.attributes["sym_name"]).value == name)
 
     def _named(self, op: ir.Operation) -> None:
         """Rebuild an operation that an earlier pass named, on the device's tensors."""
@@ -269,9 +284,11 @@ class _FunctionDecomposer:
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
             text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
             raise error_at(op, text)
-        part = self.terms.materialize(op.operands[0], op.location)
+        is_in_loop = op.parent.operation.name == LOOP
+        part = self.terms.private_buffer(op.operands[0], op.location, sole_reader=True) if is_in_loop else self.terms.materialize(op.operands[0], op.location)
         whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
-        inserted = _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
+        # What a loop carries is written before.
+        inserted = insert_slice(part, whole, attrs[0], attrs[1], indices) if is_in_loop else _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
         self.terms.bind(op.results[0], inserted, is_private=True)
 
 
@@ -305,6 +322,11 @@ def insert_slice(
     return ir.Operation.create(
         "tensor.insert_slice", results=[whole.type], operands=operands, attributes=attributes
     ).result
+
+
+def _is_index(op: ir.Operation) -> bool:
+    """Return whether an operation computes a position from the variables of loops."""
+    return bool(op.results) and isinstance(op.results[0].type, ir.IndexType)
 
 
 def _advice(op: ir.Operation) -> str:
