@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spyre_mlir.driver.piecewise import PiecewiseProgram
     from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+    from spyre_mlir.frontend.tile_loops import for_each_tile
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
 
@@ -45,6 +46,7 @@ __all__ = [
     "compile",
     "declare_tensor_dim",
     "empty",
+    "for_each_tile",
     "full",
     "name_tensor_dims",
     "restickify",
@@ -65,6 +67,7 @@ _MODULES = {
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.driver.dynamic": ("DynamicProgram",),
+    "spyre_mlir.frontend.tile_loops": ("for_each_tile",),
     "spyre_mlir.frontend.hints": (
         "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",
     ),

@@ -216,7 +216,8 @@ def export(
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)
-        # Both look at writes in place, which a functional graph has no more.
+        # These look at writes in place, which a functional graph has no more.
+        check_loops(program.graph)
         address_storages(program)
         check_functional_form(program)
         give_scalars_a_dim(program.graph)

@@ -20,6 +20,7 @@ from torch.fx import Graph, Node
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import operands_of
+from spyre_mlir.frontend.random_numbers import is_random
 from spyre_mlir.frontend.refusals import refusal_at
 
 
@@ -121,6 +122,10 @@ def check_loops(graph: Graph) -> None:
                     node,
                     "An iteration changes a tensor from outside of its loop; carry it: give it to the loop as 'carried' "
                     "and return its new value.",
+                )
+            if is_random(node):
+                raise refusal_at(
+                    node, "An iteration is traced once, so all would have its random numbers; draw them before the loop."
                 )
             if any(user not in inside and user is not end for user in node.users):
                 raise refusal_at(
