@@ -269,6 +269,7 @@ class SpyrePipeline(PipelineOptions):
         """
         outline = _text("outline-host-functions", precision=self.precision)
         before = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN)
+        before = (*before, "unroll-host-loops", *_CLEAN)
         steps = (*self._target(), *before, outline)
         return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
 

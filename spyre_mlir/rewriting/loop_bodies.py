@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.loops import LOOP, body_block, terminator
+from spyre_mlir.analysis.loops import LOOP, body_block, induction, terminator, trip_count
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.outlining import (
@@ -132,3 +132,33 @@ def _inline(call: ir.Operation, callee: ir.Operation) -> None:
     for old, new in zip(call.results, terminator(block).operands, strict=True):
         old.replace_all_uses_with(values[new])
     call.erase()
+
+
+def unroll(loop: ir.Operation) -> list[ir.Operation]:
+    """Write the iterations of a loop with a known trip count one after the other; return their operations."""
+    numbers = induction(loop)
+    block = body_block(loop)
+    *body, end = [op.operation for op in block.operations]
+    carried, copies = list(loop.operands)[3:], []
+    for trip in range(numbers.count):
+        with ir.InsertionPoint(loop), loop.location:
+            number = ir.IntegerAttr.get(ir.IndexType.get(), numbers.first + trip * numbers.step)
+            variable = ir.Operation.create("arith.constant", [number.type], attributes={"value": number}).result
+            values = dict(zip(block.arguments, [variable, *carried], strict=True))
+            for op in body:
+                copies.append(op.clone().operation)
+                replace_operands(copies[-1], values)
+                values.update(zip(op.results, copies[-1].results, strict=True))
+            carried = [values.get(value, value) for value in end.operands]
+    for old, new in zip(loop.results, carried, strict=True):
+        old.replace_all_uses_with(new)
+    loop.erase()
+    return copies
+
+
+def operations_run(loop: ir.Operation) -> int:
+    """The operations that a loop with known trip counts runs, in all its iterations."""
+    inner = (
+        operations_run(op.operation) if op.operation.name == LOOP else 1 for op in body_block(loop).operations
+    )
+    return trip_count(loop) * sum(inner)
