@@ -36,7 +36,7 @@ from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, res
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
-from spyre_mlir.frontend.loop_marks import check_loops
+from spyre_mlir.frontend.loop_marks import check_loops, marking_loops
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
@@ -177,6 +177,7 @@ def _tracing(model: Any) -> Iterator[None]:
             preserve_node_meta(),
             recording_all_frames(),
             dense_experts(),
+            marking_loops(),
             quiet(),
             autocasting(None),
         ):

@@ -10,6 +10,8 @@ along a dim. A graph with marks is only compiled: run as it is, it would compute
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import operator
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -81,6 +83,24 @@ def _resized(tensor: Tensor, dim: int, size: int) -> Tensor:
 
 
 BEGIN, END = torch.ops.spyre.loop_begin.default, torch.ops.spyre.loop_end.default
+
+
+_MARKING = contextvars.ContextVar("marking", default=False)
+
+
+@contextlib.contextmanager
+def marking_loops() -> Iterator[None]:
+    """Context of a capture by the compiler, in which ``for_each_tile`` leaves marks."""
+    token = _MARKING.set(True)
+    try:
+        yield
+    finally:
+        _MARKING.reset(token)
+
+
+def is_marking() -> bool:
+    """Return whether the compiler captures what runs."""
+    return _MARKING.get()
 
 
 def is_mark(node: Node) -> bool:

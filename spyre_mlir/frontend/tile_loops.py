@@ -1,7 +1,7 @@
 """``for_each_tile``: a loop over the tiles of tensors, one after the other, with what it carries from each to the next.
 
-Eager it is a loop of Python over slices. Captured it is one iteration between marks (``loop_marks.py``), which the
-compiler makes an ``scf.for`` of, in the bundle of the program.
+Eager it is a loop of Python over slices. Captured by ``compile`` it is one iteration between marks (``loop_marks.py``),
+and by Dynamo PyTorch's ``scan`` or ``map``; of either the compiler makes an ``scf.for``, in the bundle of the program.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops import scan
+from torch._higher_order_ops.map import map as map_rows
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
@@ -58,8 +60,7 @@ def for_each_tile(
         _check_carried(state, tree, following, following_tree)
         return following, *_flattened(returned[1])
 
-    loop = _marked if torch.compiler.is_compiling() else _eager
-    state, pieces, result_tree = loop(cut, state, iteration, out_dim)
+    state, pieces, result_tree = _form()(cut, state, iteration, out_dim)
     wholes = [
         torch.cat(parts, place) if len(parts) > 1 else parts[0] for parts, place in zip(*pieces, strict=True)
     ]
@@ -128,6 +129,14 @@ Iteration = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[list[Tensor], l
 Finished = tuple[list[Tensor], tuple[list[list[Tensor]], list[int]], Any]
 
 
+def _form() -> Callable[[_Cut, list[Tensor], Iteration, Dims], Finished]:
+    """The form of a loop where it is called."""
+    # Dynamo traces for any backend, and has an operator for this.
+    if torch.compiler.is_dynamo_compiling():
+        return _scanned
+    return _marked if loop_marks.is_marking() else _eager
+
+
 def _eager(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
     rows = []
     tree: Any = None
@@ -146,6 +155,32 @@ def _marked(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims)
     state, parts = list(ends[: len(state)]), [[whole] for whole in ends[len(state) :]]
     if cut.has_rest:
         state, rest, tree = iteration(state, cut.tile(cut.full))
+        parts = [[*column, part] for column, part in zip(parts, rest, strict=True)]
+    return state, (parts, dims), tree
+
+
+def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
+    """A scan of PyTorch over the tiles in rows."""
+    # For the tree alone, as a scan may change nothing around it; nothing else reads this.
+    _, _, tree = iteration(state, cut.tile(0))
+
+    def step(state: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Next state and results as tensors of their own, which a scan wants."""
+        following, results, _ = iteration(state, parts)
+        return [value.clone() for value in following], [value.clone() for value in results]
+
+    rows = [
+        tensor.narrow(dim, 0, cut.full * size).unflatten(dim, (cut.full, size)).movedim(dim, 0)
+        for tensor, dim, size in zip(cut.tensors, cut.dims, cut.sizes, strict=True)
+    ]
+    if state:
+        state, stacked = scan(step, state, rows)
+    else:
+        stacked = map_rows(lambda parts: step([], parts)[1], rows)
+    dims = _result_dims([whole[0] for whole in stacked], out_dim)
+    parts = [[whole.movedim(0, dim).flatten(dim, dim + 1)] for whole, dim in zip(stacked, dims, strict=True)]
+    if cut.has_rest:
+        state, rest, _ = iteration(state, cut.tile(cut.full))
         parts = [[*column, part] for column, part in zip(parts, rest, strict=True)]
     return state, (parts, dims), tree
 
