@@ -156,6 +156,13 @@ def unroll(loop: ir.Operation) -> list[ir.Operation]:
     return copies
 
 
+def unroll_loops(func: ir.Operation, most: int) -> None:
+    """Write out the loops of a function that are ``most`` operations at most."""
+    for loop in list(loops_in(func.regions[0].blocks[0])):
+        if operations_run(loop) <= most:
+            unroll(loop)
+
+
 def operations_run(loop: ir.Operation) -> int:
     """The operations that a loop with known trip counts runs, in all its iterations."""
     inner = (
