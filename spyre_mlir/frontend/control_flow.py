@@ -103,11 +103,14 @@ def _while_loop(
     others: Sequence[Any],
 ) -> list[Node]:
     """Final carried values of a loop whose counters are known: their values are rows that it scans."""
-    graphs = [getattr(graph_module, str(body.target)) for body in (condition, body)]
-    counted = counters(*graphs, carried, others, _known(graph_module))
+    test, step = (getattr(graph_module, str(graph.target)) for graph in (condition, body))
+    counted = counters(test, step, carried, others, _known(graph_module))
     if counted is None or _draws(graph_module, body):
         raise refusal_at(
-            node, "The trip count of this loop depends on data, or its body draws random numbers.", UncapturedError
+            node,
+            "How often this loop runs depends on data, or each time it draws random numbers; count in a tensor that "
+            "begins as a constant to make it one loop on the device.",
+            UncapturedError,
         )
     if not counted.trips:
         return list(carried)
@@ -137,7 +140,10 @@ def _loop(
     scanned: Sequence[Node],
     trips: int,
 ) -> list[Node]:
-    """Final carried values and stacked results of a loop between marks; an iteration takes a row of each ``scanned``."""
+    """Final carried values and stacked results of a loop between marks.
+
+    An iteration takes what is carried, and a row of each tensor that is ``scanned``.
+    """
     ones = [1] * len(scanned)
     begin = _add(node, BEGIN, list(carried), list(scanned), [0] * len(scanned), ones, trips)
     values = _items(begin)
@@ -170,7 +176,12 @@ def _draws(graph_module: GraphModule, body: Node) -> bool:
     """Return whether a body, or a body inside of it, draws random numbers."""
     inner = getattr(graph_module, str(body.target))
     return any(
-        is_random(node) or (node.op == "get_attr" and isinstance(getattr(inner, str(node.target)), GraphModule) and _draws(inner, node))
+        is_random(node)
+        or (
+            node.op == "get_attr"
+            and isinstance(getattr(inner, str(node.target)), GraphModule)
+            and _draws(inner, node)
+        )
         for node in inner.graph.nodes
     )
 
@@ -238,7 +249,9 @@ def _add(like: Node, operation: torch._ops.OpOverload, *args: Any, **kwargs: Any
     """New operation with the metadata of ``like``, its location in the source among them."""
     values: Sequence[Any] = pytree.tree_map_only(Node, lambda node: node.meta["val"], args)
     added = like.graph.call_function(operation, args, kwargs)
-    mode = next(leaf.fake_mode for leaf in pytree.tree_leaves(like.meta["val"]) if isinstance(leaf, FakeTensor))
+    mode = next(
+        leaf.fake_mode for leaf in pytree.tree_leaves(like.meta["val"]) if isinstance(leaf, FakeTensor)
+    )
     # An operation without operands gives no numbers, either.
     with mode:
         added.meta = {**like.meta, "val": operation(*values, **kwargs)}

@@ -36,8 +36,8 @@ from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, res
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
-from spyre_mlir.frontend.loop_marks import check_loops, marking_loops
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
+from spyre_mlir.frontend.loop_marks import check_loops, marking_loops
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
@@ -243,7 +243,9 @@ def export(
 
 def _note_constants(program: ExportedProgram) -> None:
     """Let the placeholders of constants have their data: it may be where a loop begins to count."""
-    for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True):
+    for node, spec in zip(
+        program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True
+    ):
         if spec.kind == InputKind.CONSTANT_TENSOR:
             node.meta[CONSTANT_DATA] = program.constants[cast(str, spec.target)]
 

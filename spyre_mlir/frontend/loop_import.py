@@ -62,9 +62,7 @@ class LoopImport:
 
     def results(self, tensors: Sequence[Any]) -> list[ir.Value]:
         """The values of the end, behind the loop."""
-        return [
-            self._torch(value, tensor) for value, tensor in zip(self.loop.results, tensors, strict=True)
-        ]
+        return [self._torch(value, tensor) for value, tensor in zip(self.loop.results, tensors, strict=True)]
 
     def _slice(self, whole: ir.Value, dim: int, size: int) -> ir.Value:
         type_ = ir.RankedTensorType(whole.type)

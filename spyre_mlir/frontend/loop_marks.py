@@ -111,7 +111,9 @@ def is_mark(node: Node) -> bool:
 def is_mark_read(node: Node) -> bool:
     """Return whether a node takes the mark out of what a loop begins with."""
     source = node.args[0] if node.target is operator.getitem else None
-    return isinstance(source, Node) and source.target is BEGIN and node.args[1] == len(source.meta["val"]) - 1
+    if not isinstance(source, Node) or source.target is not BEGIN:
+        return False
+    return node.args[1] == len(source.meta["val"]) - 1
 
 
 def end_of(begin: Node) -> Node | None:
@@ -140,16 +142,18 @@ def check_loops(graph: Graph) -> None:
             if any(source not in inside for source in _written(node)):
                 raise refusal_at(
                     node,
-                    "An iteration changes a tensor from outside of its loop; carry it: give it to the loop as 'carried' "
-                    "and return its new value.",
+                    "An iteration changes a tensor from outside of its loop; carry it: give it as 'carried' and return "
+                    "its new value.",
                 )
             if is_random(node):
                 raise refusal_at(
-                    node, "An iteration is traced once, so all would have its random numbers; draw them before the loop."
+                    node,
+                    "An iteration is traced once, so all would have its random numbers; draw them before the loop.",
                 )
             if any(user not in inside and user is not end for user in node.users):
                 raise refusal_at(
-                    node, "What an iteration computes is read outside of its loop; return it from the iteration."
+                    node,
+                    "What an iteration computes is read outside of its loop; return it from the iteration.",
                 )
 
 

@@ -32,8 +32,8 @@ def for_each_tile(
 ) -> Any:
     """Call ``body`` on each tile of ``tensors`` in order; return its results, concatenated.
 
-    A tile is a slice of ``tile`` elements of ``dim`` (of each tensor, or one dim per tensor), or one of ``tiles`` slices
-    as ``torch.chunk`` cuts them; the last is smaller where they do not divide. All tensors have as many tiles.
+    A tile is a slice of ``tile`` elements of ``dim`` (of each tensor, or one dim per tensor), or one of ``tiles``
+    slices as ``torch.chunk`` cuts them; the last is smaller where they do not divide. All tensors have as many tiles.
 
     ``body(*tiles)`` returns a tensor, or a tuple or another tree of tensors, and so does ``for_each_tile``: each is the
     concatenation of those of all tiles along ``out_dim``. With ``carried``, a tensor or a tree of tensors, it is
@@ -55,7 +55,9 @@ def for_each_tile(
             return [], *_flattened(body(*parts))
         returned = body(pytree.tree_unflatten(list(state), tree), *parts)
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise CompileError("With 'carried', the body of for_each_tile returns a pair: (carried, results).")
+            raise CompileError(
+                "With 'carried', the body of for_each_tile returns a pair: (carried, results)."
+            )
         following, following_tree = pytree.tree_flatten(returned[0])
         _check_carried(state, tree, following, following_tree)
         return following, *_flattened(returned[1])
@@ -82,7 +84,9 @@ def _unflattened(tensors: Sequence[Tensor], tree: Any) -> Any:
 class _Cut:
     """Tensors and how they are cut: ``full`` tiles of ``sizes``, and one smaller tile if ``has_rest``."""
 
-    def __init__(self, tensors: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], full: int) -> None:
+    def __init__(
+        self, tensors: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], full: int
+    ) -> None:
         self.tensors, self.dims, self.sizes, self.full = tensors, dims, sizes, full
         self.rests = [
             tensor.shape[dim] - full * size for tensor, dim, size in zip(tensors, dims, sizes, strict=True)
@@ -94,20 +98,28 @@ class _Cut:
         if (tile is None) == (tiles is None):
             raise CompileError("for_each_tile takes either 'tile', elements, or 'tiles', a number of tiles.")
         if not tensors or len(dims) != len(tensors):
-            raise CompileError("for_each_tile takes at least one tensor, and one dim for each or one for all.")
+            raise CompileError(
+                "for_each_tile takes at least one tensor, and one dim for each or one for all."
+            )
         for position, (tensor, dim) in enumerate(zip(tensors, dims, strict=True)):
             if not -tensor.ndim <= dim < tensor.ndim:
-                raise CompileError(f"Tensor {position} of for_each_tile has {tensor.ndim} dims, no dim {dim}.")
+                raise CompileError(
+                    f"Tensor {position} of for_each_tile has {tensor.ndim} dims, no dim {dim}."
+                )
         dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
         extents = [tensor.shape[dim] for tensor, dim in zip(tensors, dims, strict=True)]
         wanted = tile if tile is not None else tiles
         if not isinstance(wanted, int) or wanted < 1 or 0 in extents:
-            raise CompileError("for_each_tile takes tiles of at least one element, of tensors that have elements.")
+            raise CompileError(
+                "for_each_tile takes tiles of at least one element, of tensors that have elements."
+            )
         sizes = [min(wanted, size) if tile is not None else -(-size // wanted) for size in extents]
         counts = {-(-extent // size) for extent, size in zip(extents, sizes, strict=True)}
         fulls = {extent // size for extent, size in zip(extents, sizes, strict=True)}
         if len(counts) > 1 or len(fulls) > 1:
-            raise CompileError(f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; all need as many.")
+            raise CompileError(
+                f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; all need as many."
+            )
         return cls(tensors, dims, sizes, fulls.pop())
 
     @property
@@ -176,7 +188,7 @@ def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims
     if state:
         state, stacked = scan(step, state, rows)
     else:
-        stacked = map_rows(lambda parts: step([], parts)[1], rows)
+        stacked = map_rows(lambda parts, *_: step([], parts)[1], rows)
     dims = _result_dims([whole[0] for whole in stacked], out_dim)
     parts = [[whole.movedim(0, dim).flatten(dim, dim + 1)] for whole, dim in zip(stacked, dims, strict=True)]
     if cut.has_rest:
@@ -191,7 +203,9 @@ def _result_dims(results: Sequence[Tensor], out_dim: Dims) -> list[int]:
         raise CompileError(f"for_each_tile has {len(dims)} 'out_dim' for {len(results)} results.")
     for result, dim in zip(results, dims, strict=True):
         if not -result.ndim <= dim < result.ndim:
-            raise CompileError(f"A result of for_each_tile has {result.ndim} dims, no dim {dim} to put tiles together.")
+            raise CompileError(
+                f"A result of for_each_tile has {result.ndim} dims, no dim {dim} to put tiles together."
+            )
     return [dim % result.ndim for result, dim in zip(results, dims, strict=True)]
 
 

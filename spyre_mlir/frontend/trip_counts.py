@@ -31,7 +31,11 @@ class Counters:
 
 
 def counters(
-    condition: GraphModule, body: GraphModule, carried: Sequence[Any], others: Sequence[Any], known: Mapping[Node, Any]
+    condition: GraphModule,
+    body: GraphModule,
+    carried: Sequence[Any],
+    others: Sequence[Any],
+    known: Mapping[Node, Any],
 ) -> Counters | None:
     """The counters that the condition of a loop reads; None where its trip count depends on data.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte
 from spyre_mlir.diagnostics import error_at
@@ -158,7 +158,7 @@ class _FunctionDecomposer:
             rewrite_loop(self.terms, op, self._visit)
             return
         elif op.name == CALL:
-            rewrite_call(self.terms, op, self._callee(op))
+            rewrite_call(self.terms, op)
             return
         elif op.name == "tensor.concat":
             self._concat(op)
@@ -179,12 +179,6 @@ class _FunctionDecomposer:
         if op.name == "arith.constant" and isinstance(value.type, ir.RankedTensorType):
             self.terms.bind_constant(op)
             self.replaced.append(op)
-
-    def _callee(self, call: ir.Operation) -> ir.Operation:
-        """Return the function of a call: the body of a loop, which comes before and is rewritten already."""
-        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-        siblings = functions(self.func.parent.operation)
-        return next(func for func in siblings if ir.StringAttr(func.attributes["sym_name"]).value == name)
 
     def _named(self, op: ir.Operation) -> None:
         """Rebuild an operation that an earlier pass named, on the device's tensors."""
@@ -284,11 +278,15 @@ class _FunctionDecomposer:
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
             text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
             raise error_at(op, text)
-        is_in_loop = op.parent.operation.name == LOOP
-        part = self.terms.private_buffer(op.operands[0], op.location, sole_reader=True) if is_in_loop else self.terms.materialize(op.operands[0], op.location)
-        whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
-        # What a loop carries is written before.
-        inserted = insert_slice(part, whole, attrs[0], attrs[1], indices) if is_in_loop else _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
+        whole_of = partial(self.terms.private_buffer, location=op.location, sole_reader=True)
+        # What a loop carries is written before a part of it is computed: that needs no copy.
+        if op.parent.operation.name == LOOP:
+            part = whole_of(op.operands[0])
+            inserted = insert_slice(part, whole_of(op.operands[1]), attrs[0], attrs[1], indices)
+        else:
+            part = self.terms.materialize(op.operands[0], op.location)
+            whole = whole_of(op.operands[1])
+            inserted = _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
         self.terms.bind(op.results[0], inserted, is_private=True)
 
 

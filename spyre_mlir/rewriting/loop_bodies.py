@@ -45,7 +45,10 @@ class BodyOutliner:
         return self.count
 
     def _outline(self, loop: ir.Operation) -> None:
-        """Replace the runs of operations of a body by calls; a run ends where it reads what is addressed by its results."""
+        """Replace the runs of operations of a body by calls.
+
+        A run ends in front of an operation that reads what an index addresses in the results of the run.
+        """
         group: list[ir.Operation] = []
         behind: list[ir.Operation] = []
         for op in [op.operation for op in body_block(loop).operations][:-1]:
@@ -98,20 +101,26 @@ def _is_addressed(op: ir.Operation) -> bool:
     )
 
 
+def callee_of(call: ir.Operation) -> ir.Operation:
+    """The function of a call."""
+    name, module = ir.FlatSymbolRefAttr(call.attributes["callee"]).value, call
+    while module.name != "builtin.module":
+        module = module.parent.operation
+    return next(
+        func for func in functions(module) if ir.StringAttr(func.attributes["sym_name"]).value == name
+    )
+
+
 def inline_bodies(module: ir.Operation) -> None:
     """Put the operations of the private functions in the place of their calls, and erase the functions."""
-    bodies = {
-        ir.StringAttr(func.attributes["sym_name"]).value: func
-        for func in functions(module)
-        if "sym_visibility" in func.attributes
-    }
+    bodies = [func for func in functions(module) if "sym_visibility" in func.attributes]
     # In order of the module: a body comes behind those that it calls.
     for func in functions(module) if bodies else ():
         for block in blocks_of(func):
             for op in [op.operation for op in block.operations]:
                 if op.name == CALL:
-                    _inline(op, bodies[ir.FlatSymbolRefAttr(op.attributes["callee"]).value])
-    for func in bodies.values():
+                    _inline(op, callee_of(op))
+    for func in bodies:
         func.erase()
 
 
@@ -143,7 +152,9 @@ def unroll(loop: ir.Operation) -> list[ir.Operation]:
     for trip in range(numbers.count):
         with ir.InsertionPoint(loop), loop.location:
             number = ir.IntegerAttr.get(ir.IndexType.get(), numbers.first + trip * numbers.step)
-            variable = ir.Operation.create("arith.constant", [number.type], attributes={"value": number}).result
+            variable = ir.Operation.create(
+                "arith.constant", [number.type], attributes={"value": number}
+            ).result
             values = dict(zip(block.arguments, [variable, *carried], strict=True))
             for op in body:
                 copies.append(op.clone().operation)

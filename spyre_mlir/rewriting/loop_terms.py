@@ -8,6 +8,7 @@ from spyre_mlir.analysis.loops import body_block
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
+from spyre_mlir.rewriting.loop_bodies import callee_of
 from spyre_mlir.rewriting.outlining import read_by
 
 
@@ -39,8 +40,12 @@ def rewrite_loop(terms: Terms, loop: ir.Operation, visit: Callable[[ir.Operation
         terms.bind(result, result, is_private=True)
 
 
-def rewrite_call(terms: Terms, call: ir.Operation, callee: ir.Operation) -> None:
-    """Let a call take and give the device tensors of its callee, whose results are in buffers of their own."""
+def rewrite_call(terms: Terms, call: ir.Operation) -> None:
+    """Let a call take and give the device tensors of its callee, whose results are in buffers of their own.
+
+    The callee, the body of a loop, comes before the function and is rewritten already.
+    """
+    callee = callee_of(call)
     for number, value in enumerate(list(call.operands)):
         call.operands[number] = terms.materialize(value, call.location)
     types = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value).results

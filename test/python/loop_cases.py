@@ -41,7 +41,9 @@ class LoopCase:
                 return shape
 
 
-def step(rng: random.Random, dtype: torch.dtype, carried: int) -> Callable[..., tuple[list[Tensor], list[Tensor]]]:
+def step(
+    rng: random.Random, dtype: torch.dtype, carried: int
+) -> Callable[..., tuple[list[Tensor], list[Tensor]]]:
     """A random step: new values of ``carried`` tensors and results, from tensors that broadcast to each other."""
     is_whole = dtype == torch.int32
     mixes = [

@@ -17,7 +17,9 @@ def _allowed(result: torch.Tensor, inputs: list[torch.Tensor]) -> float:
     """The largest error that is right: integers have none, others some roundings to fp16 of their sums."""
     if not result.is_floating_point():
         return 0
-    return 2e-3 * (1 + float(result.abs().max())) * (1 + max(x.shape[-1] for x in inputs if x.ndim) ** 0.5 / 8)
+    return (
+        2e-3 * (1 + float(result.abs().max())) * (1 + max(x.shape[-1] for x in inputs if x.ndim) ** 0.5 / 8)
+    )
 
 
 def check(function: Any, inputs: list[torch.Tensor], text: str) -> spyre_mlir.Program:
