@@ -113,7 +113,7 @@ def is_mark_read(node: Node) -> bool:
     source = node.args[0] if node.target is operator.getitem else None
     if not isinstance(source, Node) or source.target is not BEGIN:
         return False
-    return node.args[1] == len(source.meta["val"]) - 1
+    return bool(node.args[1] == len(source.meta["val"]) - 1)
 
 
 def end_of(begin: Node) -> Node | None:

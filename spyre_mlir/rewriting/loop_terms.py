@@ -18,7 +18,7 @@ def rewrite_loop(terms: Terms, loop: ir.Operation, visit: Callable[[ir.Operation
     carried = [loop.operands[number] for number in initial]
     # Before the loop: what the body reads from outside is there for what comes behind it, too.
     for value in dict.fromkeys(list(read_by(loop))[len(loop.operands) :]):
-        if isinstance(value.type, ir.RankedTensorType):
+        if isinstance(value.type, ir.RankedTensorType) and not _is_empty(value):
             terms.bind(value, terms.materialize(value, loop.location))
     buffers: list[ir.Value] = []
     for number, value in zip(initial, carried, strict=True):
@@ -58,9 +58,14 @@ def _buffer(
     terms: Terms, value: ir.Value, location: ir.Location, unavailable: frozenset[ir.Value]
 ) -> ir.Value:
     """The initial value of what a loop carries, in a buffer that it may write."""
-    maker = defining_op(value)
-    if maker is None or maker.name != "tensor.empty":
+    if not _is_empty(value):
         return terms.private_buffer(value, location, unavailable, sole_reader=True)
     element = device_element(str(ir.RankedTensorType(value.type).element_type), location)
     type_ = ir.RankedTensorType.get(shape_of(value), ir.Type.parse(element))
     return ir.Operation.create("tensor.empty", results=[type_]).result
+
+
+def _is_empty(value: ir.Value) -> bool:
+    """Return whether a value is a buffer without numbers."""
+    maker = defining_op(value)
+    return maker is not None and maker.name == "tensor.empty"
