@@ -278,15 +278,12 @@ class _FunctionDecomposer:
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
             text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
             raise error_at(op, text)
-        whole_of = partial(self.terms.private_buffer, location=op.location, sole_reader=True)
         # What a loop carries is written before a part of it is computed: that needs no copy.
-        if op.parent.operation.name == LOOP:
-            part = whole_of(op.operands[0])
-            inserted = insert_slice(part, whole_of(op.operands[1]), attrs[0], attrs[1], indices)
-        else:
-            part = self.terms.materialize(op.operands[0], op.location)
-            whole = whole_of(op.operands[1])
-            inserted = _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
+        is_carried = op.parent.operation.name == LOOP
+        private = partial(self.terms.private_buffer, location=op.location, sole_reader=True)
+        part = private(op.operands[0]) if is_carried else self.terms.materialize(op.operands[0], op.location)
+        insert = insert_slice if is_carried else partial(_with_copy, location=op.location)
+        inserted = insert(part, private(op.operands[1]), attrs[0], attrs[1], indices=indices)
         self.terms.bind(op.results[0], inserted, is_private=True)
 
 
