@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+    from spyre_mlir.frontend.tile_loops import for_each_tile
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
 
@@ -47,6 +48,7 @@ __all__ = [
     "compile",
     "declare_tensor_dim",
     "empty",
+    "for_each_tile",
     "full",
     "load_eight_bits",
     "name_tensor_dims",
@@ -69,6 +71,7 @@ _MODULES = {
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.driver.dynamic": ("DynamicProgram",),
     "spyre_mlir.frontend.eight_bit_checkpoints": ("EightBitLinear", "load_eight_bits"),
+    "spyre_mlir.frontend.tile_loops": ("for_each_tile",),
     "spyre_mlir.frontend.hints": (
         "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",
     ),

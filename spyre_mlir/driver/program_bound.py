@@ -18,11 +18,15 @@ from spyre_mlir.dialects.sdsc import SOURCE_BYTES
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.pipelines import run_pipeline
+from spyre_mlir.rewriting.loop_bodies import unroll_loops
 from spyre_mlir.target.element_types import DATA_FORMATS
 
 #: Matmuls of the types that the device multiplies, all structured ops as generic ones, and what no argument reaches as
 #: constants.
 _NORMAL_FORM = "narrow-matmuls,linalg-generalize-named-ops,canonicalize,cse,fold-constants"
+
+#: Operations that the iterations of a loop may be when it is written out.
+_MOST_UNROLLED = 1 << 14
 
 #: Elements of the data of a model, such as positions, up to which what is computed from them is looked at.
 _LARGEST_TABLE = 1 << 20
@@ -37,6 +41,8 @@ def program_bound(
     what the program changes is written. What only the run knows counts as nothing.
     """
     module = source.clone().operation
+    # Slices at known offsets say what is needed; loops of more iterations count as nothing.
+    unroll_loops(functions(module)[0], _MOST_UNROLLED)
     run_pipeline(module, _NORMAL_FORM)
     block = functions(module)[0].regions[0].blocks[0]
     arguments = dict(zip(block.arguments, argument_attributes(functions(module)[0]), strict=True))

@@ -3,7 +3,7 @@
 transformers sorts tokens by expert, so that the sizes of its matmuls depend on data, or it gathers the weights
 that a token wants. Here a gate that is 0 does what not being sent there does: nothing is sorted or gathered,
 all floating-point work is matmuls of sizes that are known, and it is as large as that of a batch in which
-every expert is wanted.
+every expert is wanted. Large experts take turns in a loop, which reads the weights of each once.
 
 A graph of Dynamo has the sorted tokens already. Its products of groups of rows are dense in the same way, over as many
 rows as tokens have choices.
@@ -20,8 +20,14 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from spyre_mlir.frontend.tile_loops import for_each_tile
+
 #: Where transformers keeps its registry of implementations; a model that has one has loaded it.
 _REGISTRY_MODULE = "transformers.integrations.moe"
+
+#: Matrices of an expert up to which all are multiplied together: beginning the operations of a loop takes longer than
+#: reading so few.
+MOST_TOGETHER_BYTES = 1 << 20
 
 
 def dense_experts() -> contextlib.AbstractContextManager:
@@ -43,11 +49,36 @@ def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Ten
     expert that is not here (another process has it) has no gate.
     """
     gates = _gates(chosen, weights.to(tokens.dtype), experts.num_experts)
+    if _weight_bytes(experts) > MOST_TOGETHER_BYTES * experts.num_experts:
+        return _in_turn(experts, tokens, gates)
     inner = _up(experts, tokens)
     inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
     if experts.has_post_expert_norm:
         return (experts.post_expert_norm(_down(experts, inner)) * gates).sum(1)
     return _gated_down(experts, inner, gates)
+
+
+def _weight_bytes(experts: Any) -> int:
+    """The bytes of the matrices of all experts."""
+    return (experts.gate_up_proj if experts.has_gate else experts.up_proj).nbytes + experts.down_proj.nbytes
+
+
+def _in_turn(experts: Any, tokens: Tensor, gates: Tensor) -> Tensor:
+    """The products of one expert after the other, added up: what is between the two is that of one expert at a time."""
+    up_name = "gate_up_proj" if experts.has_gate else "up_proj"
+    biases = [getattr(experts, f"{up_name}_bias"), experts.down_proj_bias] if experts.has_bias else []
+
+    def expert(total: Tensor, gate: Tensor, up: Tensor, down: Tensor, *biases: Tensor) -> tuple[Tensor, None]:
+        """The sum with the products of one more expert."""
+        up, down = (matrix[0] if experts.is_transposed else matrix[0].T for matrix in (up, down))
+        inner = tokens @ up + biases[0][0] if biases else tokens @ up
+        inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
+        product = inner @ down + biases[1][0] if biases else inner @ down
+        product = experts.post_expert_norm(product) if experts.has_post_expert_norm else product
+        return total + product * gate[0], None
+
+    operands = [gates.transpose(0, 1), getattr(experts, up_name), experts.down_proj, *biases]
+    return for_each_tile(expert, *operands, tile=1, carried=torch.zeros_like(tokens))[0]
 
 
 def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:

@@ -26,7 +26,7 @@ from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_cast
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.complex_operations import is_complex
-from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
+from spyre_mlir.frontend.control_flow import CONSTANT_DATA, inline_control_flow, is_inlined
 from spyre_mlir.frontend.decomposed import decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
@@ -37,6 +37,7 @@ from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
+from spyre_mlir.frontend.loop_marks import check_loops, marking_loops
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
@@ -176,6 +177,7 @@ def _tracing(model: Any) -> Iterator[None]:
             preserve_node_meta(),
             recording_all_frames(),
             dense_experts(),
+            marking_loops(),
             quiet(),
             autocasting(None),
         ):
@@ -215,7 +217,8 @@ def export(
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)
-        # Both look at writes in place, which a functional graph has no more.
+        # These look at writes in place, which a functional graph has no more.
+        check_loops(program.graph)
         address_storages(program)
         check_functional_form(program)
         give_scalars_a_dim(program.graph)
@@ -225,7 +228,9 @@ def export(
             # By name, as decomposing has built a new graph.
             node.meta[INDEX_BOUNDS] = bounds.get(node.name)
         # Before the checks, so that they see the operations of the branches too.
+        _note_constants(program)
         inline_control_flow(program.graph_module)
+        check_loops(program.graph)
         _check_nodes(program)
         _check_random(program)
         widen_narrow_integers(program.graph)
@@ -234,6 +239,15 @@ def export(
         count_dims_from_the_front(program.graph)
         count_indices_from_the_front(program.graph)
         return program
+
+
+def _note_constants(program: ExportedProgram) -> None:
+    """Let the placeholders of constants have their data: it may be where a loop begins to count."""
+    for node, spec in zip(
+        program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True
+    ):
+        if spec.kind == InputKind.CONSTANT_TENSOR:
+            node.meta[CONSTANT_DATA] = program.constants[cast(str, spec.target)]
 
 
 def _forget_notes_on_inputs(program: ExportedProgram) -> None:

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
+from spyre_mlir.frontend.loop_marks import is_mark
 from spyre_mlir.frontend.narrow_weights import is_narrow_weight
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
@@ -40,7 +41,7 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload) or "empty" in node.target.name():
         return False
     # Random numbers differ from call to call; a layout operator is a request, though it computes nothing.
-    if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node):
+    if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node) or is_mark(node):
         return False
     result = node.meta.get("val")
     if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):

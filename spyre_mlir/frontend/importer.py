@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,6 +48,8 @@ from spyre_mlir.frontend.kernel_calls import (
     operands_of_call,
 )
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
+from spyre_mlir.frontend.loop_import import LoopImport
+from spyre_mlir.frontend.loop_marks import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
 from spyre_mlir.frontend.row_insertions import import_rows, inserts_rows
@@ -204,6 +207,47 @@ class _NodeImporter(GraphNodeImporter):
     """
 
     __slots__ = ()
+
+    def import_nodes(self, nodes: Iterable[Node], **options: bool) -> None:
+        """Import nodes in order, those between the marks of a loop into its body."""
+        straight: list[Node] = []
+        remaining = iter(nodes)
+        for node in remaining:
+            if node.target is BEGIN:
+                super().import_nodes(straight, **options)
+                straight = []
+                self._import_loop(node, remaining, **options)
+            else:
+                straight.append(node)
+        super().import_nodes(straight, **options)
+
+    def _import_loop(self, begin: Node, following: Iterator[Node], **options: bool) -> None:
+        """Import a loop, with the nodes that follow its begin up to its end."""
+        end = end_of(begin)
+        assert end is not None, "a loop without readers is dead"
+        nodes = list(itertools.takewhile(lambda node: node is not end, following))
+        outside, location = self._b, self._cc.get_node_location(begin) or ir.Location.unknown(self._c)
+        with location, ir.InsertionPoint(outside):
+            loop = LoopImport(begin, end, self.resolve_node_value, self._cc.tensor_to_vtensor_type)
+        self._b = loop.block
+        with location, ir.InsertionPoint(self._b):
+            self._bind_results(begin, loop.begin_values())
+        self.import_nodes(nodes, **options)
+        with location, ir.InsertionPoint(self._b):
+            loop.finish()
+        self._b = outside
+        with location, ir.InsertionPoint(outside):
+            self._bind_results(end, loop.results(end.meta["val"]))
+
+    def _bind_results(self, node: Node, values: Sequence[ir.Value]) -> None:
+        """Bind the values of a node that is a list; the mark of a loop has none, and nothing imports a read of it."""
+        self._multi_result_nodes.add(node)
+        for index, value in enumerate(values):
+            self.bind_node_value(node, value, index)
+
+    def _import_getitem(self, loc: ir.Location, node: Node) -> None:
+        if not is_mark_read(node):
+            super()._import_getitem(loc, node)
 
     def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
         if KERNEL in node.meta:

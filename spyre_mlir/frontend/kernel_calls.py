@@ -140,7 +140,7 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
     results = kept_results(node)
     tensors = [
         ir.Operation.create(
-            "torch_c.to_builtin_tensor", results=[_builtin(operand.meta["val"])], operands=[value]
+            "torch_c.to_builtin_tensor", results=[builtin_type(operand.meta["val"])], operands=[value]
         ).result
         for operand, value in zip(operands, values, strict=True)
     ]
@@ -151,7 +151,7 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
         [_dtype_name(result.dtype) for result in results.values()],
         list(results),
     )
-    outputs = call.build(tensors, [_builtin(result) for result in results.values()])
+    outputs = call.build(tensors, [builtin_type(result) for result in results.values()])
     return [
         ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[output]).result
         for output, type_ in zip(outputs, types, strict=True)
@@ -163,7 +163,7 @@ def operands_of_call(node: Node) -> list[Node]:
     return _arguments(node)[1]
 
 
-def _builtin(tensor: torch.Tensor) -> ir.Type:
+def builtin_type(tensor: torch.Tensor) -> ir.Type:
     """Type of a tensor in MLIR, whose integers have no sign."""
     names = {
         torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64", torch.bool: "i1",

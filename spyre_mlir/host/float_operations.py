@@ -36,10 +36,20 @@ def _of(op: ir.Operation) -> int:
     inner = sum(_of_block(block) for region in op.regions for block in region.blocks)
     if not inner:
         return 0
+    if op.name == "scf.for":
+        return inner * _trips(op)
     # Ops of other dialects, as a scan, have no maps: their body runs once per element.
     return inner * (
         _iterations(op) if op.name.startswith("linalg.") else max(_elements([*op.operands, *op.results]), 1)
     )
+
+
+def _trips(loop: ir.Operation) -> int:
+    """Trip count of a loop whose bounds are constants; 1 for another loop."""
+    makers = [bound.owner for bound in list(loop.operands)[:3]]
+    if any(isinstance(maker, ir.Block) or maker.name != "arith.constant" for maker in makers):
+        return 1
+    return len(range(*(ir.IntegerAttr(maker.attributes["value"]).value for maker in makers)))
 
 
 def _iterations(op: ir.Operation) -> int:

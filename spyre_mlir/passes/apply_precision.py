@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.analysis.quantized_matmuls import is_integer_sum, wide_sums
 from spyre_mlir.analysis.rounding import amplified, is_rounded_at_once, unrounded
 from spyre_mlir.analysis.value_ranges import MATMULS
@@ -28,6 +29,7 @@ from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.linalg_values import buffer_of
+from spyre_mlir.rewriting.outlining import read_by, replace_operands
 from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
@@ -226,7 +228,7 @@ class Islands:
         if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
             # The scale of a sum may be smaller than fp16 has numbers.
             self.bound.update(values)
-        if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32", "floor"):
+        if op.name in ("func.return", "func.call", LOOP) or opcode in ("fp32toint32", "int32tofp32", "floor"):
             # Of floor too: rounded to an integer before, its result would be off by one.
             self.bound.update(values)
         # Casts separate islands; every other op joins its f32 values into one.
@@ -273,6 +275,8 @@ def _producer(op: ir.Operation) -> ir.Operation:
 
 def _read(op: ir.Operation) -> list[ir.Value]:
     """Return the operands that an op reads, without its destination."""
+    if op.name == LOOP:
+        return [value for value in read_by(op) if isinstance(value.type, ir.RankedTensorType)]
     operands = list(op.operands)
     return operands[:-1] if op.name in ("linalg.generic", "linalg.transpose") else operands
 
@@ -337,6 +341,8 @@ class _Demotion:
             op.erase()
 
     def _rename(self, op: ir.Operation) -> None:
+        if op.name == LOOP:
+            replace_operands(op, self.values)
         for index, operand in enumerate(op.operands):
             if operand in self.values:
                 op.operands[index] = self.values[operand]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from spyre_mlir.analysis.loops import offsets_of
+from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -22,6 +23,8 @@ from spyre_mlir.passes.verify_device_ops import verify_device_ops
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
+from spyre_mlir.rewriting.loop_bodies import CALL
+from spyre_mlir.rewriting.loop_terms import rewrite_call, rewrite_loop
 from spyre_mlir.rewriting.narrow_numbers import recast
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
@@ -149,8 +152,14 @@ class _FunctionDecomposer:
             self._clone(op)
         elif op.name == "tensor.cast":
             self._cast(op)
-        elif op.name in _KEPT:
+        elif op.name in _KEPT or _is_index(op):
             self._constant(op)
+            return
+        elif op.name == LOOP:
+            rewrite_loop(self.terms, op, self._visit)
+            return
+        elif op.name == CALL:
+            rewrite_call(self.terms, op)
             return
         elif op.name == "tensor.concat":
             self._concat(op)
@@ -276,9 +285,12 @@ class _FunctionDecomposer:
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
             text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
             raise error_at(op, text)
-        part = self.terms.materialize(op.operands[0], op.location)
-        whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
-        inserted = _with_copy(part, whole, attrs[0], attrs[1], op.location, indices)
+        # What a loop carries is written before a part of it is computed: that needs no copy.
+        is_carried = op.parent.operation.name == LOOP
+        private = partial(self.terms.private_buffer, location=op.location, sole_reader=True)
+        part = private(op.operands[0]) if is_carried else self.terms.materialize(op.operands[0], op.location)
+        insert = insert_slice if is_carried else partial(_with_copy, location=op.location)
+        inserted = insert(part, private(op.operands[1]), attrs[0], attrs[1], indices=indices)
         self.terms.bind(op.results[0], inserted, is_private=True)
 
 
@@ -312,6 +324,11 @@ def insert_slice(
     return ir.Operation.create(
         "tensor.insert_slice", results=[whole.type], operands=operands, attributes=attributes
     ).result
+
+
+def _is_index(op: ir.Operation) -> bool:
+    """Return whether an operation computes a position from the variables of loops."""
+    return bool(op.results) and isinstance(op.results[0].type, ir.IndexType)
 
 
 def _advice(op: ir.Operation) -> str:

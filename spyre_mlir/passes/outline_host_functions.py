@@ -12,13 +12,12 @@ from spyre_mlir.analysis.quantized_matmuls import is_integer_product
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
-from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, producers
+from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, producers, program_of
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
@@ -116,7 +115,7 @@ class _Partition:
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
         """Return why ops cannot be one program of the device; None if they can."""
-        module = _program(Outlined(ops))
+        module = program_of(ops)
         text = str(module)
         if text not in self.refusals:
             self.refusals[text] = self.evaluator.refusal(module)
@@ -249,15 +248,6 @@ class _Partition:
                 self.pass_.warn(
                     op, f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
                 )
-
-
-def _program(outlined: Outlined) -> ir.Module:
-    """Build a program of a group of ops; its arguments are inputs."""
-    with outlined.inside[0].context, ir.Location.unknown():
-        module = empty_module(outlined.inside[0])
-        with ir.InsertionPoint(module.body):
-            outlined.build("main", [ir.DictAttr.get({})] * len(outlined.arguments), layouts=False)
-        return module
 
 
 def _is_foreign(view: ir.Operation) -> bool:

@@ -22,7 +22,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, INT32
 _OTHERS = {
     "sdsc.clone", "sdsc.windows", "stick.restickify", "stick.pin", "tensor.empty", "tensor.expand_shape",
     "tensor.collapse_shape", "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill",
-    "arith.constant", "func.return", "scf.for", "scf.yield", INDEX_ARGUMENT,
+    "arith.constant", "func.return", "func.call", "scf.for", "scf.yield", INDEX_ARGUMENT,
 }  # fmt: skip
 #: What the offsets of slices in loops are made of.
 _INDICES = {"affine.apply", "arith.addi", "arith.subi", "arith.muli"}

@@ -16,6 +16,12 @@ from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 #: Upstream's cleaning: between our passes, so that each finds equal values as one and nothing dead.
 _CLEAN = ("canonicalize", "cse")
 
+#: What programs enter with: hints, dead results, indices that the host reads.
+_ENTRY = ("attach-hints", "drop-dead-results", "declare-index-arguments")
+
+#: What does not change in a loop goes before it; the bodies are functions up to *tiled*.
+_OUTLINING = ("loop-invariant-code-motion", "outline-loop-bodies")
+
 #: The passes between which equal layers are left out.
 _FOLDING = frozenset({"fold-repeated-layers", "unfold-repeated-layers"})
 
@@ -39,7 +45,7 @@ class LevelPasses:
                     "lower-hints",
                     *self._plan("device-ops"),
                     *self._tiling(),
-                    "coarse-tiling",
+                    *("coarse-tiling", "inline-loop-bodies"),
                     *self._checks("verify-device-ops"),
                     *self._plan("tiled"),
                 ),
@@ -82,10 +88,9 @@ class LevelPasses:
 
     def _device_ops(self) -> tuple[str, ...]:
         return (
-            "attach-hints",
-            "drop-dead-results",
-            "declare-index-arguments",
+            *_ENTRY,
             *self._folding(),
+            *_OUTLINING,
             "decompose-softmax",
             *_CLEAN,
             "narrow-matmuls",
@@ -266,6 +271,7 @@ class SpyrePipeline(PipelineOptions):
         """
         outline = _text("outline-host-functions", precision=self.precision)
         before = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN)
+        before = (*before, "unroll-host-loops", *_CLEAN)
         steps = (*self._target(), *before, outline)
         return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of
@@ -186,14 +187,22 @@ def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
 
 def _is_shared(value: ir.Value, tensor: ir.Value, root: ir.Value) -> bool:
     """Return whether the buffer of ``tensor`` has other uses than one reader of ``value``."""
-    return root != tensor or sum(1 for _ in value.uses) > 1 or any(True for _ in tensor.uses)
+    if root != tensor or sum(1 for _ in value.uses) > 1:
+        return True
+    # What a loop carries is its own tensor.
+    return value != tensor and any(True for _ in tensor.uses)
 
 
 def buffer_of(value: ir.Value) -> ir.Value | None:
-    """The value whose whole buffer a chain of reshapes, transposes and pins shows; None through a slice."""
+    """The value whose whole buffer a chain of reshapes, transposes and pins shows; None through a slice.
+
+    None for an argument of a function, too, whose buffer is the caller's; what a loop carries has a buffer.
+    """
     while True:
         owner = defining_op(value)
-        if owner is None or owner.name == "tensor.extract_slice":
+        if owner is None:
+            return value if ir.BlockArgument(value).owner.owner.name == LOOP else None
+        if owner.name == "tensor.extract_slice":
             return None
         if owner.name not in _SHOW_THE_WHOLE:
             return value

@@ -20,6 +20,7 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.masked_tiles import MaskConstants, Segment, segments
+from spyre_mlir.rewriting.outlining import read_by
 from spyre_mlir.rewriting.tile_slices import AvailablePart, LoopLevel, TileSlices, part_slice, slice_op
 from spyre_mlir.target.ops import COMBINE
 
@@ -86,7 +87,7 @@ class LoopWriter:
         if op is None or op.results[0] not in self.waiting or value in self.parts:
             return
         self.waiting.remove(op.results[0])
-        for operand in op.operands:
+        for operand in read_by(op):
             self._move(operand)
         op.move_before(self.end)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES
 from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.mlir import ir
 
 #: Ops that cost nothing: each function that needs one has a copy.
@@ -128,6 +129,16 @@ class Outlined:
                 values.update(zip(op.results, copy.results, strict=True))
             ir.Operation.create("func.return", operands=[values[value] for value in self.results])
         return func
+
+
+def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
+    """Build a program of a group of ops; its arguments are inputs."""
+    outlined = Outlined(ops)
+    with outlined.inside[0].context, ir.Location.unknown():
+        module = empty_module(outlined.inside[0])
+        with ir.InsertionPoint(module.body):
+            outlined.build("main", [ir.DictAttr.get({})] * len(outlined.arguments), layouts=False)
+        return module
 
 
 def _user(use: ir.OpOperand, beside: ir.Operation) -> ir.Value | None:

@@ -1,4 +1,4 @@
-"""Conditions and scans of torch become straight lines of linalg; other control flow is an error."""
+"""Conditions of torch become straight lines of linalg, loops ``scf.for``; a loop over data is an error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from programs import Apply, error_bound
 from torch import Tensor
 from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.map import map as map_rows
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
@@ -75,9 +76,64 @@ def test_scan():
     check(model, torch.rand(5, 4), torch.rand(5, 4))
 
 
-def test_other_control_flow():
+def test_map():
+    """Rows of what the body gives for each row; nothing is carried."""
+    check(lambda x: map_rows(lambda row, w: torch.tanh(row) * w, x, torch.full((4,), 2.0)), torch.rand(5, 4))
+
+
+@pytest.mark.parametrize("trips", [1, 5])
+def test_counted_while_loop(trips):
+    """A loop whose condition depends on a counter alone: its numbers are known, in the loop and after it."""
+
+    def model(x):
+        def body(i: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return i + 3, y * 0.5 + i
+
+        return while_loop(lambda i, y: i < 1 + 3 * trips, body, (torch.tensor(1), x))
+
+    check(model, torch.rand(3, 4))
+
+
+def test_loop_in_a_loop():
+    def model(x):
+        def inner(total: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            return total + value, total * value
+
+        def outer(total: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+            last, rows = scan(inner, total, row)
+            return last * 0.5, rows + 1
+
+        return scan(outer, torch.zeros(3), x)
+
+    check(model, torch.rand(4, 5, 3), torch.rand(4, 5, 3))
+
+
+def test_one_body():
+    """A scan of many rows is a loop: the graph does not grow with it."""
+    lines = []
+    for rows in (4, 400):
+        program = import_torch(
+            lambda x: scan(lambda c, r: (c + r, c * r), torch.zeros(4), x),
+            (torch.rand(rows, 4),),
+            context=ir.Context(),
+        )
+        lines.append(str(program.module).count("\n"))
+    assert lines[0] == lines[1]
+
+
+def test_loop_that_draws_random_numbers():
+    """Each step draws its own, so the steps are written out."""
+
+    def model(x):
+        return scan(lambda c, r: (c + r, torch.rand_like(r) + c), torch.zeros(4), x)
+
+    program = import_torch(model, (torch.rand(3, 4),), context=ir.Context())
+    assert sum(argument.draw is not None for argument in program.arguments) == 3
+
+
+def test_loop_over_data():
     def model(x):
         return while_loop(lambda y: y.sum() < 3, lambda y: (y * 2,), (x,))
 
-    with pytest.raises(CompileError, match="Control flow by torch's 'while_loop' is not supported"):
+    with pytest.raises(CompileError, match="How often this loop runs depends on data"):
         import_torch(model, (torch.rand(3),), context=ir.Context())

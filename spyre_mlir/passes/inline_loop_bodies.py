@@ -1,0 +1,28 @@
+"""Puts the functions that are bodies of loops back into the loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.loop_bodies import inline_bodies
+
+
+@dataclass(frozen=True)
+class InlineLoopBodies(Pass):
+    """Replace the calls of private functions, which ``outline-loop-bodies`` made, by their operations.
+
+    Before:
+        func private @loop_body_0(%x) { return exp(%x) }
+        scf.for %i .. { %x = slice %xs[%i]; %y = call @loop_body_0(%x); insert %y into %ys[%i] }
+    After:
+        scf.for %i .. { %x = slice %xs[%i]; %y = exp(%x); insert %y into %ys[%i] }
+    """
+
+    name: ClassVar[str] = "inline-loop-bodies"
+
+    def run(self, module: ir.Operation) -> None:
+        """Rewrite ``module`` in place."""
+        inline_bodies(module)

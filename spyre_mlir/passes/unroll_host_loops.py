@@ -1,0 +1,55 @@
+"""Writes out loops that the device does not run as they are, so that the host runs no more than it has to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.loops import LOOP, offsets_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.loop_bodies import loops_in, operations_run, unroll
+from spyre_mlir.rewriting.outlining import program_of
+
+
+@dataclass(frozen=True)
+class UnrollHostLoops(EvaluatingPass):
+    """Write out the iterations of each ``scf.for`` that the passes of the device refuse.
+
+    ``outline-host-functions`` takes an operation as a whole, and a loop would be for the host with all that is in it.
+    Loops that would be more than ``most`` operations stay. Of loops inside of each other the outer is tried first.
+
+    Before:
+        %r = scf.for %i = 0 to 2 iter_args(%a = %x) { %y = sin(%a); yield exp(%y) }
+    After:
+        %0 = sin(%x); %1 = exp(%0); %2 = sin(%1); %r = exp(%2)
+    """
+
+    name: ClassVar[str] = "unroll-host-loops"
+    most: int = 4096
+
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
+        for func in functions(module):
+            block = func.regions[0].blocks[0]
+            pending = _loops(block)
+            while pending:
+                loop = pending.pop(0)
+                if not self._can_be_unrolled(loop):
+                    continue
+                refusal = evaluator.refusal(program_of([loop]))
+                if refusal is not None:
+                    self.remark(loop, "unrolled", f"the device does not run it as a loop: {refusal.reason}")
+                    pending = [op for op in unroll(loop) if op.name == LOOP] + pending
+
+    def _can_be_unrolled(self, loop: ir.Operation) -> bool:
+        """Return whether the trip count is known, and the iterations are not too many operations."""
+        bounds = [offsets_of(loop.operands[number]) for number in range(3)]
+        if any(bound is None or bound.count != 1 for bound in bounds):
+            return False
+        return operations_run(loop) <= self.most
+
+
+def _loops(block: ir.Block) -> list[ir.Operation]:
+    return [op for op in loops_in(block) if op.block == block]
