@@ -20,6 +20,7 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report.program_report import ProgramReport
+from spyre_mlir.tensors.device_state import DeviceState
 
 if TYPE_CHECKING:
     from spyre_mlir.frontend.importer import Imported
@@ -69,6 +70,8 @@ Sizes = tuple[int, ...]
 class StaticProgram(Protocol):
     """A program of one size, as ``DynamicProgram`` uses it; ``program.Program`` is one."""
 
+    state: DeviceState
+
     def __call__(self, *inputs: Any, **named: Any) -> Any: ...
     def call(self, operands: Any, finish: Any) -> Any: ...
     def summary(self, *, findings: bool = True) -> str: ...
@@ -91,7 +94,7 @@ class DynamicProgram(Generic[ProgramT]):
         model: Any,
         example_inputs: Sequence[Any] | Mapping[str, Any],
         dynamic: Mapping[str, tuple[int, int]],
-        compile: Callable[[Any, Any], ProgramT],
+        compile: Callable[..., ProgramT],
         autocast: Any = None,
     ) -> None:
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
@@ -118,7 +121,7 @@ class DynamicProgram(Generic[ProgramT]):
         if padded == sizes:
             return program(*inputs, **named)
         unpadded = self._unpadded_imports[self._key(sizes)]
-        return program.call(*self._inputs.padded(unpadded, inputs, named, padded))
+        return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
     def sizes(self) -> list[dict[str, int]]:
@@ -137,7 +140,9 @@ class DynamicProgram(Generic[ProgramT]):
                 )
         if key not in self.programs:
             with self._inputs.at_sizes(sizes) as example:
-                self.programs[key] = self._compile(self._model, example)
+                # The first program lays the state out, and the others share it.
+                shared = {"state": self.state} if self.state else {}
+                self.programs[key] = self._compile(self._model, example, **shared)
         return self.programs[key]
 
     def compile_all(self) -> None:
@@ -154,6 +159,11 @@ class DynamicProgram(Generic[ProgramT]):
         dims = ", ".join(f"{dim.name} of {dim.granularity} to {dim.max_value}" for dim in self.dims.values())
         compiled = ", ".join(f"({_shown(sizes)})" for sizes in self.sizes)
         return f"<spyre_mlir.DynamicProgram: {dims}; compiled for {compiled or 'no size yet'}>"
+
+    @property
+    def state(self) -> DeviceState:
+        """The state that all programs share; see ``Program.state``."""
+        return next((program.state for program in self.programs.values()), DeviceState())
 
     def report(self, path: str | Path) -> Path:
         """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this path."""
@@ -205,7 +215,7 @@ class DynamicProgram(Generic[ProgramT]):
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:
                 captured = capture_torch(self._model, example, self._autocast)
-                imported.append(import_torch(captured, example, context=context))
+                imported.append(import_torch(captured, example, context=context, state=self.state))
         try:
             check_padding_safety(*imported)
         except UnsafePadding as error:
