@@ -96,7 +96,8 @@ def _by_core_view(
 ) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
     """Group reads by bundle, by core view and by the value they read: a buffer can be read while it is filled.
 
-    The first of each first; reads of no region of the buffer are left out, and indirect ones, which are of device memory.
+    The first of each first; reads of no region of the buffer are left out, and indirect ones, for they are of device
+    memory.
     """
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:

@@ -84,7 +84,9 @@ def test_pages_are_read_once(form):
     row_bytes = 4 * GROUPS * COLUMNS * 2
     read, written = moved(program, {"keys", "values"})
     # A gather reads the stick of each position, too, which several cores may do.
-    assert 2 * 16 * page_bytes + 2 * row_bytes <= read <= 2 * 16 * page_bytes + 2 * row_bytes + 2 * 32 * 16 * 128
+    assert (
+        2 * 16 * page_bytes + 2 * row_bytes <= read <= 2 * 16 * page_bytes + 2 * row_bytes + 2 * 32 * 16 * 128
+    )
     assert written == 2 * row_bytes
     crossing = [argument for step in program.transfers() for argument in (*step.to_device, *step.to_host)]
     assert not {"keys", "values"} & {argument.name for argument in crossing}
