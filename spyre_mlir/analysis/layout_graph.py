@@ -43,7 +43,7 @@ from spyre_mlir.layout_search.tensor_graph import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
-from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS
 
 #: Bytes of the smallest inputs that the host may lay out by price: of less, a conversion on the device takes two or
 #: three microseconds, and a layout that the caller does not expect is the larger surprise.
@@ -352,12 +352,25 @@ def _is_partial(graph: Graph, tensor: int) -> bool:
 
 
 def _is_index(value: ir.Value) -> bool:
-    """Return whether a tensor holds indices of gathers alone: the host lays these few numbers out as needed."""
-    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
-    return bool(uses) and all(
-        _is_index(user.results[0]) if user.name in VIEWS else number == _index_of(user)
-        for user, number in uses
-    )
+    """Return whether indices of gathers alone are computed of a tensor: the host lays these few numbers out as needed.
+
+    Such an operation counts negative ones from the end, and the device gives no integer another stick.
+    """
+    pending, visited = [value], {value}
+    while pending:
+        uses = [(use.owner.operation, use.operand_number) for use in pending.pop().uses]
+        others = [user for user, number in uses if number != _index_of(user)]
+        if not uses or not all(map(_is_elementwise, others)):
+            return False
+        results = {user.results[0] for user in others} - visited
+        pending += results
+        visited |= results
+    return True
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    opcode = sdsc.opcode_of(op)
+    return op.name in VIEWS or (opcode in KINDS and KINDS[opcode].is_elementwise)
 
 
 def _index_of(op: ir.Operation) -> int | None:

@@ -59,10 +59,15 @@ class Built:
     passes: Timing = field(default_factory=Timing)
     seconds: float = 0.0
 
-    def transfers(self) -> list[Transfers]:
-        """Return the transfers of each step between host and device at each call."""
-        weights = [value.name for value in self.arguments if value.kind != "input"]
-        return transfers(self.steps, weights, self.returned)
+    def transfers(self, state: Mapping[str, str] | None = None) -> list[Transfers]:
+        """Return the transfers of each step between host and device at each call.
+
+        ``state`` are arguments that stay on the device, with the names of their new values.
+        """
+        present = [value.name for value in self.arguments if value.kind != "input"]
+        changed = set((state or {}).values())
+        returned = [name for name in self.returned if name not in changed]
+        return transfers(self.steps, [*present, *(state or {})], returned)
 
 
 def built_at(built: Built, sizes: Mapping[str, int]) -> Built:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_findings import program_findings
 from spyre_mlir.driver.program_layouts import lay_out
+from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.driver.torch_programs import TorchBackend
@@ -81,6 +82,7 @@ def compile(
     target: Literal["bundle", "ktir"] = "bundle",
     cache: bool | None = None,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
+    state: bool | Sequence[str] | Mapping[str, Any] | None = None,
     **pipeline_options: Unpack[PipelineKeywords],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
@@ -92,24 +94,27 @@ def compile(
     default for programs with bfloat16, whose range "ieee" has not).
     ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input,
     and of results, as "result0":
-    each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
-    that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
-    With ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
-    torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu", ..)``;
-    "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the
-    granularity and the largest size of named dims of the inputs, or is the ``dynamic_shapes`` of ``torch.export``, and
+    each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input that
+    is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives. With
+    ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
+    torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu",
+    ..)``; "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the granularity
+    and the largest size of named dims of the inputs, or is the ``dynamic_shapes`` of ``torch.export``, and
     ``torch._dynamo.mark_dynamic`` of an input does the same: one bundle for all sizes where that is possible and
-    ``one_bundle`` is not False, else one for each size that calls want (docs/dynamic.md). ``target``
-    "ktir" gives a program in KTIR, which the public interpreter runs (docs/ktir.md). ``cache``
-    says whether a program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
-    docs/cache.md). ``passes`` are of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``,
-    instances or texts of a pipeline (docs/writing-a-pass.md). Other options are those of the pipeline, below. Warnings
-    of passes are Python's, and so is ``HostWorkWarning`` where the host has over 1 % of the floating-point operations.
-    Raises ``CompileError``.
+    ``one_bundle`` is not False, else one for each size that calls want (docs/dynamic.md). ``target`` "ktir"
+    gives a program in KTIR, which the public interpreter runs (docs/ktir.md). ``cache`` says whether a program that
+    was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes; docs/cache.md). ``passes`` are
+    of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``, instances or texts of a
+    pipeline (docs/writing-a-pass.md). ``state`` says what stays in device memory between calls as
+    ``Program.state``: True for all buffers that the model changes, names of arguments, or a mapping from names to
+    tensors, such as the state of another program, which is then shared (docs/serving.md). Other options are those
+    of the pipeline, below. Warnings of passes are Python's, and so is ``HostWorkWarning`` where the host has over 1
+    % of the floating-point operations. Raises ``CompileError``.
     """
     given = {
         "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
         "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, "passes": passes,
+        "state": state,
         **pipeline_options,
     }  # fmt: skip
     with without_causes():
@@ -123,6 +128,10 @@ def compile(
                 program.set_search(partial(program_findings, trials=trials))
                 _warn(program)
             if target == "ktir":
+                if state:
+                    raise CompileError(
+                        "A program in KTIR has no state; compile it without the option 'state'."
+                    )
                 return KtirProgram.of(program, addresses=bool(pipeline_options.get("ktir_addresses")))
             return program
         if target != "bundle":
@@ -175,7 +184,8 @@ def _program(
     autocast: Any,
     cache: bool | None,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None,
-    mark: Callable[[Imported], None] | None = None,
+    state: bool | Sequence[str] | Mapping[str, Any] | None,
+    mark: Callable[[Imported, Collection[str]], None] | None = None,
     **pipeline_options: Any,
 ) -> Program | PiecewiseProgram:
     """Compile a model or a module, by the options of ``compile``; ``mark`` is given what the model is imported as."""
@@ -184,13 +194,16 @@ def _program(
     pipeline = replace(SpyrePipeline.parse(" ".join(texts)), passes=entries(passes or ()))
     if isinstance(plan, str | Path):
         pipeline, plan = replace(pipeline, use_plan=str(plan)), None
-    chosen = choices(layouts or {}, pipeline.stick_outermost)
+    kept = StateRequest.of(state)
+    chosen = kept.with_layouts(choices(layouts or {}, pipeline.stick_outermost))
     if autocast == "dl16" and numerics is None:
         numerics = "dl16"
-    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, mark)
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, mark)
     # What the mark does to a module is not in the key of the cache.
     programs = ProgramCache.open(pipeline, cache) if mark is None else None
     if isinstance(module_or_mlir, ir.Module | str | Path):
+        if kept:
+            raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
         if autocast is not None:
             raise CompileError(
                 "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
@@ -221,9 +234,11 @@ def _in_pieces(
         or request.pipeline.use_plan
         or request.plan is not None
         or request.autocast is not None
+        or request.state
     ):
         raise CompileError(
-            f"The options 'layouts', 'plan' and 'autocast' are for a model that is one program. {reason.message}",
+            "The options 'layouts', 'plan', 'autocast' and 'state' are for a model that is one program. "
+            f"{reason.message}",
             reason.location,
         ) from reason
 
@@ -247,14 +262,17 @@ class _Choices:
     plan: Mapping[str, Any] | None
     fallback: bool
     autocast: Any
-    mark: Callable[[Imported], None] | None = None
+    state: StateRequest
+    mark: Callable[[Imported, Collection[str]], None] | None = None
 
     @property
     def key(self) -> str:
         """The text of the choices that are no options of the pipeline and decide about the program."""
         plan = None if self.plan is None else _json(self.plan)
         chosen = sorted(self.chosen.items(), key=repr)
-        return repr([self.precision, chosen, plan, self.fallback, str(self.autocast)])
+        return repr(
+            [self.precision, chosen, plan, self.fallback, str(self.autocast), sorted(self.state.given)]
+        )
 
     def restored(self, stored: StoredProgram) -> Program:
         """Make a program of an entry of the cache; its IR and its plan are made when they are asked for."""
@@ -300,6 +318,16 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 def _compiled_model(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
+    """Compile a PyTorch model, or take its program from the cache, and bind its weights and its state."""
+    program = _bound_model(model, inputs, request, programs)
+    if request.state:
+        program.state = request.state.tensors(program, inputs)
+    return program
+
+
+def _bound_model(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
+) -> Program:
     """Compile a PyTorch model, or take its program from the cache, and bind its weights."""
     # These import torch.
     from spyre_mlir.driver.model_program import ModelCache, bind_model
@@ -313,7 +341,10 @@ def _compiled_model(
         entry = ModelCache.open(programs, captured, inputs, request.key)
         if entry is not None and (program := entry.serve(request.restored)) is not None:
             return program
-        imported = import_torch(captured, inputs, context=new_context(), precision=request.precision)
+        imported = import_torch(
+            captured, inputs, context=new_context(), precision=request.precision, state=request.state.given
+        )
+        request.state.check(imported.signature)
     import_seconds = time.perf_counter() - begun
     if imported.module is None:
         if results := [key for key in request.chosen if str(key).startswith("result")]:
@@ -324,7 +355,7 @@ def _compiled_model(
         program.set_source(None)
     else:
         if request.mark is not None:
-            request.mark(imported)
+            request.mark(imported, request.state.given)
         lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
         program = _compiled(imported.module, request, imported.signature.updated())
     program.import_seconds = import_seconds

@@ -81,6 +81,7 @@ class CompileKeywords(PipelineKeywords, total=False):
     target: Literal["bundle", "ktir"]
     cache: bool | None
     passes: Mapping[str, LevelChoice] | Sequence[str] | None
+    state: bool | Sequence[str] | Mapping[str, Any] | None
 
 
 def with_pipeline_options(function: FunctionT) -> FunctionT:

@@ -24,6 +24,7 @@ from spyre_mlir.driver.symbolic_program import SymbolicProgram
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.report.program_report import ProgramReport
+from spyre_mlir.tensors.device_state import DeviceState
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
@@ -77,6 +78,7 @@ class StaticProgram(Protocol):
 
     #: Whether it is the program of all sizes at some.
     is_instance: bool
+    state: DeviceState
 
     def __call__(self, *inputs: Any, **named: Any) -> Any: ...
     def call(self, operands: Any, finish: Any) -> Any: ...
@@ -105,7 +107,7 @@ class DynamicProgram(Generic[ProgramT]):
         model: Any,
         example_inputs: Sequence[Any] | Mapping[str, Any],
         dynamic: Mapping[str, tuple[int, int]],
-        compile: Callable[[Any, Any], ProgramT],
+        compile: Callable[..., ProgramT],
         compile_symbolic: Callable[..., Any] | None = None,
         autocast: Any = None,
         occurrences: Sequence[Any] = (),
@@ -139,7 +141,7 @@ class DynamicProgram(Generic[ProgramT]):
         if padded == sizes:
             return program(*inputs, **named)
         unpadded = self._unpadded_imports[self._key(sizes)]
-        return program.call(*self._inputs.padded(unpadded, inputs, named, padded))
+        return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
     def symbolic(self) -> Program | None:
@@ -167,8 +169,10 @@ class DynamicProgram(Generic[ProgramT]):
 
     def _compiled(self, sizes: Mapping[str, int]) -> ProgramT:
         """Compile the program of these sizes alone."""
+        # The first program lays the state out, and the others share it.
+        shared = {"state": self.state} if self.state else {}
         with self._inputs.at_sizes(sizes) as example:
-            return self._compile(self._model, example)
+            return self._compile(self._model, example, **shared)
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
         """Return the program of all sizes at these; None where there is none, or the model is another one at them."""
@@ -237,6 +241,13 @@ class DynamicProgram(Generic[ProgramT]):
         compiled = ", ".join(f"({_shown(sizes)})" for sizes in self.sizes)
         return f"<spyre_mlir.DynamicProgram: {dims}; compiled for {compiled or 'no size yet'}>"
 
+    @property
+    def state(self) -> DeviceState:
+        """The state that all programs share; see ``Program.state``."""
+        if self._symbolic is not None:
+            return self._symbolic.program.state
+        return next((program.state for program in self.programs.values()), DeviceState())
+
     def report(self, path: str | Path) -> Path:
         """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this path."""
         notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
@@ -291,7 +302,7 @@ class DynamicProgram(Generic[ProgramT]):
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:
                 captured = capture_torch(self._model, example, self._autocast)
-                imported.append(import_torch(captured, example, context=context))
+                imported.append(import_torch(captured, example, context=context, state=self.state))
         try:
             check_padding_safety(*imported)
         except DifferentPrograms as error:

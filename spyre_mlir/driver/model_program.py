@@ -24,7 +24,7 @@ def bind_model(program: Program, signature: Signature) -> None:
     program.signature = signature
 
     def bind(*values: Any, **named: Any) -> Bound:
-        call = signature.bind(values, named)
+        call = signature.bind(values, named, program.state)
         names = (argument.name for argument in signature.arguments)
         return dict(zip(names, call.operands(), strict=True)), call.finish
 
@@ -36,7 +36,7 @@ def bind_inputs(program: Program, signature: Signature) -> None:
     program.signature = signature
 
     def bind(*values: Any, **named: Any) -> Bound:
-        call = signature.bind(values, named)
+        call = signature.bind(values, named, program.state)
         pairs = zip(signature.arguments, call.operands(), strict=True)
         return {
             argument.name: operand for argument, operand in pairs if argument.kind == "input"

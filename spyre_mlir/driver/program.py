@@ -29,6 +29,7 @@ from spyre_mlir.report.report_forms import form_of
 from spyre_mlir.simulator import IntegerRangeError, Statistics, described
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.target.target import Target
+from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out, to_device
 
 
@@ -61,7 +62,9 @@ class Program(ProgramFigures):
     ``steps`` are bundles and host functions in turn where the device cannot run all (``spyre_mlir/driver/steps.py``).
     ``arrays`` are weights and constants by name, ``remarks`` the decisions of all passes, ``compile_seconds`` the
     time of the pipeline, ``import_seconds`` that of the frontend before it (0 for MLIR), ``passes`` that of each
-    pass, ``lx_frac_avail`` the part of LX that it may not use. ``is_instance``: it is one of ``at``.
+    pass, ``lx_frac_avail`` the part of LX that it may not use. ``state`` are the arguments that stay in device memory
+    from one call to the next, by name (docs/serving.md). ``is_instance``: it
+    is one of ``at``.
     """
 
     is_instance = False
@@ -80,6 +83,7 @@ class Program(ProgramFigures):
         self._plan_text: Callable[[], str] | None = None
         # For pickles: the calling convention of a model, and what makes a program of a stored one.
         self.signature: Any = None
+        self.state = DeviceState()
         self.restore: Callable[[Any], Program] | None = None
 
     def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:
@@ -149,16 +153,20 @@ class Program(ProgramFigures):
         for step in self.bundles:
             for argument in step.bundle.manifest.arguments:
                 if argument.name == name and argument.kind == "input":
+                    host = to_device(array, dtype=argument.host_dtype).numpy()
+                    if host.shape != argument.host_shape:
+                        raise CompileError(
+                            f"The input '{name}' has shape {list(argument.host_shape)}, not {list(host.shape)}."
+                        )
                     layout = layout_of_argument(argument, step.bundle.target)
-                    return laid_out(
-                        to_device(array, dtype=argument.host_dtype).numpy(), argument.host_dtype, layout
-                    )
+                    return laid_out(host, argument.host_dtype, layout)
         names = listed(value.name for value in self.inputs)
         raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
 
     def _on_the_host(self, name: str, value: DeviceTensor) -> np.ndarray:
         """The array of a tensor that lies as the bundles want it; the simulator loads it into its own memory."""
-        for step in self.bundles:
+        # State is laid out again for a bundle that wants it otherwise.
+        for step in self.bundles if self.state.get(name) is not value else ():
             for argument in step.bundle.manifest.arguments:
                 if argument.name == name:
                     _check_layout(argument, value)
@@ -171,7 +179,7 @@ class Program(ProgramFigures):
         ``CompileError`` for a size that it does not have.
         """
         program = Program(built_at(self._built, sizes), self.numerics)
-        program.arrays = self.arrays
+        program.arrays, program.state = self.arrays, self.state
         program.import_seconds = self.import_seconds
         program.is_instance = True
         return program

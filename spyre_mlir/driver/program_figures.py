@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -102,8 +103,10 @@ class ProgramFigures:
         self._only.last_run = result
 
     def transfers(self) -> list[Transfers]:
-        """Return what each step brings to the device and takes from it at each call; weights are there already."""
-        return self._built.transfers()
+        """Return what each step brings to the device and takes from it at each call; weights and state are there."""
+        # That module is about programs, so this one cannot import it by name.
+        state = importlib.import_module("spyre_mlir.driver.program_state").resident_state(self)
+        return self._built.transfers(state)
 
     def facts(self) -> ProgramFacts:
         """Return the numbers in the summary and the page of ``report``, of a program that is one bundle."""

@@ -19,6 +19,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
+from spyre_mlir.tensors.device_state import DeviceState
 
 _KEY = "pickle"
 
@@ -36,6 +37,7 @@ class _PickledProgram:
     signature: bytes
     arrays: Mapping[str, NDArray]
     images: Sequence[Images]
+    state: DeviceState
 
     def program(self) -> Program:
         """Make the program."""
@@ -52,6 +54,7 @@ class _PickledProgram:
         restored.arrays.update(self.arrays)
         for step, images in zip(restored.bundles, self.images, strict=True):
             step.images = images
+        restored.state = self.state
         return restored
 
 
@@ -76,6 +79,7 @@ def reduced(program: Program) -> tuple[Callable[[_PickledProgram], Program], tup
             if not _is_same(program.arrays[name], weights.get(name))
         },
         [Images() if step.images.made_of else step.images for step in program.bundles],
+        program.state,
     )
     return _PickledProgram.program, (pickled,)
 

@@ -7,7 +7,7 @@ branch on a size: only if that is the same program does the bundle run it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +42,7 @@ class SymbolicProgram:
     ) -> None:
         self._model, self._inputs, self._dims, self._autocast = model, inputs, dims, autocast
         self._largest: Imported | None = None
+        self._state: Collection[str] = ()
         with inputs.at_sizes(self._sizes("max_value")) as example:
             # The host has no part in one bundle.
             program = compile(model, example, mark=self._mark, fallback=False)
@@ -65,13 +66,13 @@ class SymbolicProgram:
         bind_inputs(program, imported.signature)
         return program
 
-    def _mark(self, largest: Imported) -> None:
-        """Mark what of the imported model follows a size."""
+    def _mark(self, largest: Imported, state: Collection[str]) -> None:
+        """Mark what of the imported model follows a size; ``state`` is what the model keeps on the device."""
         from spyre_mlir.frontend.symbolic_modules import mark_symbolic
 
         if largest.module is None:
             raise CompileError("the model computes nothing on the device")
-        smallest = self._sizes("granularity")
+        self._state, smallest = state, self._sizes("granularity")
         imported = self._imported(smallest, largest.module.context)
         # The pipeline changes the module, and later sizes are compared with it as it came.
         self._largest = replace(largest, module=largest.module.operation.clone())
@@ -81,7 +82,8 @@ class SymbolicProgram:
         from spyre_mlir.frontend import capture_torch, import_torch
 
         with self._inputs.at_sizes(sizes) as example:
-            return import_torch(capture_torch(self._model, example, self._autocast), example, context=context)
+            captured = capture_torch(self._model, example, self._autocast)
+            return import_torch(captured, example, context=context, state=self._state)
 
     def _sizes(self, which: str) -> dict[str, int]:
         return {name: getattr(dim, which) for name, dim in self._dims.items()}

@@ -135,13 +135,19 @@ class DynamicInputs:
             yield kwargs or args
 
     def padded(
-        self, smaller: Imported, inputs: Sequence[Any], named: Mapping[str, Any], sizes: Mapping[str, int]
+        self,
+        smaller: Imported,
+        inputs: Sequence[Any],
+        named: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        state: Mapping[str, DeviceTensor],
     ) -> tuple[dict[str, Any], Callable[[list[np.ndarray]], Any]]:
         """Operands, by name, of the program for larger ``sizes`` that runs in place of the ``smaller`` one.
 
-        Also the function that turns the results of that program into what the model returns.
+        Also the function that turns the results of that program into what the model returns. ``state`` is that of both
+        programs.
         """
-        call = smaller.bind(*inputs, **named)
+        call = smaller.signature.bind(inputs, named, state)
         operands = {}
         for argument, array in zip(smaller.arguments, call.operands(), strict=True):
             if argument.kind == INPUT:

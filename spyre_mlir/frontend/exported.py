@@ -8,7 +8,7 @@ import io
 import itertools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -330,7 +330,9 @@ def _mutated_names(program: ExportedProgram) -> set[str]:
     return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in UPDATES}
 
 
-def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int, Any]]:
+def _arguments(
+    program: ExportedProgram, state: Collection[str]
+) -> tuple[dict[Node, Argument], dict[int, Any]]:
     """Argument of every placeholder, and the leaves that are no tensors; these are burnt into the graph."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     examples = pytree.tree_leaves(program.example_inputs)
@@ -345,7 +347,7 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
         elif leaf is not None and isinstance(spec.arg, TensorArgument):
             arguments[node] = _input_argument(node.name, leaf, examples[leaf], node.name in changed)
         elif spec.kind in _STATE_KINDS and isinstance(spec.arg, TensorArgument):
-            kind = INPUT if spec.target in changed else _STATE_KINDS[spec.kind]
+            kind = INPUT if spec.target in changed or spec.target in state else _STATE_KINDS[spec.kind]
             arguments[node] = _state_argument(program, spec, kind)
         else:
             raise refusal_at(
@@ -427,15 +429,19 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
 
 
 def export_graph(
-    model: Any, inputs: Inputs, precision: str = "device", wider: WiderForms | None = None
+    model: Any,
+    inputs: Inputs,
+    precision: str = "device",
+    wider: WiderForms | None = None,
+    state: Collection[str] = (),
 ) -> ExportedGraph:
     """Export, decompose, fold and check a model, called with example ``inputs``.
 
-    ``wider`` has decompositions of calls that were refused.
+    ``wider`` has decompositions of calls that were refused, ``state`` names buffers that are inputs, changed or not.
     """
     program = export(model, inputs, precision, wider)
     _drop_empty_parts(program.graph)
-    arguments, numbers = _arguments(program)
+    arguments, numbers = _arguments(program, state)
     # Before folding: the parts of a complex constant fold like other tensors.
     table = decomposition_table(precision)
     split_complex_numbers(program.graph, arguments, table)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,13 +110,15 @@ def import_torch(
     *,
     context: ir.Context,
     precision: str = "device",
+    state: Collection[str] = (),
 ) -> Imported:
     """Import a model, a function or an exported program, called with example ``inputs``, into ``context``.
 
-    A mapping has keyword inputs. ``precision`` is that of ``compile``.
+    A mapping has keyword inputs. ``precision`` is that of ``compile``; ``state`` names buffers that are inputs, changed
+    or not.
     """
     with _without_garbage_collection():
-        exported, module = _lowered(capture_torch(model, inputs), context, precision)
+        exported, module = _lowered(capture_torch(model, inputs), context, precision, state)
         # Nothing is computed, so there is no program.
         if module is None:
             return Imported(None, exported.signature, {})
@@ -144,21 +146,21 @@ def capture_torch(
 
 
 def _lowered(
-    program: ExportedProgram, context: ir.Context, precision: str
+    program: ExportedProgram, context: ir.Context, precision: str, state: Collection[str]
 ) -> tuple[ExportedGraph, ir.Module | None]:
     """Graph of a program, and linalg of it; None for a program that computes nothing.
 
     Each round, a call without a form in linalg is decomposed as PyTorch does, or it becomes one of PyTorch's kernel.
     """
     wider = WiderForms()
-    exported = export_graph(program, (), precision)
+    exported = export_graph(program, (), precision, state=state)
     while exported.signature.results:
         try:
             return exported, lower_to_linalg(_import_graph(exported, context))
         except UnloweredError as error:
             graph = exported.graph_module.graph
             if wider.add(graph, error.nodes):
-                exported = export_graph(program, (), precision, wider)
+                exported = export_graph(program, (), precision, wider, state)
             elif not mark_kernels(graph, error.nodes):
                 raise
     return exported, None

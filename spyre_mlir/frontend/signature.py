@@ -153,8 +153,13 @@ class Signature:
             if isinstance(value, View) and isinstance(value.base, int) and not value.steps
         }
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Bind the inputs of one call of the model; inputs that do not fit are a ``CompileError``."""
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Mapping[str, DeviceTensor] | None = None
+    ) -> Call:
+        """Bind the inputs of one call of the model; inputs that do not fit are a ``CompileError``.
+
+        ``state`` has buffers by name that are on the device, in place of those of the model.
+        """
         leaves = self.leaves_of(args, kwargs)
         for position, number in self.numbers.items():
             # True equals 1 in Python, and is another program.
@@ -163,10 +168,16 @@ class Signature:
                     f"The program was compiled for {number!r} as input {position}, not for {_text(leaves[position])}."
                 )
         drawn = {argument.name: argument.draw() for argument in self.random if argument.draw is not None}
-        call = Call(self, leaves, drawn)
+        call = Call(self, leaves, drawn, state or {})
         for update in self.updates:
             call.check_change(update.argument)
         return call
+
+    def example(self, argument: Argument, inputs: Sequence[Any] | Mapping[str, Any]) -> Any:
+        """Return what an argument of the call is in example inputs."""
+        assert argument.leaf is not None, "the call gives it"
+        is_named = isinstance(inputs, Mapping)
+        return self.leaves_of(() if is_named else inputs, inputs if is_named else {})[argument.leaf]
 
     def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Leaves of inputs of the same structure as the example's."""
@@ -191,19 +202,16 @@ def _ordered(expected: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Call:
-    """One call, with the ``leaves`` of its inputs and the random numbers that are ``drawn`` for it."""
+    """One call, with the ``leaves`` of its inputs, the random numbers ``drawn`` for it, and buffers on the device."""
 
     signature: Signature
     leaves: list[Any]
     drawn: dict[str, torch.Tensor]
+    state: Mapping[str, DeviceTensor]
 
     def check_change(self, argument: Argument) -> None:
-        """Raise ``CompileError`` for a changed argument on the device, or in the memory of another argument."""
+        """Raise ``CompileError`` for a changed argument in the memory of another argument."""
         changed = self._operand(argument)
-        if isinstance(changed, DeviceTensor):
-            raise CompileError(
-                f"The model changes '{argument.name}' in place, so it cannot be given on the device."
-            )
         for other in self.signature.arguments:
             # The parts of a complex argument are what changes.
             is_part = bool(other.part) and (other.leaf, other.tensor) == (argument.leaf, argument.tensor)
@@ -230,7 +238,7 @@ class Call:
         ]
         with torch.no_grad():
             for old, new in changes:
-                old.copy_(new)
+                _change(old, new)
         values = [self._value(leaf, results) for leaf in self.signature.leaves]
         return pytree.tree_unflatten(values, self.signature.output_tree)
 
@@ -238,7 +246,10 @@ class Call:
         """Tensor of an argument in this call."""
         if argument.draw is not None:
             return self.drawn[argument.name]
-        tensor = argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
+        if argument.leaf is None:
+            tensor = self.state.get(argument.name, argument.tensor)
+        else:
+            tensor = self.leaves[argument.leaf]
         return _part(tensor, argument) if argument.part else tensor
 
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
@@ -270,8 +281,20 @@ def _text(value: Any) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
 
 
+def _change(old: Any, new: torch.Tensor) -> None:
+    """Write a new value into the tensor of an argument, which may be on the device."""
+    if not isinstance(old, DeviceTensor):
+        old.copy_(new)
+        return
+    new = new.to(getattr(torch, old.dtype))
+    # A DeviceTensor takes bfloat16 as the numbers that numpy() gives.
+    old.write(to_numpy(new.float() if new.dtype == torch.bfloat16 else new))
+
+
 def _share_memory(one: Any, other: Any) -> bool:
     """Return whether two tensors have one storage; without elements they share nothing."""
+    if isinstance(one, DeviceTensor):
+        return isinstance(other, DeviceTensor) and one.storage is other.storage
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     if not tensors or not one.numel() or not other.numel():
         return False

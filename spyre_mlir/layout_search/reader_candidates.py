@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyre_mlir.layout.stick_layout import is_convertible
+from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.layout_search.layout_candidates import (
     LayoutCandidate,
     candidate_of,
@@ -66,8 +66,8 @@ class ReaderCandidates:
                 self.batched[reader] if self._keeps_order(reader) else self._is_batched(reader)
             )
             dims |= dict.fromkeys(self._stick_dims(node, reader, position))
-            # ``viewable`` names no sparse stick beside dense ones, but this view is read sparse alone.
-            if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(reader):
+            # ``viewable`` names no sparse stick beside dense ones, but this view is read sparse.
+            if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(node, reader):
                 dims[None] = None
         if not sized(node.shape):
             return
@@ -141,10 +141,14 @@ class ReaderCandidates:
         chosen = isinstance(node, ArgumentNode) and (node.free or node.by_price)
         return sized(node.shape) if chosen else ()
 
-    def _is_sparse_view(self, reader: int) -> bool:
-        """Return whether a reader is a view that is read sparse alone, as the positions of a gather are."""
+    def _is_sparse_view(self, node: ArgumentNode, reader: int) -> bool:
+        """Return whether a reader is a view that is read sparse, as the positions of a gather are.
+
+        It is read so alone, or may be, and the device cannot give it another stick.
+        """
         stick_dims = {candidate.stick_dim for candidate in self.candidates[reader]}
-        return isinstance(self.nodes[reader], ViewNode) and stick_dims == {None}
+        is_sparse = stick_dims == {None} or (None in stick_dims and not is_restickified(node.dtype))
+        return isinstance(self.nodes[reader], ViewNode) and is_sparse
 
     def _default(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
         return default_candidates(self.target, node.shape, node.dtype, stick, self.stick_outermost)

@@ -65,7 +65,7 @@ def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
 
 
 def _sunk(nodes: Sequence[PhaseOp], phases: Sequence[Phase]) -> list[Phase]:
-    """Moves each operation into the latest phase of its side before its readers, where less crosses then.
+    """Moves each operation into the latest phase of its side before its readers, or with them, where less crosses then.
 
     What an operation reads would cross instead of what it gives; what it reads from outside the program costs nothing.
     """
@@ -81,7 +81,8 @@ def _sunk(nodes: Sequence[PhaseOp], phases: Sequence[Phase]) -> list[Phase]:
             continue
         earliest = min(phase_of[reader] for reader in readers[index])
         side = phases[phase_of[index]].side
-        later = max(n for n in range(phase_of[index], earliest + 1) if phases[n].side is side)
+        sides = {side} if nodes[index].side is not ExecutionSide.EITHER else set(ExecutionSide)
+        later = max(n for n in range(phase_of[index], earliest + 1) if phases[n].side in sides)
         if (
             later > phase_of[index]
             and sum(nodes[source].bytes for source in nodes[index].reads) < nodes[index].bytes

@@ -28,6 +28,7 @@ from spyre_mlir.rewriting.clones import (
     read_instead,
     whole_of,
 )
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,13 @@ def _by_core_view(
 ) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
     """Group reads by bundle, by core view and by the value they read: a buffer can be read while it is filled.
 
-    The first of each first; reads of no region of the buffer are left out.
+    The first of each first; reads of no region of the buffer are left out, and indirect ones, for they are of device
+    memory.
     """
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:
+        if access.operand in DEVICE_OPS[access.user.opcode].indirect:
+            continue
         core_view = view_of(access.user.space, access.operand, access.user.division)
         # Such an access has no region per core that a clone could have.
         if core_view is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,23 @@ def test_a_known_position() -> None:
     program = spyre_mlir.compile(lambda x: x - table(torch.full((2, 5), 3)), (x,), sencores=2, fallback=False)
     assert torch.equal(program(x), x - table.weight[3])
     assert opcodes(program) == ["sub"]
+
+
+def test_positions_of_two_lookups() -> None:
+    """They are read from device memory by both, and laid out by the host, for no integer gets another stick."""
+
+    def model(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[i] * 2, torch.neg(y[i])
+
+    x, y = (numbers(11, 128, 2, 128).half() + number for number in range(2))
+    index = torch.tensor([[1, 2, 3, -4, 5], [6, 7, 8, 9, 0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = spyre_mlir.compile(model, (x, y, index), fallback=False, verify_each=True)
+    for got, expected in zip(program(x, y, index), model(x, y, index), strict=True):
+        assert torch.equal(got, expected)
+    assert opcodes(program).count("gather") == 2 and "ReStickifyOpHBM" not in opcodes(program)
+    assert not [remark for remark in program.remarks if "readers of one buffer" in str(remark)]
 
 
 # -- what moves ---------------------------------------------------------------------------------------

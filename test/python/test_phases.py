@@ -30,6 +30,16 @@ def test_what_runs_on_either_side_follows_its_neighbours() -> None:
     assert sides(phases(chain(E, E))) == [(D, (0, 1))]
 
 
+def test_what_reads_the_program_s_inputs_goes_to_its_reader() -> None:
+    """A transposed weight, which either side may make, is made where it is read: nothing crosses then."""
+    nodes = [
+        PhaseOp(E, frozenset(), 100),
+        PhaseOp(H, frozenset(), 1),
+        PhaseOp(D, frozenset({0, 1}), 1),
+    ]
+    assert sides(phases(nodes)) == [(H, (1,)), (D, (0, 2))]
+
+
 def test_independent_work_for_the_host_waits_for_the_rest_of_it() -> None:
     """Two branches that both go to the host make one call of it."""
     nodes = [

@@ -50,6 +50,7 @@ PAGES = (
     "docs/convolutions.md",
     "docs/cost.md",
     "docs/device-tensors.md",
+    "docs/serving.md",
     "docs/division.md",
     "docs/dynamic.md",
     "docs/experiments.md",

@@ -1,0 +1,162 @@
+"""The option ``state`` of ``compile``: arguments that stay in device memory from one call of a program to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.bundle.transfer import same_moves
+from spyre_mlir.driver.program import Program, layout_of_argument
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.tensors.device_state import DeviceState
+from spyre_mlir.tensors.device_tensor import DeviceTensor, laid_out, to_device
+
+
+@dataclass(frozen=True)
+class StateRequest:
+    """What a caller wants to stay: ``every`` changed buffer, or arguments by name.
+
+    ``given`` has the tensor on the device for a state that is shared, another value to begin with, or None for that of
+    the model.
+    """
+
+    every: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, option: Any) -> StateRequest:
+        """Read the option: True, names, or a mapping such as the ``state`` of another program."""
+        if option is None or isinstance(option, bool):
+            return cls(every=bool(option))
+        if isinstance(option, Mapping):
+            return cls(given=dict(option))
+        names = [option] if isinstance(option, str) else option
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            raise CompileError(
+                f"The option 'state' is True, names of arguments, or a mapping from them to tensors, not {option!r}."
+            )
+        return cls(given=dict.fromkeys(names))
+
+    def __bool__(self) -> bool:
+        return self.every or bool(self.given)
+
+    @property
+    def layouts(self) -> dict[str | int, StickLayout]:
+        """The layouts of what is on the device already."""
+        return {name: value.layout for name, value in self.given.items() if isinstance(value, DeviceTensor)}
+
+    def with_layouts(self, chosen: Mapping[str | int, Any]) -> dict[str | int, Any]:
+        """Add the layouts of shared tensors to those that the caller chose."""
+        if twice := sorted(str(name) for name in self.layouts.keys() & chosen.keys()):
+            raise CompileError(
+                f"The layout of '{twice[0]}' is that of the state which the program shares; the option 'layouts' "
+                "chooses it for the first program alone."
+            )
+        return {**chosen, **self.layouts}
+
+    def check(self, signature: Any) -> None:
+        """``CompileError`` for a name that no argument of the model has."""
+        names = [argument.name for argument in signature.arguments]
+        for name in self.given:
+            if name not in names:
+                raise CompileError(
+                    f"There is no argument '{name}' to keep as state; the arguments of the model are "
+                    f"{listed(names, name)}."
+                )
+
+    def tensors(self, program: Program, inputs: Any) -> DeviceState:
+        """The tensors for a program of a model, which was compiled with example ``inputs``."""
+        self.check(program.signature)
+        given = dict(self.given)
+        if self.every:
+            updated = [update.argument for update in program.signature.updates]
+            given = dict.fromkeys(
+                argument.name
+                for argument in updated
+                if argument.leaf is None and _readers(program.steps, argument.name)
+            )
+        return DeviceState({name: _tensor(program, name, value, inputs) for name, value in given.items()})
+
+
+def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTensor:
+    """The tensor of an argument: the given one, or a new one that begins with a value."""
+    if value is None:
+        (argument,) = (argument for argument in program.signature.arguments if argument.name == name)
+        value = argument.tensor if argument.leaf is None else program.signature.example(argument, inputs)
+    tensor = value if isinstance(value, DeviceTensor) else _new_tensor(program, name, value)
+    expected = next((argument for argument in program.arguments if argument.name == name), None)
+    if expected is not None and (tensor.shape, tensor.dtype) != (expected.host_shape, expected.host_dtype):
+        raise CompileError(
+            f"The state '{name}' is {list(tensor.shape)} {tensor.dtype}, but the model takes "
+            f"{list(expected.host_shape)} {expected.host_dtype}."
+        )
+    return tensor
+
+
+def _new_tensor(program: Program, name: str, value: Any) -> DeviceTensor:
+    """Lay out a value as a bundle takes the argument, else as one makes its new value, else by default."""
+    if _readers(program.steps, name):
+        return program.to_device(name, value)
+    tensor = to_device(value)
+    written = _written(program.steps, _new_values(program).get(name))
+    if written is None:
+        return tensor
+    step, argument = written
+    return laid_out(tensor.numpy(), tensor.dtype, layout_of_argument(argument, step.bundle.target))
+
+
+def resident_state(program: Program) -> dict[str, str]:
+    """The names of the state that no call transfers, each with that of its new value, "" where it does not change.
+
+    What a function of the host reads or makes is transferred, and so is a new value in other memory than the old one.
+    """
+    if program.signature is None:
+        return {}
+    changed = {update.argument.name for update in program.signature.updates}
+    new_values = _new_values(program)
+    return {
+        name: new_values.get(name, "")
+        for name, tensor in program.state.items()
+        if _is_read_as_it_lies(program.steps, name, tensor)
+        and (name not in changed or _stays(program.steps, name, new_values.get(name), tensor))
+    }
+
+
+def _new_values(program: Program) -> dict[str, str]:
+    """The values of the program that are new values of arguments, by the names of these."""
+    return {name: program.returned[index] for index, name in program.signature.updated().items()}
+
+
+def _readers(steps: Sequence[Step], name: str) -> list[KernelArgument]:
+    """The arguments of bundles that take an array of the program."""
+    bundles = (step.bundle for step in steps if isinstance(step, BundleStep))
+    arguments = (argument for bundle in bundles for argument in bundle.manifest.arguments)
+    return [argument for argument in arguments if argument.kind != "result" and argument.array_name == name]
+
+
+def _written(steps: Sequence[Step], value: str | None) -> tuple[BundleStep, KernelArgument] | None:
+    """The bundle that makes a value, and the argument that it is there; None for a value of the host."""
+    for step in steps:
+        if isinstance(step, BundleStep) and value in step.outputs:
+            results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
+            return step, results[step.outputs.index(value)]
+    return None
+
+
+def _is_read_as_it_lies(steps: Sequence[Step], name: str, tensor: DeviceTensor) -> bool:
+    """Return whether bundles alone take an argument, in the layout of the tensor."""
+    is_of_the_host = any(isinstance(step, HostStep) and name in step.inputs for step in steps)
+    same = (same_moves(reader.transfer, tensor.transfer) for reader in _readers(steps, name))
+    return not is_of_the_host and all(same)
+
+
+def _stays(steps: Sequence[Step], name: str, value: str | None, tensor: DeviceTensor) -> bool:
+    """Return whether a new value is made in the memory of the old one, which need not be read."""
+    written = _written(steps, value)
+    if written is None or not same_moves(written[1].transfer, tensor.transfer):
+        return False
+    return all(reader.parameter == written[1].parameter for reader in _readers(steps, name))
