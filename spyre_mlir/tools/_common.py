@@ -134,6 +134,14 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument("--log", "--debug-only", action=_Log, metavar="WORDS",
                           help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
+    def parse_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parse as argparse does, unless a shell asks for the completions of its command line."""
+        if "_ARGCOMPLETE" in os.environ:
+            from spyre_mlir.tools._completion import complete
+
+            complete(self)
+        return super().parse_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Raise a ``CompileError`` in place of argparse's exit with status 2."""
         hint = self._suggestion(message) or f"see '{self.prog} --help'."

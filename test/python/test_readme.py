@@ -61,6 +61,7 @@ PAGES = (
     "docs/layouts.md",
     "docs/levels.md",
     "docs/logs.md",
+    "docs/mlir-opt-flags.md",
     "docs/plans.md",
     "docs/reading-a-report.md",
     "docs/relayouts.md",
