@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check check-all check-lit check-most check-python bench screenshots lint format wheel clean
+.PHONY: help venv demo check check-all check-lit check-most check-python bench screenshots lint format wheel man clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -56,6 +56,9 @@ format: $(READY) ## format and sort imports
 wheel: $(READY) ## a wheel, in dist/
 	rm -rf dist
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+man: $(READY) ## the man pages of the tools, in dist/man
+	$(PY) -m spyre_mlir.tools.man_pages dist/man
 
 clean: ## remove what was made, the environment too
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .ruff_cache

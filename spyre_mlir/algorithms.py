@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import difflib
 import functools
 import gc
 import importlib
@@ -24,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
-from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError, suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -137,8 +136,8 @@ class Registry(Generic[_Kind]):
         if name in self.classes:
             return self.classes[name]
         names = self.names()
-        close = difflib.get_close_matches(name, names, 1)
-        there = f"did you mean '{close[0]}'? There are" if close else "there are"
+        hint = suggestion(name, names)
+        there = f"{hint} There are" if hint else "there are"
         raise self.error(f"There is no {self.noun} '{name}'; {there} {', '.join(names)}.")
 
     def make(self, name: str, **options: Any) -> _Kind:

@@ -44,6 +44,19 @@ def listed(names: Iterable[str], like: str = "") -> str:
     return f"{', '.join(every[:_MOST_LISTED])} and {len(every) - _MOST_LISTED} more"
 
 
+def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the question whether a name close to an unknown one was meant; empty if none is close."""
+    close = difflib.get_close_matches(name, list(names), 1, cutoff)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def with_suggestion(sentence: str, name: str, names: Iterable[str]) -> str:
+    """Return a sentence about an unknown name, with the question at its end whether a close one was meant."""
+    # The names are in the sentence: the question is for a misspelt one alone.
+    hint = suggestion(name, names, 0.75)
+    return f"{sentence.removesuffix('.')} ({hint})." if hint else sentence
+
+
 class CompileError(Exception):
     """A program, an option or a file that cannot be compiled or run.
 

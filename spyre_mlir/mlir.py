@@ -24,6 +24,7 @@ __all__ = [
     "ext",
     "indexing_maps",
     "ir",
+    "load_irdl",
     "load_tm_tensor",
     "location_of",
     "memref_descriptor",
@@ -96,6 +97,14 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
 def register_torch_passes() -> None:
     """Register the passes of torch-mlir itself (refback-*, tm-tensor-*) by name, without importing torch."""
     importlib.import_module("torch_mlir._mlir_libs._torchMlir")
+
+
+def load_irdl(module: ir.Module) -> None:
+    """Define the dialects that a module in IRDL describes, in its context."""
+    from torch_mlir.dialects import irdl
+
+    with module.context:
+        irdl.load_dialects(module)
 
 
 def load_tm_tensor(context: ir.Context) -> None:

@@ -14,7 +14,7 @@ import types
 import typing
 from typing import Any
 
-from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.errors import CompileError, listed, with_suggestion
 
 _QUOTED = r'"[^"]*"|\'[^\']*\''
 #: Text in braces, with two levels of braces inside.
@@ -54,7 +54,8 @@ class Options:
     def unknown_option(cls, key: str) -> str:
         """Return the message for an option that there is not."""
         names = [_shown(field.name) for field in _fields(cls)]
-        return f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
+        sentence = f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
+        return with_suggestion(sentence, key, names)
 
     def given(self) -> str:
         """Return the options that differ from their defaults, as text that ``parse`` reads back."""
@@ -159,7 +160,8 @@ def _convert(type_: Any, text: str | None, subject: str) -> Any:
     if origin is typing.Literal:
         if text in arguments:
             return text
-        raise CompileError(f"The {subject} must be one of {', '.join(arguments)}, not '{text}'.")
+        sentence = f"The {subject} must be one of {', '.join(arguments)}, not '{text}'."
+        raise CompileError(with_suggestion(sentence, text or "", arguments))
     try:
         return _BOOLS[text.lower()] if type_ is bool else type_(text)
     except (ValueError, KeyError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
+import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ from typing import Literal
 from spyre_mlir import logs
 
 Kind = Literal["stages", "passes", "parts"]
+
+#: The forms of a report, by the names of mlir-opt: all scopes inside of each other, or one after the other.
+Display = Literal["tree", "list"]
 
 _LEVELS: dict[Kind, int] = {"stages": logging.INFO, "passes": logging.DEBUG, "parts": logging.DEBUG}
 
@@ -128,14 +132,45 @@ class Timing(Sequence[tuple[str, float]]):
     def _passes(self) -> list[tuple[str, float]]:
         return [(scope.title, scope.seconds) for scope in _passes_in(self.root)]
 
-    def report(self) -> str:
-        """Format a tree of seconds and percentages; scopes of the same name in the same scope are one line."""
+    def report(self, display: Display = "tree") -> str:
+        """Format seconds and percentages; scopes of the same name in the same scope are one line.
+
+        A ``list`` has a line for each name, wherever it is, the longest time first; time inside of a scope counts for
+        the scope, too.
+        """
         total = self.root.seconds
-        rest = total - sum(scope.seconds for scope in self.root.scopes)
-        rows = [*_rows(self.root.scopes, 0), ("Rest", rest), ("Total", total)]
+        rows = [*self._lines(display), ("Rest", self._rest()), ("Total", total)]
         table = [f"  {s:8.4f} ({100 * s / (total or 1):5.1f}%)  {name}" for name, s in rows]
         head = ["... Execution time report ...", "  ----Wall Time----  ----Name----"]
         return "\n".join([*head, *table]) + "\n"
+
+    def json_report(self, display: Display = "tree") -> str:
+        """Format the report as JSON, one line for each of its lines, with their depth in the tree."""
+        rows = [*self._lines(display), ("Rest", self._rest()), ("Total", self.root.seconds)]
+        records = [
+            {
+                "seconds": round(seconds, 6),
+                "depth": (len(name) - len(name.lstrip())) // 2,
+                "name": name.strip(),
+            }
+            for name, seconds in rows
+        ]
+        return "[\n" + ",\n".join(json.dumps(record) for record in records) + "\n]\n"
+
+    def _rest(self) -> float:
+        return self.root.seconds - sum(scope.seconds for scope in self.root.scopes)
+
+    def _lines(self, display: Display) -> list[tuple[str, float]]:
+        if display == "tree":
+            return list(_rows(self.root.scopes, 0))
+        every = sorted(_all_in(self.root), key=lambda scope: scope.title)
+        return sorted(_rows(every, 0, is_flat=True), key=lambda row: -row[1])
+
+
+def _all_in(outer: TimingScope) -> Iterator[TimingScope]:
+    for scope in outer.scopes:
+        yield scope
+        yield from _all_in(scope)
 
 
 def _passes_in(outer: TimingScope) -> Iterator[TimingScope]:
@@ -146,7 +181,7 @@ def _passes_in(outer: TimingScope) -> Iterator[TimingScope]:
             yield from _passes_in(scope)
 
 
-def _rows(scopes: Iterable[TimingScope], depth: int) -> Iterator[tuple[str, float]]:
+def _rows(scopes: Iterable[TimingScope], depth: int, is_flat: bool = False) -> Iterator[tuple[str, float]]:
     """Name and seconds of the lines of a tree, indented, in the order of the first scope of a name."""
     by_title: dict[str, list[TimingScope]] = {}
     for scope in scopes:
@@ -154,4 +189,6 @@ def _rows(scopes: Iterable[TimingScope], depth: int) -> Iterator[tuple[str, floa
     for title, group in by_title.items():
         times = f" ({len(group)} times)" if len(group) > 1 else ""
         yield f"{'  ' * depth}{title}{times}", sum(scope.seconds for scope in group)
+        if is_flat:
+            continue
         yield from _rows(itertools.chain.from_iterable(scope.scopes for scope in group), depth + 1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.core_ownership import Divided
 from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 
@@ -33,14 +35,18 @@ class ProgramCost:
 
 def cost_of_program(usage: Usage) -> ProgramCost:
     """The cost of a function with the placements that its buffers have."""
-    spent, moved = [], 0
+    costs = [cost for _, cost in operation_costs(usage)]
+    # fsum is exact: the order of the operations does not decide which of two programs is better.
+    return ProgramCost(math.fsum(cost.nanoseconds for cost in costs), sum(cost.bytes for cost in costs))
+
+
+def operation_costs(usage: Usage) -> Iterator[tuple[Divided, ProgramCost]]:
+    """Yield the operations of a function, each with the cost of all its executions."""
     for user in usage.ops:
         in_lx = frozenset(operand for operand, value in enumerate(user.values) if is_in_lx(usage.root(value)))
         work = operation_work(user.opcode, user.space, user.division, in_lx, usage.relayout(user))
-        spent.append(user.executions * operation_cost(work).total_ns)
-        moved += user.executions * (work.read_bytes + work.written_bytes)
-    # fsum is exact: the order of the operations does not decide which of two programs is better.
-    return ProgramCost(math.fsum(spent), moved)
+        moved = user.executions * (work.read_bytes + work.written_bytes)
+        yield user, ProgramCost(user.executions * operation_cost(work).total_ns, moved)
 
 
 def _differ(one: float, other: float) -> bool:

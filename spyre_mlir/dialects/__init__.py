@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
 from spyre_mlir.dialects.indices import IndexArgumentOp, ReadIndexOp
 from spyre_mlir.dialects.ktdp import Ktdp
@@ -14,6 +17,8 @@ from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
 from spyre_mlir.dialects.stick import Stick
 from spyre_mlir.mlir import announce_dialect, ir, load_tm_tensor
+
+_Parsed = TypeVar("_Parsed", ir.Module, ir.OpView)
 
 DIALECTS = (Stick, Sdsc, SdscBundle, Ktdp)
 #: Ops of ``sdsc`` outside of its file; importing them defines them.
@@ -40,15 +45,27 @@ def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module
     attributes of our dialects.
     ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded where it is used: that takes 30 ms.
     """
-    check_text(text, path or "-")
-    if "tm_tensor." in text:
-        load_tm_tensor(context)
 
     def parse() -> ir.Module:
         return ir.Module.parse(text, context) if path is None else ir.Module.parseFile(path, context)
 
+    return _checked(text, context, path or "-", parse)
+
+
+def parsed_operation(text: str, context: ir.Context, path: str | None = None) -> ir.OpView:
+    """Parse one operation as ``parsed`` does a module, without one around it."""
+    source = path or "-"
+    return _checked(
+        text, context, source, lambda: ir.Operation.parse(text, source_name=source, context=context)
+    )
+
+
+def _checked(text: str, context: ir.Context, source: str, parse: Callable[[], _Parsed]) -> _Parsed:
+    check_text(text, source)
+    if "tm_tensor." in text:
+        load_tm_tensor(context)
     # The text is parsed twice: a module cannot come back from the child process that tries it first.
-    check_survived(parse, path or "-")
+    check_survived(parse, f"{source}:1:1")
     module = parse()
     # Without such a name in the text there is nothing to check, which saves the walk over all operations.
     if any(prefix in text for prefix in CHECKED_PREFIXES):

@@ -29,7 +29,7 @@ Check = Callable[[ir.Attribute], str | None]
 CHECKED_PREFIXES = ("sdsc.", "stick.", "spyre.")
 
 
-def check_forms(module: ir.Module) -> None:
+def check_forms(module: ir.Module | ir.OpView) -> None:
     """Raise ``CompileError`` at the operation for the first attribute of ours that is malformed."""
     operations: list[ir.Operation] = []
     # An exception does not pass through the walk of the bindings.

@@ -60,7 +60,7 @@ def check_text(text: str, source: str) -> None:
             raise CompileError(message, _location(text, match.start(), source))
 
 
-def check_survived(parse: Callable[[], object], source: str) -> None:
+def check_survived(parse: Callable[[], object], location: str, subject: str = "text") -> None:
     """Raise ``CompileError`` if ``parse`` crashes a child process, or does not end in ``SECONDS``."""
     child = os.fork()
     if not child:
@@ -69,9 +69,8 @@ def check_survived(parse: Callable[[], object], source: str) -> None:
     if os.WIFSIGNALED(status):
         timed_out = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM)
         problem = f"takes more than {SECONDS} s to read" if timed_out else "ends the parser of MLIR"
-        raise CompileError(
-            f"The text {problem}; it is malformed in a way that has no diagnostic.", f"{source}:1:1"
-        )
+        message = f"The {subject} {problem}; it is malformed in a way that has no diagnostic."
+        raise CompileError(message, location)
 
 
 def _try(parse: Callable[[], object]) -> None:

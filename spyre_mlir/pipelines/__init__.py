@@ -1,6 +1,7 @@
 """Pipelines: their text, the named one as a value, and the run."""
 
-from spyre_mlir.pipelines.run import Printing, Timing, check, run_pipeline
+from spyre_mlir.pipelines.printing import Printing
+from spyre_mlir.pipelines.run import Timing, check, run_pipeline
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 

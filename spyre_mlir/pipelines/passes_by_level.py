@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, with_suggestion
 from spyre_mlir.passes.base import PASSES, Pass
 from spyre_mlir.pipelines.text import Pipeline
 
@@ -67,4 +67,5 @@ def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, tuple[st
 
 def no_level(level: str, levels: Sequence[str]) -> CompileError:
     """Return the error for a level that there is not."""
-    return CompileError(f"There is no level '{level}'; the levels are {', '.join(levels)}.")
+    sentence = f"There is no level '{level}'; the levels are {', '.join(levels)}."
+    return CompileError(with_suggestion(sentence, level, levels))

@@ -6,8 +6,8 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from spyre_mlir import logs, passes
 from spyre_mlir.analysis.kept_usage import usage_kept
@@ -21,43 +21,19 @@ from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
+from spyre_mlir.pipelines import upstream
 from spyre_mlir.pipelines.level_text import INPUT, KEPT, level_lines
+from spyre_mlir.pipelines.observed import ObservedManager, Observer
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
+from spyre_mlir.pipelines.printing import Printing
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.pipelines.whole_module import WholeModule
 from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.timing import Timing, entered, scope
 
+_MODULE = "builtin.module"
 
-@dataclass(frozen=True)
-class Printing:
-    """Settings of printing the module to stderr before or after passes; names are those of the passes."""
-
-    before: frozenset[str] = frozenset()
-    after: frozenset[str] = frozenset()
-    before_all: bool = False
-    after_all: bool = False
-    only_on_change: bool = False
-    debug_info: bool = False
-    elide_larger_than: int | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        return bool(self.before or self.after or self.before_all or self.after_all)
-
-    def apply(self, manager: PassManager, name: str) -> None:
-        before = self.before_all or name in self.before
-        after = self.after_all or name in self.after
-        if not before and not after:
-            return
-        manager.enable_ir_printing(
-            print_before_all=before,
-            print_after_all=after,
-            print_module_scope=True,
-            print_after_change=self.only_on_change,
-            large_elements_limit=self.elide_larger_than,
-            enable_debug_info=self.debug_info,
-        )
+Managers: TypeAlias = Sequence[tuple[PipelineStep, PassManager | ObservedManager]]
 
 
 def run_pipeline(
@@ -69,11 +45,12 @@ def run_pipeline(
     timing: Timing | None = None,
     remarks: Remarks | None = None,
     levels: dict[str, Sequence[LevelLine]] | None = None,
+    observers: Sequence[Observer] = (),
 ) -> None:
     """Run the passes on ``module`` in place; every failure is a CompileError.
 
     ``verify_each`` is upstream's check of the IR after each pass. ``timing``, ``remarks`` and ``levels`` are filled,
-    the last with the lines of the input and of each level that is kept.
+    the last with the lines of the input and of each level that is kept. ``observers`` see the IR between passes.
     """
     operation = module.operation
     if isinstance(pipeline, str):
@@ -87,21 +64,24 @@ def run_pipeline(
         # All managers are built before the first runs: a misspelt option fails while the module is
         # unchanged.
         whole = WholeModule(operation, remarks, levels)
-        managers = list(_managers(pipeline, verify_each, printing, whole))
+        managers = list(_managers(pipeline, verify_each, printing, whole, operation.name))
         whole.run = partial(_run_between, managers)
+        observers = [*observers, *([printing] if printing and printing.is_wanted else [])]
+        observed = [(step, ObservedManager(step, manager, observers)) for step, manager in managers]
         # What follows may run in another process, which has another default.
         settle(operation)
         if levels is not None:
             levels[INPUT] = level_lines(operation)
         try:
-            _run_folded(managers, operation, remarks, whole)
+            _run_folded(observed if observers else managers, operation, remarks, whole)
         finally:
             # A manager holds its pass where Python does not see it, so that a circle with it is never freed.
             managers.clear()
+            observed.clear()
 
 
 def _run_folded(
-    managers: Sequence[tuple[PipelineStep, PassManager]],
+    managers: Managers,
     operation: ir.Operation,
     remarks: Remarks | None,
     whole: WholeModule,
@@ -118,7 +98,10 @@ def _run_folded(
 
 
 def _run_between(
-    managers: Sequence[tuple[PipelineStep, PassManager]], begin: int, end: int, operation: ir.Operation
+    managers: Managers,
+    begin: int,
+    end: int,
+    operation: ir.Operation,
 ) -> None:
     """Run the steps from ``begin`` to ``end`` on another module, which nobody is told about."""
     with Remarks().collecting():
@@ -127,7 +110,7 @@ def _run_between(
 
 
 def _run_steps(
-    managers: Sequence[tuple[PipelineStep, PassManager]],
+    managers: Managers,
     first: int,
     operation: ir.Operation,
     remarks: Remarks | None,
@@ -153,18 +136,29 @@ def check(pipeline: Pipeline, context: ir.Context) -> None:
 
 
 def _managers(
-    pipeline: Pipeline, verify_each: bool, printing: Printing | None, whole: WholeModule | None = None
+    pipeline: Pipeline,
+    verify_each: bool,
+    printing: Printing | None,
+    whole: WholeModule | None = None,
+    anchor: str = _MODULE,
 ) -> Iterator[tuple[PipelineStep, PassManager]]:
-    """Yield the steps, each with its pass manager; an evaluating pass gets an evaluator of what follows it."""
+    """Yield the steps, each with its pass manager; an evaluating pass gets an evaluator of what follows it.
+
+    ``anchor`` is the name of the operation that they run on.
+    """
     costs: Costs = {}
     for index, step in enumerate(pipeline.steps):
-        manager = PassManager("builtin.module")
+        manager = PassManager(anchor)
         manager.enable_verifier(verify_each)
         if step.ours:
+            if anchor != _MODULE:
+                raise CompileError(
+                    f"The pass '{step.name}' runs on a module, not on '{anchor}'.", step.location
+                )
             run = _callable(pipeline, index, costs, whole)
             manager.add(run, name=type(step.ours).__name__, argument=str(step.ours))
         else:
-            _add_upstream(manager, step)
+            _add_upstream(manager, step, anchor)
         if printing is not None:
             printing.apply(manager, step.name)
         yield step, manager
@@ -183,27 +177,30 @@ def _callable(
     return lambda operation, _: pass_.run(operation)
 
 
-def _add_upstream(manager: PassManager, step: PipelineStep) -> None:
+def _add_upstream(manager: PassManager, step: PipelineStep, anchor: str) -> None:
+    # What runs on functions runs on the one function that the input is.
+    is_nested = step.text.startswith(f"{anchor}(")
     try:
-        manager.add(step.text)
+        upstream.add(manager, step.text[len(anchor) + 1 : -1] if is_nested else step.text, step.name)
     except ValueError as error:
         raise CompileError(_upstream_reason(step, str(error)), step.location) from None
 
 
 def _upstream_reason(step: PipelineStep, error: str) -> str:
     if "does not refer to a registered pass" in error:
-        import difflib  # of use to a misspelt pass only
-
-        close = difflib.get_close_matches(step.name, passes.load_all(), n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "'spyre-opt --list-passes' lists ours."
-        return f"There is no pass named '{step.name}'; {hint}"
+        return upstream.no_pass(step.name, tuple(passes.load_all()))
     option = re.search(r"no such option (\S+)", error)
     if option:
-        return f"The upstream pass '{step.name}' has no option '{option[1]}'."
+        return upstream.no_option(step.name, option[1])
     return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
 
 
-def _run(step: PipelineStep, manager: PassManager, operation: ir.Operation, remarks: Remarks | None) -> None:
+def _run(
+    step: PipelineStep,
+    manager: PassManager | ObservedManager,
+    operation: ir.Operation,
+    remarks: Remarks | None,
+) -> None:
     known = len(remarks or ())
     try:
         manager.run(operation)

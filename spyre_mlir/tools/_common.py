@@ -14,11 +14,11 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spyre_mlir import logs
-from spyre_mlir.errors import CompileError
-from spyre_mlir.files import read_text, write_text
+from spyre_mlir.errors import CompileError, suggestion
+from spyre_mlir.files import decoded, read_bytes, read_text, write_bytes, write_text
 from spyre_mlir.remarks import WARNING, Remark
 from spyre_mlir.version import VERSION
 
@@ -27,18 +27,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentParser",
+    "decoded",
     "internal_error",
+    "is_bytecode",
+    "keep_source",
     "number",
     "parse_module",
+    "parse_operation",
+    "read_bytes",
     "read_text",
     "report",
     "show",
     "show_warnings",
     "tool",
+    "write_bytes",
     "write_text",
 ]
 
 Main = Callable[..., int]
+_Result = TypeVar("_Result")
 
 #: New objects between two garbage collections of a tool. Imports make many objects and no garbage, so that Python's
 #: default collects in vain while a tool starts.
@@ -46,6 +53,10 @@ _COLLECTION_THRESHOLD = 50_000
 
 #: The exit status of what SIGINT ends: 128 and the number of the signal.
 _INTERRUPTED = 130
+
+#: The name of the standard input in diagnostics, and the texts that were read, by their names in diagnostics.
+_STDIN = "<stdin>"
+_sources: dict[str, str] = {}
 
 # At exit nothing is searched for cycles any more, which takes as long as a small pipeline.
 atexit.register(gc.freeze)
@@ -60,6 +71,7 @@ def tool(main: Main) -> Main:
     @functools.wraps(main)
     def run(argv: Sequence[str] | None = None) -> int:
         logs.configure(os.environ.get("SPYRE_LOG", ""), terminal=True)
+        _sources.clear()
         try:
             with _rare_collections(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
@@ -119,12 +131,31 @@ class ArgumentParser(argparse.ArgumentParser):
                           help="import your own passes, solvers or device operations")  # fmt: skip
         self.add_argument("--device", action=_Device, metavar="FILE.toml",
                           help="the device (default: SPYRE_DEVICE, or the packaged one)")  # fmt: skip
-        self.add_argument("--log", action=_Log, metavar="WORDS",
+        self.add_argument("--log", "--debug-only", action=_Log, metavar="WORDS",
                           help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
+
+    def parse_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parse as argparse does, unless a shell asks for the completions of its command line."""
+        if "_ARGCOMPLETE" in os.environ:
+            from spyre_mlir.tools._completion import complete
+
+            complete(self)
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise a ``CompileError`` in place of argparse's exit with status 2."""
-        raise CompileError(f"{message[:1].upper()}{message[1:]}; see '{self.prog} --help'.")
+        hint = self._suggestion(message) or f"see '{self.prog} --help'."
+        raise CompileError(f"{message[:1].upper()}{message[1:]}; {hint}")
+
+    def _suggestion(self, message: str) -> str:
+        """Return the question after the flag, or the value of one, that is close to the unknown one of a message."""
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        if unknown:
+            return suggestion(
+                unknown[1], [flag for action in self._actions for flag in action.option_strings]
+            )
+        value = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        return suggestion(value[1], re.findall(r"[\w.-]+", value[2])) if value else ""
 
 
 class _Version(argparse.Action):
@@ -188,17 +219,31 @@ def internal_error(error: Exception) -> CompileError:
     return CompileError(f"Internal error{notes}: {message}; SPYRE_TRACEBACK=1 shows the traceback.")
 
 
-def report(error: CompileError, source: str = "<stdin>") -> None:
+def report(error: CompileError, source: str = _STDIN) -> None:
     """Print all diagnostics of an error on stderr; ``source`` names a text that came without a file."""
     show(_text(error), source)
 
 
-def show(diagnostics: str, source: str) -> None:
-    """Print diagnostics; the bindings call a text without a file ``-``, the user knows it as ``source``."""
-    print(re.sub(r"^-:", f"{source}:", diagnostics, flags=re.MULTILINE), file=sys.stderr)
+def show(diagnostics: str, source: str = _STDIN) -> None:
+    """Print diagnostics, with their source lines once a program has been read.
+
+    The bindings call a text without a file ``-``, the user knows it as ``source``.
+    """
+    text = re.sub(r"^-:", lambda _: f"{source}:", diagnostics, flags=re.MULTILINE)
+    # What a tool reads without a program is written by tools: a line of it says nothing to the user.
+    if _sources:
+        from spyre_mlir.tools._source_lines import with_source_lines  # of use to what fails only
+
+        text = with_source_lines(text, _sources)
+    print(text, file=sys.stderr)
 
 
-def show_warnings(remarks: Iterable[Remark], source: str = "<stdin>") -> None:
+def keep_source(name: str, text: str) -> None:
+    """Keep the text of a program, or of a pipeline, for the diagnostics that name it."""
+    _sources[name] = text
+
+
+def show_warnings(remarks: Iterable[Remark], source: str = _STDIN) -> None:
     """Print the warnings of passes, unless the log is for errors alone."""
     printed = [remark for remark in remarks if remark.kind == WARNING and logs.shows(logging.WARNING)]
     if printed:
@@ -218,18 +263,49 @@ def _text(error: CompileError) -> str:
     return "\n".join(map(str, diagnostics_of(error)))
 
 
-def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.Module:
-    """Parse the file at ``path``, or ``text``, whose locations then have the file name ``-``."""
-    from spyre_mlir.diagnostics import compile_error
+def parse_module(path: str, context: ir.Context, content: str | bytes | None = None) -> ir.Module:
+    """Parse the file at ``path``, in text or bytecode, whose ``content`` may have been read.
+
+    A text that came without a file, or is a part of one, has locations with the file name ``-``.
+    """
+    content = read_bytes(path) if content is None else content
+    if isinstance(content, bytes) and is_bytecode(content):
+        from spyre_mlir.dialects.bytecode import parsed_bytecode
+
+        return parsed_bytecode(content, context, _STDIN if path == "-" else path)
     from spyre_mlir.dialects import parsed
+
+    return _parsed(path, context, content, parsed)
+
+
+def parse_operation(path: str, context: ir.Context, text: str | None = None) -> ir.OpView:
+    """Parse one operation as ``parse_module`` does a module, without one around it."""
+    from spyre_mlir.dialects import parsed_operation
+
+    content = read_bytes(path) if text is None else text
+    if isinstance(content, bytes) and is_bytecode(content):
+        raise CompileError("--no-implicit-module is for text: bytecode is of a module.", path)
+    return _parsed(path, context, content, parsed_operation)
+
+
+def _parsed(path: str, context: ir.Context, content: bytes | str, parse: Callable[..., _Result]) -> _Result:
+    """Parse the bytes of a file, or a text that came without one."""
+    from spyre_mlir.diagnostics import compile_error
     from spyre_mlir.mlir import ir
 
-    is_file = text is None and path != "-"
-    text = read_text(path) if text is None else text
+    text = content if isinstance(content, str) else decoded(content, path)
+    is_file = isinstance(content, bytes) and path != "-"
+    keep_source(_STDIN if path == "-" else path, text)
     try:
-        return parsed(text, context, path if is_file else None)
+        return parse(text, context, path if is_file else None)
     except ir.MLIRError as error:
         raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
+
+
+def is_bytecode(data: bytes) -> bool:
+    """Return whether a file is a module in bytecode."""
+    # Here, and not beside the parser of it, which loads the bindings.
+    return data.startswith(b"ML\xefR")
 
 
 def lx_fraction(option: float | None) -> float | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spyre_mlir import dialects as our_dialects
 from spyre_mlir import passes as our_passes
-from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def passes(name: str = "") -> str:
-    """List our passes: name, first sentence, options with defaults. For one ``name``, its whole docstring.
+    """List our passes: name, first sentence, options with defaults; then upstream's. For one ``name``, its manual.
 
     ``spyre-pipeline`` lists the passes of the pipeline in the order in which they run, with the level that they make.
     """
@@ -25,7 +24,7 @@ def passes(name: str = "") -> str:
         return _pipeline()
     known = our_passes.load_all()
     if name and name not in known:
-        raise CompileError(f"There is no pass named '{name}' among ours; --list-passes lists them.")
+        return _upstream_pass(name, tuple(known))
     if name:
         options = known[name].describe()
         return f"{name}{{{options}}}\n\n{inspect.getdoc(known[name])}\n"
@@ -35,7 +34,26 @@ def passes(name: str = "") -> str:
         options = pass_.describe()
         lines.append(f"--{flag:{width}}  {_first_line(pass_)}")
         lines += [f"  {'':{width}}    {options}"] if options else []
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "of MLIR:", *_upstream_passes()]) + "\n"
+
+
+def _upstream_pass(name: str, ours: tuple[str, ...]) -> str:
+    from spyre_mlir.pipelines import upstream
+
+    upstream.require(name, ours)
+    return f"{upstream.nested(name, f'{name}{{{upstream.options(name)}}}')}\n\nA pass of MLIR.\n"
+
+
+def _upstream_passes() -> Iterator[str]:
+    from spyre_mlir.pipelines import upstream
+
+    with ir.Context():
+        for name in upstream.names():
+            # A pass on functions shows them around it, as a pipeline has to.
+            nested, options = upstream.nested(name, name), upstream.options(name)
+            yield f"--{name}" + (f"  {nested}" if nested != name else "")
+            if options:
+                yield f"    {options}"
 
 
 def _pipeline() -> str:

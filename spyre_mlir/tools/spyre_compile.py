@@ -134,7 +134,13 @@ class _Source:
     def __init__(self, path: str, autocast: str | None) -> None:
         self.path = path
         self.autocast = autocast
-        self.text = _common.read_text(path)
+        self._data = _common.read_bytes(path)
+        #: The text, or characters that stand for the bytes of bytecode.
+        self.text = (
+            self._data.decode("latin-1")
+            if _common.is_bytecode(self._data)
+            else _common.decoded(self._data, path)
+        )
 
     @functools.cached_property
     def module(self) -> ir.Module:
@@ -150,7 +156,7 @@ class _Source:
         # Behind the parser of flags: a wrong flag and --help do not load the bindings.
         from spyre_mlir import dialects
 
-        module = _common.parse_module(self.path, dialects.context(), self.text if self.path == "-" else None)
+        module = _common.parse_module(self.path, dialects.context(), self._data if self.path == "-" else None)
         if self.autocast is not None:
             from spyre_mlir.passes.autocast_products import AutocastProducts
 
@@ -158,8 +164,8 @@ class _Source:
         return module
 
     def is_unchanged(self) -> bool:
-        """Return whether the file still has the text that was read; stdin is read once."""
-        return self.path == "-" or _common.read_text(self.path) == self.text
+        """Return whether the file is still the one that was read; stdin is read once."""
+        return self.path == "-" or _common.read_bytes(self.path) == self._data
 
 
 def _warn_of_host_work(program: Program) -> None:

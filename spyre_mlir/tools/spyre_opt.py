@@ -11,34 +11,41 @@ given. Nothing is written unless all passes succeed.
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spyre_mlir.errors import CompileError
-from spyre_mlir.tools import _common
+from spyre_mlir.errors import CompileError, suggestion
+from spyre_mlir.tools import _common, _opt_flags
 
 if TYPE_CHECKING:
     from spyre_mlir.diagnostics import Diagnostic
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import Pipeline, Printing, Timing
-    from spyre_mlir.remarks import Remarks
+    from spyre_mlir.pipelines.asm_form import AsmForm
+    from spyre_mlir.pipelines.reproducer import CrashReproducer
+    from spyre_mlir.remarks import Remark, Remarks
 
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-opt; 0 on success, 1 after diagnostics on stderr."""
     parser = _parser()
-    options = parser.parse_args(_passes_as_flags(sys.argv[1:] if argv is None else argv, parser))
+    options = _opt_flags.parse(parser, sys.argv[1:] if argv is None else argv)
     if options.list_passes is not None or options.show_dialects:
         from spyre_mlir.tools import _listing
 
         if options.list_passes is not None:
             return _print(_listing.passes(options.list_passes))
         return _print(_listing.dialects())
-    return _optimize(options)
+    return _optimize(options, [flag for action in parser._actions for flag in action.option_strings])
+
+
+def _parser() -> _common.ArgumentParser:
+    return _opt_flags.parser(__doc__)
 
 
 def _print(text: str) -> int:
@@ -54,48 +61,111 @@ class _ToolRun:
     context: ir.Context
     pipeline: Pipeline
     printing: Printing
+    form: AsmForm
     timing: Timing | None
     remarks: Remarks
+    reproducer: CrashReproducer | None
+    #: The name in diagnostics of a text that came without a file; locations in a file may have such a name, too.
+    text_source: str = "-"
 
-    def process(self, text: str | None) -> str | None:
+    def process(self, text: str | None) -> str | bytes | None:
         """Return the IR of one chunk of the input, None after errors; ``text`` is None for a whole file."""
         if self.options.verify_diagnostics:
             return self._verified(text)
+        self.text_source = "-" if text is None and self.options.input != "-" else self.source
         collected: list[Diagnostic] = []
         start = len(self.remarks)
         try:
             return self._transformed(text, collected)
         except CompileError as error:
-            _common.report(error, self.source)
+            self._report(error)
             return None
         finally:
             # After an error, too: what was collected before may explain it.
-            for diagnostic in collected:
-                _common.show(str(diagnostic), self.source)
-            _common.show_warnings(self.remarks[start:], self.source)
+            self._show_collected(collected, start)
 
     @property
     def source(self) -> str:
         """The name of the input in diagnostics."""
         return "<stdin>" if self.options.input == "-" else self.options.input
 
-    def _transformed(self, text: str | None, collected: list[Diagnostic]) -> str:
+    def _report(self, error: CompileError) -> None:
+        if error.__cause__ is None:
+            _common.report(error, self.text_source)
+            return
+        from spyre_mlir.diagnostics import diagnostics_of
+
+        for diagnostic in diagnostics_of(error):
+            self._show(diagnostic)
+
+    def _show_collected(self, collected: list[Diagnostic], start: int) -> None:
+        """Print what is no error, as urgent as it is asked for: diagnostics, and remarks from index ``start`` on."""
+        level = self.options.mlir_diagnostic_verbosity_level
+        for diagnostic in collected:
+            if level not in ("errors", "warnings") or f"{diagnostic.severity}s" == level:
+                self._show(diagnostic)
+        if level == "remarks":
+            from spyre_mlir.diagnostics import of_remark
+
+            for remark in _filtered(self.remarks[start:], self.options):
+                self._show(of_remark(remark))
+        elif level != "errors":
+            _common.show_warnings(self.remarks[start:], self.text_source)
+
+    def _show(self, diagnostic: Diagnostic) -> None:
+        notes = [] if self.options.mlir_disable_diagnostic_notes else diagnostic.notes
+        if not self.options.mlir_print_op_on_diagnostic:
+            notes = [note for note in notes if not note.message.startswith("see current operation")]
+        _common.show(str(replace(diagnostic, notes=tuple(notes))), self.text_source)
+
+    def _transformed(self, text: str | None, collected: list[Diagnostic]) -> str | bytes:
         from spyre_mlir.diagnostics import collecting
-        from spyre_mlir.pipelines import run_pipeline
 
         with collecting(self.context, collected):
-            module = _common.parse_module(self.options.input, self.context, text)
+            operation = self._parsed(text)
+            # The parser knows no resource of a reproducer, which is no fault of the text.
+            collected[:] = [
+                diagnostic for diagnostic in collected if "'mlir_reproducer'" not in diagnostic.message
+            ]
+            if self.options.mlir_generate_reproducer:
+                from spyre_mlir.pipelines.reproducer import Reproducer
+
+                reproducer = Reproducer(str(self.pipeline), self.options.verify_each)
+                _common.write_text(self.options.mlir_generate_reproducer, reproducer.text(operation))
+            self._run(operation)
+        return _bytecode(operation, self.options) if self.options.emit_bytecode else self.form.text(operation)
+
+    def _parsed(self, text: str | None) -> ir.Operation:
+        parse = _common.parse_operation if self.options.no_implicit_module else _common.parse_module
+        operation = parse(self.options.input, self.context, text).operation
+        if self.options.verify_roundtrip:
+            from spyre_mlir.tools._roundtrip import verify_roundtrip
+
+            verify_roundtrip(operation, self.source)
+        return operation
+
+    def _run(self, operation: ir.Operation) -> None:
+        from spyre_mlir.pipelines import run_pipeline
+
+        has_failed = True
+        try:
             run_pipeline(
-                module,
+                operation,
                 self.pipeline,
                 printing=self.printing,
                 verify_each=self.options.verify_each,
                 timing=self.timing,
                 remarks=self.remarks,
+                observers=[self.reproducer] if self.reproducer else [],
             )
-        return _asm(module, self.options)
+            has_failed = False
+        finally:
+            if self.reproducer and self.reproducer.finish(has_failed):
+                path = self.reproducer.path
+                text = f"A reproducer is in '{path}'; 'spyre-opt --run-reproducer {path}' runs it."
+                print(f"note: {text}", file=sys.stderr)
 
-    def _verified(self, text: str | None) -> str | None:
+    def _verified(self, text: str | None) -> str | bytes | None:
         """Check the diagnostics against the comments; an expected error is a success with an empty result."""
         from spyre_mlir.diagnostics import diagnostics_of, of_remark
         from spyre_mlir.tools._verify_diagnostics import mismatches
@@ -109,52 +179,118 @@ class _ToolRun:
         except CompileError as error:
             collected += diagnostics_of(error)
         remarks = [of_remark(remark) for remark in self.remarks[start:]]
-        wrong = list(mismatches(text, collected, remarks, self.source))
+        only_expected = self.options.verify_diagnostics == "only-expected"
+        wrong = list(mismatches(text, collected, remarks, self.source, only_expected))
         for diagnostic in wrong:
             _common.show(str(diagnostic), self.source)
         return None if wrong else result
 
 
-def _optimize(options: argparse.Namespace) -> int:
+def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     from spyre_mlir import dialects
     from spyre_mlir.pipelines import Timing, check
     from spyre_mlir.remarks import Remarks
 
+    _require_consistent(options)
     context = dialects.context()
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
-    pipeline = _pipeline(options)
+    if options.irdl_file:
+        from spyre_mlir.mlir import load_irdl
+
+        load_irdl(_common.parse_module(options.irdl_file, context))
+    chunks = list(_chunks(options))
+    pipeline = _reproduced(options, chunks) if options.run_reproducer else _pipeline(options, flags)
     # Once for all chunks: a misspelt pass is no error of each of them.
     check(pipeline, context)
     if options.dump_pass_pipeline:
         print(pipeline, file=sys.stderr)
+    form = _form(options)
     timing = Timing() if options.mlir_timing else None
-    run = _ToolRun(options, context, pipeline, _printing(options), timing, Remarks())
-    results = [run.process(chunk) for chunk in _chunks(options)]
-    if timing is not None:
-        print(timing.report(), end="", file=sys.stderr)
+    remarks = Remarks()
+    printing = _printing(options, form)
+    _require_printed(printing, pipeline)
+    run = _ToolRun(
+        options, context, pipeline, printing, form, timing, remarks, _crash_reproducer(options, pipeline)
+    )
+    results = [run.process(chunk) for chunk in chunks]
+    _print_reports(options, run)
     # An empty result is a success: that of a chunk whose errors were expected.
     if None in results:
         return 1
-    _common.write_text(options.output, "// -----\n".join(filter(None, results)))
+    if options.emit_bytecode:
+        _common.write_bytes(options.output, b"".join(data for data in results if isinstance(data, bytes)))
+    else:
+        parts = [text for text in results if isinstance(text, str) and text]
+        _common.write_text(options.output, f"{options.output_split_marker}\n".join(parts))
     if options.remarks:
-        _common.write_text(options.remarks, run.remarks.json_lines())
+        _common.write_text(options.remarks, Remarks(_filtered(remarks, options)).json_lines())
     return 0
 
 
+def _filtered(remarks: Iterable[Remark], options: argparse.Namespace) -> Iterator[Remark]:
+    """Yield the remarks that --remarks-filter lets through."""
+    for remark in remarks:
+        if not options.remarks_filter or options.remarks_filter.search(f"{remark.pass_name}: {remark.kind}"):
+            yield remark
+
+
+def _require_consistent(options: argparse.Namespace) -> None:
+    """Raise ``CompileError`` for flags that exclude each other."""
+    if options.emit_bytecode and options.split_input_file:
+        raise CompileError("--emit-bytecode writes one module, so it does not go with --split-input-file.")
+    if options.emit_bytecode and options.output == "-" and sys.stdout.isatty():
+        raise CompileError("--emit-bytecode does not write to a terminal; name a file with -o.")
+    if options.run_reproducer and (options.invocations or options.split_input_file):
+        text = (
+            "--run-reproducer runs the pipeline of one module, so it takes no pass and no --split-input-file."
+        )
+        raise CompileError(text)
+    if options.mlir_pass_pipeline_local_reproducer and not options.mlir_pass_pipeline_crash_reproducer:
+        flag = "--mlir-pass-pipeline-crash-reproducer"
+        raise CompileError(f"--mlir-pass-pipeline-local-reproducer says what {flag} writes, so it needs it.")
+
+
+def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
+    """Print what the flags ask for about the whole run."""
+    if run.timing is not None:
+        is_json = options.mlir_output_format == "json"
+        report = (run.timing.json_report if is_json else run.timing.report)(options.mlir_timing_display)
+        print(report, end="", file=sys.stderr)
+    if options.mlir_pass_statistics:
+        from spyre_mlir.tools._pass_statistics import pass_statistics
+
+        names, display = [step.name for step in run.pipeline.steps], options.mlir_pass_statistics_display
+        print(pass_statistics(names, run.remarks, display), end="", file=sys.stderr)
+
+
 def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
-    """Split the input at ``// -----``; blank lines in front of a chunk keep its line numbers."""
+    """Split the input at the marker; blank lines in front of a chunk keep its line numbers."""
     if not options.split_input_file:
-        yield None
+        # The text of a reproducer is read twice, which only a file can be.
+        yield _common.read_text("-") if options.run_reproducer and options.input == "-" else None
         return
     text = _common.read_text(options.input)
     start = 0
-    for marker in [*re.finditer(r"^// -----[ \t]*\n", text, re.MULTILINE), None]:
+    marker_line = rf"^{re.escape(options.split_input_file)}[ \t]*\n"
+    for marker in [*re.finditer(marker_line, text, re.MULTILINE), None]:
         end = marker.start() if marker else len(text)
         yield "\n" * text.count("\n", 0, start) + text[start:end]
         start = marker.end() if marker else end
 
 
-def _pipeline(options: argparse.Namespace) -> Pipeline:
+def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pipeline:
+    """Return the pipeline that the input has as a resource; it says whether the IR is checked, too."""
+    from spyre_mlir.pipelines import Pipeline
+    from spyre_mlir.pipelines.reproducer import Reproducer
+
+    text = _common.read_text(options.input) if chunks[0] is None else chunks[0]
+    reproducer = Reproducer.parse(text, "-" if options.input == "-" else options.input)
+    options.verify_each = options.verify_each and reproducer.verify_each
+    _common.keep_source("reproducer", reproducer.pipeline)
+    return Pipeline.parse(reproducer.pipeline, "reproducer")
+
+
+def _pipeline(options: argparse.Namespace, flags: Sequence[str]) -> Pipeline:
     from spyre_mlir.pipelines import Pipeline, SpyrePipeline
 
     invocations = options.invocations or []
@@ -165,116 +301,98 @@ def _pipeline(options: argparse.Namespace) -> Pipeline:
         if flag == "--spyre-pipeline":
             pipeline += SpyrePipeline.parse(text).pipeline(options.to_level)
         elif flag == "--pass-pipeline":
+            _common.keep_source("pass-pipeline", text)
             pipeline += Pipeline.parse(text)
         else:
-            name, _, value = text.partition("=")
-            pass_options = value[1:-1] if value[:1] == "{" and value[-1:] == "}" else value
-            # Without a source: this text is put together here, and no user could look up a place in it.
-            pipeline += Pipeline.parse(f"{name}{{{pass_options}}}" if pass_options else name, "")
+            pipeline += _of_flag(text, flags)
     return SpyrePipeline().with_checks(pipeline) if options.verify_each else pipeline
 
 
-def _printing(options: argparse.Namespace) -> Printing:
+def _of_flag(text: str, flags: Sequence[str]) -> Pipeline:
+    """Return the pipeline of one pass, from the text ``NAME=OPTIONS`` of its flag."""
+    from spyre_mlir import passes
+    from spyre_mlir.pipelines import Pipeline, upstream
+
+    name, _, value = text.partition("=")
+    options = value[1:-1] if value[:1] == "{" and value[-1:] == "}" else value
+    text = f"{name}{{{options}}}" if options else name
+    if passes.find(name) is None:
+        if not upstream.exists(name):
+            known = (*passes.load_all(), *upstream.names(), *(flag.lstrip("-") for flag in flags))
+            hint = suggestion(name, known) or "'spyre-opt --list-passes' lists all."
+            raise CompileError(f"There is no pass named '{name}'; {hint}")
+        text = upstream.nested(name, text)
+    # Without a source: this text is put together here, and no user could look up a place in it.
+    return Pipeline.parse(text, "")
+
+
+def _crash_reproducer(options: argparse.Namespace, pipeline: Pipeline) -> CrashReproducer | None:
+    path = options.mlir_pass_pipeline_crash_reproducer
+    if not path:
+        return None
+    from spyre_mlir.pipelines.reproducer import CrashReproducer
+
+    is_local = options.mlir_pass_pipeline_local_reproducer
+    return CrashReproducer(path, pipeline, options.verify_each, is_local)
+
+
+def _printing(options: argparse.Namespace, form: AsmForm) -> Printing:
     from spyre_mlir.pipelines import Printing
 
     after = frozenset(options.mlir_print_ir_after)
+    on_change, on_failure = options.mlir_print_ir_after_change, options.mlir_print_ir_after_failure
     return Printing(
         before=frozenset(options.mlir_print_ir_before),
         after=after,
         before_all=options.mlir_print_ir_before_all,
-        # Alone, the flag for changes is about all passes; with names, about those.
-        after_all=options.mlir_print_ir_after_all or (options.mlir_print_ir_after_change and not after),
-        only_on_change=options.mlir_print_ir_after_change,
+        # Alone, the flags for changes and failures are about all passes; with names, about those.
+        after_all=options.mlir_print_ir_after_all or ((on_change or on_failure) and not after),
+        only_on_change=on_change,
+        only_on_failure=on_failure,
+        module_scope=options.mlir_print_ir_module_scope,
+        form=form,
+        tree_folder=options.mlir_print_ir_tree_dir,
+    )
+
+
+def _require_printed(printing: Printing, pipeline: Pipeline) -> None:
+    """Raise ``CompileError`` for a pass to print at that there is not; note one that does not run."""
+    names = printing.before | printing.after
+    if not names:
+        return
+    from spyre_mlir import passes
+    from spyre_mlir.pipelines import upstream
+
+    running = {step.name for step in pipeline.steps}
+    for name in sorted(names - running):
+        if passes.find(name) is None:
+            upstream.require(name, tuple(passes.load_all()))
+        print(f"note: The pass '{name}' does not run, so no IR is printed for it.", file=sys.stderr)
+
+
+def _form(options: argparse.Namespace) -> AsmForm:
+    from spyre_mlir.pipelines.asm_form import AsmForm
+
+    return AsmForm(
         debug_info=options.mlir_print_debuginfo,
+        pretty_debug_info=options.mlir_pretty_debuginfo,
+        generic=options.mlir_print_op_generic,
+        local_scope=options.mlir_print_local_scope,
+        value_users=options.mlir_print_value_users,
+        skip_regions=options.mlir_print_skip_regions,
+        names_of_locations=options.mlir_use_nameloc_as_prefix,
         elide_larger_than=options.mlir_elide_elementsattrs_if_larger,
+        elide_resources_larger_than=options.mlir_elide_resource_strings_if_larger,
     )
 
 
-def _asm(module: ir.Module, options: argparse.Namespace) -> str:
-    text = module.operation.get_asm(
-        enable_debug_info=options.mlir_print_debuginfo,
-        print_generic_op_form=options.mlir_print_op_generic,
-        large_elements_limit=options.mlir_elide_elementsattrs_if_larger,
-    )
-    return text.rstrip("\n") + "\n"
-
-
-def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """Rewrite every flag that is not the parser's into ``--pass=NAME=OPTIONS``, so that order is kept."""
-    flags = {flag for action in parser._actions for flag in action.option_strings}
-    rewritten = []
-    for argument in argv:
-        name, equals, value = argument.partition("=")
-        # As in mlir-opt one dash does for a long flag; -o, of two characters, stays.
-        name = f"--{name.lstrip('-')}" if len(name) > 2 and name.startswith("-") else name
-        if name == "--spyre-pipeline":
-            # Always with its '=': argparse would else take the input file for the options of the
-            # pipeline.
-            rewritten.append(f"{name}={value}")
-        elif name in flags or not name.startswith("--"):
-            rewritten.append(name + equals + value)
-        else:
-            rewritten.append(f"--pass={name[2:]}{equals}{value}")
-    return rewritten
-
-
-class _AppendInvocation(argparse.Action):
-    """Append (flag, text) to the one list of pipelines and passes: argparse forgets the order of flags."""
-
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
-        namespace.invocations = [*(namespace.invocations or []), (option_string, values)]
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
-
-
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false", "1", "0"):
-        raise argparse.ArgumentTypeError(f"'true' or 'false' was expected, not '{text}'")
-    return text in ("true", "1")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _common.ArgumentParser("spyre-opt", __doc__)
-    parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
-    parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file, - for stdout")
-    run = parser.add_argument_group("what to run, in the order given")
-    append = {"action": _AppendInvocation, "dest": "invocations"}
-    run.add_argument("--pass-pipeline", **append, metavar="TEXT", help="builtin.module(..)")
-    run.add_argument("--spyre-pipeline", **append, metavar="OPTIONS",
-                     help="from linalg to a bundle; alone or =\"sencores=4 verify-each\"")  # fmt: skip
-    run.add_argument("--pass", **append, help=argparse.SUPPRESS)
-    run.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
-    run.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
-                     help="check the IR after each pass, and what a pass takes (default: true)")  # fmt: skip
-    reading = parser.add_argument_group("input")
-    for flag, text in (
-        ("--split-input-file", "treat the parts between '// -----' lines one by one"),
-        ("--verify-diagnostics", "check the expected-error, -warning and -remark comments"),
-        ("--allow-unregistered-dialect", "accept operations of unknown dialects"),
-    ):
-        reading.add_argument(flag, action="store_true", help=text)
-    showing = parser.add_argument_group("what to show")
-    for place in ("before", "after"):
-        flag = f"--mlir-print-ir-{place}"
-        showing.add_argument(flag, type=_names, default=[], metavar="PASSES", help=f"print IR {place} these")
-        showing.add_argument(f"{flag}-all", action="store_true", help=f"print IR {place} every pass")
-    for flag, text in (
-        ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
-        ("--mlir-print-debuginfo", "print locations"),
-        ("--mlir-print-op-generic", "print the generic form"),
-        ("--dump-pass-pipeline", "print the passes that run, as a text for --pass-pipeline, to stderr"),
-        ("--mlir-timing", "print what stages, passes and their parts took to stderr"),
-        ("--show-dialects", "list the dialects and exit"),
-    ):
-        showing.add_argument(flag, action="store_true", help=text)
-    showing.add_argument("--mlir-elide-elementsattrs-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
-                         help="shorten constants of more elements")  # fmt: skip
-    showing.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
-    showing.add_argument("--list-passes", nargs="?", const="", metavar="NAME",
-                         help="list our passes with their options, the manual of one, or spyre-pipeline")  # fmt: skip
-    return parser
+def _bytecode(operation: ir.Operation, options: argparse.Namespace) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        operation.write_bytecode(buffer, desired_version=options.emit_bytecode_version)
+    except ValueError as error:
+        raise CompileError(f"The module cannot be written as bytecode: {error}.") from None
+    return buffer.getvalue()
 
 
 if __name__ == "__main__":

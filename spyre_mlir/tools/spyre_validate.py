@@ -28,13 +28,7 @@ from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 @tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the findings of the validator; the exit status is 1 if there are any."""
-    parser = ArgumentParser("spyre-validate", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
-    text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
-    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
-    text = "compare the designs with what the public tool chain writes; exit status 1 if that may matter"
-    parser.add_argument("--conformance", action="store_true", help=text)
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     if arguments.conformance:
         return 0 if _conforms(Path(arguments.folder)) else 1
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
@@ -48,6 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_valid and is_foreign(folder):
         print(_signature(bundle))
     return 0 if is_valid else 1
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("spyre-validate", __doc__)
+    parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
+    text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
+    text = "compare the designs with what the public tool chain writes; exit status 1 if that may matter"
+    parser.add_argument("--conformance", action="store_true", help=text)
+    return parser
 
 
 def _conforms(folder: Path) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.errors import CompileError, listed, with_suggestion
 from spyre_mlir.zoo.catalogue import NAMES, REDUCED
 
 _SEED = 0
@@ -40,7 +40,8 @@ def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
     Without ``weights`` a program of the suite takes no memory and has the same plan; its numbers are all zero.
     """
     if name not in names():
-        raise CompileError(f"The zoo has no '{name}'; it has {listed(names(), name)}.")
+        sentence = f"The zoo has no '{name}'; it has {listed(names(), name)}."
+        raise CompileError(with_suggestion(sentence, name, names()))
     group, _, member = name.partition("/")
     if group == "linalg":
         return _text(member)

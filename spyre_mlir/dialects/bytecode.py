@@ -1,0 +1,62 @@
+"""Bytecode of MLIR: read in a process of its own, which hands back the text of the module.
+
+Upstream's reader trusts the numbers in the file: damaged ones may overwrite memory without an end of the process that
+shows it. So no other process reads bytecode; the text is checked as that of any file is.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+
+from spyre_mlir.dialects import parsed
+from spyre_mlir.dialects.parser_limits import check_survived
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, load_tm_tensor
+
+#: Bytes of memory, and of text, that reading a module may take: its sizes are numbers that may be damaged.
+_MEMORY_BYTES, _TEXT_BYTES = 4 << 30, 1 << 30
+
+#: The first byte of what the process hands back: of a text, of the reason why there is none.
+_TEXT, _REASON = b"T", b"R"
+
+
+def parsed_bytecode(data: bytes, context: ir.Context, source: str) -> ir.Module:
+    """Parse a module in bytecode; ``CompileError`` for damaged bytecode and for what text is refused for."""
+    if b"tm_tensor" in data:
+        load_tm_tensor(context)
+    with tempfile.TemporaryFile() as file:
+        check_survived(lambda: _write_text(data, context, file.fileno()), source, "bytecode")
+        file.seek(0)
+        answer = file.read().decode("utf-8", "replace")
+    if not answer.startswith(_TEXT.decode()):
+        raise _damaged(answer[1:] or "it is no module", source)
+    try:
+        return parsed(answer[1:], context)
+    except ir.MLIRError as error:
+        raise _damaged(str(error.error_diagnostics[0].message).strip(), source) from None
+    except CompileError as error:
+        # Its place is one in the text, which nobody sees.
+        raise CompileError(error.message, source) from None
+
+
+def _damaged(reason: str, source: str) -> CompileError:
+    return CompileError(f"The bytecode is damaged or has an invalid module: {reason}.", source)
+
+
+def _write_text(data: bytes, context: ir.Context, descriptor: int) -> None:
+    """Read bytecode and write its text, or the reason why it has none; in a process that ends with it."""
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_TEXT_BYTES, resource.RLIM_INFINITY))
+    try:
+        module = ir.Module.parse(data, context)
+        text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
+        answer = _TEXT + f"{text}".encode()
+    except ir.MLIRError as error:
+        message = str(error.error_diagnostics[0].message).strip() if error.error_diagnostics else ""
+        answer = _REASON + message.encode()
+    except MemoryError:
+        os.abort()
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(answer)

@@ -1,0 +1,106 @@
+"""Decisions of the compiler about a program, by the lines of its text, as plain values of another process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from spyre_mlir import dialects
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.kept_usage import usage_kept, usage_of
+from spyre_mlir.analysis.program_cost import operation_costs
+from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
+from spyre_mlir.dialects.structured import parsed_once
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines.asm_form import AsmForm
+
+LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")
+
+#: What only IR of a level has, the lowest level first.
+_MARKS = (
+    ("bundle", "sdscbundle."),
+    ("placed", "sdsc.placement"),
+    ("divided", "sdsc.division"),
+    ("laid-out", "#stick.layout"),
+    ("device-ops", "#sdsc.op<"),
+)
+
+_LAYOUT = re.compile(r"#stick\.layout<affine_map<(.*?)>>")
+_DIVISION = re.compile(r"#sdsc\.division<(\[[^\]]*\])")
+
+
+def level_of(text: str) -> str:
+    """Return the level of a text by what is in it; ``linalg`` in front of the first one."""
+    return next((level for level, mark in _MARKS if mark in text), "linalg")
+
+
+def diagnostics(text: str) -> list[Diagnostic]:
+    """Return the errors of a text, by the parser and the verifiers."""
+    try:
+        _parsed(text)
+    except CompileError as error:
+        return diagnostics_of(error)
+    return []
+
+
+def at_level(text: str, level: str) -> str:
+    """Return the IR of a program at a level, or the diagnostic of what refuses it as a comment."""
+    try:
+        module = _parsed(text)
+        _run(module, text, level)
+    except CompileError as error:
+        return "".join(f"// {line}\n" for line in str(error).splitlines())
+    return AsmForm().text(module.operation)
+
+
+def decisions(text: str) -> dict[int, list[str]]:
+    """Return the sentences about the operations of each line of a text, from one; empty for a text with errors."""
+    try:
+        module = _parsed(text)
+        _run(module, text, "placed")
+    except CompileError:
+        return {}
+    lines: dict[int, list[str]] = {}
+    with module.context, parsed_once(), usage_kept():
+        for line, sentence in _sentences(module.operation):
+            lines.setdefault(line, []).append(sentence)
+    return lines
+
+
+def _sentences(module: ir.Operation) -> Iterator[tuple[int, str]]:
+    for function in functions(module):
+        for user, cost in operation_costs(usage_of(function)):
+            place = location_of(user.op.location).rsplit(":", 2)
+            if len(place) == 3:
+                layout = _LAYOUT.search(str(user.values[-1].type))
+                division = _DIVISION.search(_attribute(user.op, "sdsc.division"))
+                parts = [
+                    f"layout `{layout[1]}`" if layout else "",
+                    f"division `{division[1]}`" if division else "",
+                    f"placement `{_attribute(user.op, 'sdsc.placement') or 'device memory'}`",
+                    f"cost {cost}",
+                ]
+                yield int(place[1]), f"**{user.opcode}**: " + ", ".join(part for part in parts if part)
+
+
+def _attribute(op: ir.Operation, name: str) -> str:
+    return str(op.attributes[name]) if name in op.attributes else ""
+
+
+def _run(module: ir.Module, text: str, level: str) -> None:
+    """Run the pipeline from the level of a text to another one; nothing for a text that is there or below."""
+    begin = level_of(text)
+    if begin == "linalg":
+        run_pipeline(module, SpyrePipeline().pipeline(level))
+    elif LEVELS.index(begin) < LEVELS.index(level):
+        run_pipeline(module, SpyrePipeline(from_level=begin).pipeline(level))
+
+
+def _parsed(text: str) -> ir.Module:
+    context = dialects.context()
+    try:
+        return dialects.parsed(text, context)
+    except ir.MLIRError as error:
+        raise compile_error(error, "The text cannot be parsed.") from error

@@ -1,0 +1,138 @@
+"""Printing the IR before and after passes: to stderr, or to a folder with a file for each.
+
+Upstream's pass managers print. What they cannot do, a form of ``AsmForm`` that they do not have and one numbering for a
+pipeline that has a manager for each pass, is done here to the files that they write.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import PassManager, ir
+from spyre_mlir.pipelines.asm_form import AsmForm
+from spyre_mlir.pipelines.text import PipelineStep
+
+#: The form in which upstream writes what is read back: nothing is lost, and invalid IR has it too.
+_LOSSLESS = AsmForm(debug_info=True, generic=True)
+
+
+@dataclass(frozen=True)
+class Printing:
+    """Settings of printing IR before or after passes; names are those of the passes.
+
+    ``tree_folder`` is the folder that holds a file for each print, instead of stderr.
+    """
+
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+    before_all: bool = False
+    after_all: bool = False
+    only_on_change: bool = False
+    only_on_failure: bool = False
+    module_scope: bool = False
+    form: AsmForm = field(default_factory=AsmForm)
+    tree_folder: str = ""
+    _files: _DumpFiles = field(default_factory=lambda: _DumpFiles(), compare=False, repr=False)
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.before or self.after or self.before_all or self.after_all)
+
+    def apply(self, manager: PassManager, name: str) -> None:
+        """Have a pass manager print, if the pass of that name is printed."""
+        before = self.before_all or name in self.before
+        after = self.after_all or name in self.after
+        if not before and not after:
+            return
+        is_read_back = not self.form.is_of_pass_managers
+        form = _LOSSLESS if is_read_back else self.form
+        folder = self._files.open() if is_read_back or self.tree_folder else None
+        manager.enable_ir_printing(
+            print_before_all=before,
+            print_after_all=after,
+            print_module_scope=self.module_scope,
+            print_after_change=self.only_on_change,
+            print_after_failure=self.only_on_failure,
+            large_elements_limit=form.elide_larger_than,
+            large_resource_limit=form.elide_resources_larger_than,
+            enable_debug_info=form.debug_info,
+            print_generic_op_form=form.generic,
+            tree_printing_dir_path=folder,
+        )
+
+    def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Do nothing: upstream prints what is wanted in front of a pass."""
+
+    def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Hand on what the manager of one pass has written to files."""
+        if self._files.folder is not None:
+            self._files.hand_on(self, operation)
+
+    def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Print the IR that a pass of ours left when it failed: its exception has passed by upstream's printing."""
+        self.passed(step, operation)
+        if step.ours and self.only_on_failure and (self.after_all or step.name in self.after):
+            title = f"{type(step.ours).__name__} Failed: {step.ours} ('{operation.name}' operation)"
+            text = f"// -----// IR Dump After {title} //----- //\n{self.form.text(operation)}\n"
+            self.emit(Path(f"{self._files.count}_{step.name}_failed.mlir"), text)
+
+    def emit(self, path: Path, text: str) -> None:
+        """Write one print to stderr, or to its file in the folder."""
+        if not self.tree_folder:
+            sys.stderr.write(text)
+            return
+        target = Path(self.tree_folder, path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CompileError(f"The file '{target}' cannot be written: {error.strerror}.") from None
+
+
+class _DumpFiles:
+    """A temporary folder in which upstream's managers write files, and the number of the next of them."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.count = 0
+
+    def open(self) -> str:
+        """Return the path of the folder."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="spyre-print-ir-"))
+        return str(self.folder)
+
+    def hand_on(self, printing: Printing, operation: ir.Operation) -> None:
+        """Print what is in the folder, in the form that is asked for, and empty it."""
+        assert self.folder is not None
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        numbers: list[int] = []
+        for path in paths:
+            head, _, body = path.read_text(encoding="utf-8").partition("\n")
+            text = body if printing.form.is_of_pass_managers else _in_form(body, printing.form, operation)
+            # Each manager numbers from zero.
+            number, rest = path.name.split("_", 1)
+            numbers.append(int(number))
+            name = f"{self.count + numbers[-1]}_{rest}"
+            printing.emit(path.relative_to(self.folder).with_name(name), f"{head}\n{text}")
+        self.count += max(numbers, default=-1) + 1
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+
+    def __del__(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _in_form(text: str, form: AsmForm, operation: ir.Operation) -> str:
+    """Print IR from its lossless text; invalid IR stays in that, as upstream prints it."""
+    try:
+        with operation.context:
+            return form.text(ir.Operation.parse(text).operation) + "\n"
+    except ir.MLIRError:
+        return text

@@ -1,0 +1,91 @@
+"""Upstream's passes: their names, which operation each runs on, and its options with their defaults.
+
+The bindings tell of a pass whether it exists, but have no list of them; their names are in
+``spyre_mlir/pipelines/upstream_passes.txt``, of the version of MLIR that the package depends on.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from spyre_mlir.errors import CompileError, listed, suggestion, with_suggestion
+from spyre_mlir.mlir import PassManager, ir, register_torch_passes
+
+_MODULE = "builtin.module"
+_ANCHOR = re.compile(r"restricted to '([\w.]+)'")
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Return the names of upstream's passes and named pipelines, those of torch-mlir among them."""
+    return tuple(Path(__file__).with_name("upstream_passes.txt").read_text(encoding="utf-8").split())
+
+
+def add(manager: PassManager, text: str, name: str) -> None:
+    """Add to a manager the ``text`` of a pass; ``ValueError`` of the bindings for one that they refuse."""
+    try:
+        manager.add(text)
+    except ValueError as error:
+        if "does not refer to a registered pass" not in str(error) or name not in names():
+            raise
+        # It is one of torch-mlir, which registers its own when they are asked for.
+        register_torch_passes()
+        manager.add(text)
+
+
+def exists(name: str) -> bool:
+    """Return whether upstream has a pass, or a named pipeline, of that name."""
+    return name in names() or "does not refer" not in _refusal(name)
+
+
+def nested(name: str, text: str) -> str:
+    """Return the text of a pass inside of the operation that it runs on: mlir-opt nests its flags like that."""
+    anchor = _ANCHOR.search(_refusal(name))
+    return f"{anchor[1]}({text})" if anchor else text
+
+
+def options(name: str) -> str:
+    """Return every option of a pass with its default, empty for a pass without and for a named pipeline."""
+    with _context():
+        manager = PassManager(_MODULE)
+        add(manager, nested(name, name), name)
+    # It prints a pass with all of its options, and a pipeline as the passes in it.
+    match = re.search(rf"\b{re.escape(name)}\{{([^{{}}]*)\}}\)*$", str(manager))
+    return " ".join(match[1].split()) if match else ""
+
+
+def no_pass(name: str, ours: tuple[str, ...]) -> str:
+    """Return the message for a pass that neither we nor upstream have."""
+    hint = suggestion(name, (*ours, *names())) or "'spyre-opt --list-passes' lists all."
+    return f"There is no pass named '{name}'; {hint}"
+
+
+def no_option(name: str, option: str) -> str:
+    """Return the message for an option that a pass of upstream does not have."""
+    known = re.findall(r"(?:^| )([\w-]+)=", options(name))
+    sentence = f"The upstream pass '{name}' has no option '{option}'"
+    sentence += f"; its options: {listed(known, option)}." if known else "."
+    return with_suggestion(sentence, option, known)
+
+
+def require(name: str, ours: tuple[str, ...]) -> None:
+    """Raise ``CompileError`` for a pass that there is not."""
+    if name not in ours and not exists(name):
+        raise CompileError(no_pass(name, ours))
+
+
+def _context() -> ir.Context:
+    """Return the current context: a new one takes milliseconds, and a list asks about hundreds of passes."""
+    return ir.Context.current or ir.Context()
+
+
+def _refusal(name: str) -> str:
+    """Return the reason for which a pass does not run on a module; empty if it does."""
+    with _context():
+        try:
+            add(PassManager(_MODULE), name, name)
+        except ValueError as error:
+            return str(error)
+    return ""

@@ -1,0 +1,98 @@
+"""man_pages: write the man pages of all tools, from their parsers.
+
+    python -m spyre_mlir.tools.man_pages ~/.local/share/man
+
+The folder gets man1/spyre-opt.1 and the like. They are written here, and not by a package for argparse, because those
+flow the examples of a description into one paragraph and would be one more dependency of the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from spyre_mlir.files import write_text
+from spyre_mlir.tools import _common
+from spyre_mlir.version import VERSION
+
+_TOOLS = sorted(path.stem for path in Path(__file__).parent.glob("spyre_*.py"))
+
+_EXIT_STATUS = "0 on success, 1 after an error or where a check fails, 130 after an interrupt."
+_ENVIRONMENT = {
+    "SPYRE_DEVICE": "the device file, where --device does not name one",
+    "SPYRE_LOG": "what to tell, as --log",
+    "SPYRE_TRACEBACK": "1 shows the traceback of an internal error and all of a long message",
+}
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the pages; 0 on success."""
+    parser = _common.ArgumentParser("man_pages", __doc__)
+    parser.add_argument("folder", metavar="DIR", help="the folder that gets man1/")
+    folder = Path(parser.parse_args(argv).folder, "man1")
+    folder.mkdir(parents=True, exist_ok=True)
+    parsers = {parser.prog: parser for parser in map(_parser_of, _TOOLS)}
+    for name, tool in parsers.items():
+        others = [other for other in parsers if other != name]
+        write_text(str(folder / f"{name}.1"), "\n".join(_page(tool, others)) + "\n")
+    return 0
+
+
+def _parser_of(tool: str) -> argparse.ArgumentParser:
+    return importlib.import_module(f"spyre_mlir.tools.{tool}")._parser()
+
+
+def _page(parser: argparse.ArgumentParser, others: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of the page of one tool, whose description begins with ``name: what it does``."""
+    title, _, description = (parser.description or "").partition("\n")
+    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    yield f'.TH {parser.prog.upper()} 1 "" "spyre-mlir {VERSION}" "spyre-mlir"'
+    yield from (".SH NAME", _escaped(f"{parser.prog} - {title.partition(': ')[2].rstrip('.')}"))
+    yield from (".SH SYNOPSIS", _escaped(usage))
+    yield from (".SH DESCRIPTION", *_described(description))
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if actions:
+            yield f".SH {_escaped((group.title or '').upper())}"
+        for action in actions:
+            text = parser._get_formatter()._expand_help(action) if action.help else ""
+            yield from (".TP", f".B {_invocation(action)}", _escaped(text))
+    yield from (".SH EXIT STATUS", _EXIT_STATUS, ".SH ENVIRONMENT")
+    for name, text in _ENVIRONMENT.items():
+        yield from (".TP", f".B {name}", _escaped(text))
+    yield from (".SH SEE ALSO", ",\n".join(f".BR {_escaped(other)} (1)" for other in others))
+
+
+def _described(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a docstring; lines that are indented stay as they are."""
+    for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
+        lines = paragraph.split("\n")
+        is_code = all(line.startswith("    ") for line in lines)
+        body = [_escaped(line) for line in lines]
+        yield from (".PP", ".nf", *body, ".fi") if is_code else (".PP", *body)
+
+
+def _invocation(action: argparse.Action) -> str:
+    value = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if not action.option_strings:
+        return _escaped(value)
+    flags = ", ".join(action.option_strings)
+    if action.nargs == 0:
+        return _escaped(flags)
+    return _escaped(f"{flags} [{value}]" if action.nargs == "?" else f"{flags} {value}")
+
+
+def _escaped(text: str) -> str:
+    """Escape what roff reads as its own: backslashes, dashes, and dots and quotes at the beginning of a line."""
+    text = text.replace("\\", r"\e").replace("-", r"\-")
+    return rf"\&{text}" if text[:1] in (".", "'") else text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
