@@ -306,18 +306,22 @@ class DynamicProgram(Generic[ProgramT]):
         try:
             check_padding_safety(*imported)
         except DifferentPrograms as error:
-            raise CompileError(self._refusal(sizes, padded, error.reason), error.location) from None
+            raise CompileError(_refusal(self.dims, sizes, padded, error.reason), error.location) from None
         self._unpadded_imports[key] = imported[0]
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:
         return tuple(sizes[name] for name in self.dims)
 
-    def _refusal(self, sizes: Mapping[str, int], padded: Mapping[str, int], reason: str) -> str:
-        dim = next(dim for name, dim in self.dims.items() if sizes[name] != padded[name])
-        return (
-            f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
-            f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
-        )
+
+def _refusal(
+    dims: Mapping[str, DynamicDim], sizes: Mapping[str, int], padded: Mapping[str, int], reason: str
+) -> str:
+    """Return the message for a size that is between two multiples, and cannot be padded for a reason."""
+    dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
+    return (
+        f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
+        f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
+    )
 
 
 def _remark(reason: str, location: str) -> Remark:

@@ -202,6 +202,30 @@ def test_the_begin_of_a_cache() -> None:
         torch.testing.assert_close(model.cache, expected)
 
 
+def test_a_state() -> None:
+    """The program of all sizes keeps its cache on the device, which programs of other sizes share."""
+
+    class Prefill(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", half(2, 384, 64))
+
+        def forward(self, x):
+            self.cache[:, : x.shape[1]] = x * 2
+            return x + 1
+
+    model, x = Prefill(), half(2, 128, 64)
+    torch._dynamo.mark_dynamic(x, 1, min=64, max=256)
+    program, expected = spyre_mlir.compile(model, (x,), sencores=4, state=True), model.cache.clone()
+    assert program.symbolic is not None and list(program.state) == ["cache"]
+    for length in (192, 64):
+        given = half(2, length, 64)
+        expected[:, :length] = given * 2
+        torch.testing.assert_close(program(given), given + 1)
+        np.testing.assert_array_equal(program.state["cache"].numpy(), expected.numpy())
+    assert program.last.state is program.state
+
+
 # -- what is no program of all sizes -------------------------------------------------------------------
 
 
