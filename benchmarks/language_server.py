@@ -28,7 +28,7 @@ async def _session() -> Metrics:
     from pygls.lsp.client import LanguageClient
 
     client, published = LanguageClient("benchmark", "1"), asyncio.Queue()
-    client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(published.put_nowait)
+    client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: published.put_nowait(params))
     begin = time.perf_counter()
     await client.start_io(sys.executable, "-m", "spyre_mlir.tools.spyre_lsp")
     await client.initialize_async(types.InitializeParams(types.ClientCapabilities()))
