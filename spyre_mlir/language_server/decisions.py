@@ -12,28 +12,13 @@ from spyre_mlir.analysis.program_cost import operation_costs
 from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.errors import CompileError
+from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.asm_form import AsmForm
 
-LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")
-
-#: What only IR of a level has, the lowest level first.
-_MARKS = (
-    ("bundle", "sdscbundle."),
-    ("placed", "sdsc.placement"),
-    ("divided", "sdsc.division"),
-    ("laid-out", "#stick.layout"),
-    ("device-ops", "#sdsc.op<"),
-)
-
 _LAYOUT = re.compile(r"#stick\.layout<affine_map<(.*?)>>")
 _DIVISION = re.compile(r"#sdsc\.division<(\[[^\]]*\])")
-
-
-def level_of(text: str) -> str:
-    """Return the level of a text by what is in it; ``linalg`` in front of the first one."""
-    return next((level for level, mark in _MARKS if mark in text), "linalg")
 
 
 def diagnostics(text: str) -> list[Diagnostic]:

@@ -11,14 +11,17 @@ import functools
 import multiprocessing
 import os
 from concurrent.futures import Future, ProcessPoolExecutor
+from typing import TYPE_CHECKING
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from spyre_mlir.language_server import decisions
-from spyre_mlir.language_server.decisions import LEVELS
 from spyre_mlir.language_server.text_index import NameUse, Outline, TextIndex
+from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.version import VERSION
+
+if TYPE_CHECKING:
+    from spyre_mlir.diagnostics import Diagnostic
 
 #: The command of a code lens: the arguments are the document and the level, the answer is the IR.
 SHOW_LEVEL = "spyre.showLevel"
@@ -42,7 +45,7 @@ class SpyreServer(LanguageServer):
     def compile(self, function, *arguments: str) -> Future:
         """Call a function in the process of the compiler, which starts with its first call."""
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _keep_stdout_free)
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_compiling)
         return self._pool.submit(function, *arguments)
 
     def shutdown(self) -> None:
@@ -62,7 +65,7 @@ class SpyreServer(LanguageServer):
         if known is None or known[0] != text:
             if known is not None:
                 known[1].cancel()
-            self._planned[uri] = known = text, self.compile(decisions.decisions, text)
+            self._planned[uri] = known = text, self.compile(_decisions, text)
         return known[1]
 
     def forget(self, uri: str) -> None:
@@ -70,9 +73,29 @@ class SpyreServer(LanguageServer):
         self._planned.pop(uri, None)
 
 
-def _keep_stdout_free() -> None:
-    """Send what the process of the compiler prints to stderr: stdout is the editor's."""
+def _begin_compiling() -> None:
+    """Prepare the process of the compiler: stdout is the editor's, whose answers come first."""
     os.dup2(2, 1)
+    os.nice(10)
+
+
+# The compiler is imported with the first document: the editor waits for the server to start.
+def _decisions(text: str) -> dict[int, list[str]]:
+    from spyre_mlir.language_server.decisions import decisions
+
+    return decisions(text)
+
+
+def _at_level(text: str, level: str) -> str:
+    from spyre_mlir.language_server.decisions import at_level
+
+    return at_level(text, level)
+
+
+def _diagnostics(text: str) -> list[Diagnostic]:
+    from spyre_mlir.language_server.decisions import diagnostics
+
+    return diagnostics(text)
 
 
 @functools.lru_cache(8)
@@ -121,7 +144,7 @@ def _publish(ls: SpyreServer, uri: str) -> None:
             _SEVERITIES.get(diagnostic.severity, types.DiagnosticSeverity.Error),
             source="spyre-mlir",
         )
-        for diagnostic in decisions.diagnostics(ls.text(uri))
+        for diagnostic in _diagnostics(ls.text(uri))
     ]
     ls.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
 
@@ -194,7 +217,7 @@ def _symbols(ls: SpyreServer, params: types.DocumentSymbolParams) -> list[types.
 def _symbol(index: TextIndex, outline: Outline) -> types.DocumentSymbol:
     """Return a function, whose detail is its level, with its values."""
     body = types.Range(types.Position(outline.name.line, 0), types.Position(outline.last_line, 1))
-    level = decisions.level_of("\n".join(index.lines[outline.name.line : outline.last_line + 1]))
+    level = level_of("\n".join(index.lines[outline.name.line : outline.last_line + 1]))
     values = [
         types.DocumentSymbol(
             use.name, types.SymbolKind.Variable, _range(use.line, 0, len(index.lines[use.line])),
@@ -211,7 +234,7 @@ def _symbol(index: TextIndex, outline: Outline) -> types.DocumentSymbol:
 def _lenses(ls: SpyreServer, params: types.CodeLensParams) -> list[types.CodeLens]:
     uri = params.text_document.uri
     text = ls.text(uri)
-    begin = decisions.level_of(text)
+    begin = level_of(text)
     levels = LEVELS[LEVELS.index(begin) + 1 :] if begin in LEVELS else LEVELS
     return [
         types.CodeLens(
@@ -224,4 +247,4 @@ def _lenses(ls: SpyreServer, params: types.CodeLensParams) -> list[types.CodeLen
 
 async def _show_level(ls: SpyreServer, uri: str, level: str) -> str:
     """Return the IR of a document at a level."""
-    return await asyncio.wrap_future(ls.compile(decisions.at_level, ls.text(uri), level))
+    return await asyncio.wrap_future(ls.compile(_at_level, ls.text(uri), level))

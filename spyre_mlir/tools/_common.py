@@ -6,6 +6,7 @@ import argparse
 import atexit
 import contextlib
 import contextvars
+import difflib
 import functools
 import gc
 import logging
@@ -149,11 +150,11 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def _suggestion(self, message: str) -> str:
         """Return the question after the flag, or the value of one, that is close to the unknown one of a message."""
-        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        unknown = re.match(r"unrecognized arguments: --([\w-]+)", message)
         if unknown:
-            return suggestion(
-                unknown[1], [flag for action in self._actions for flag in action.option_strings]
-            )
+            flags = {flag.lstrip("-"): flag for action in self._actions for flag in action.option_strings}
+            name = next(iter(difflib.get_close_matches(unknown[1], list(flags), 1, 0.75)), "")
+            return f"did you mean '{flags[name]}'?" if name else ""
         value = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         return suggestion(value[1], re.findall(r"[\w.-]+", value[2])) if value else ""
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.language_server.text_levels import LEVELS
 
 _PACKAGE = Path(__file__).parents[1]
 _NAME = re.compile(r'^    name: ClassVar\[str\] = "([\w-]+)"', re.MULTILINE)
-_LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
         raise CompileError("Completion needs 'argcomplete': pip install 'spyre-mlir[completion]'.") from None
     for action in parser._actions:
         if action.dest == "to_level":
-            action.choices = _LEVELS
+            action.choices = LEVELS
         elif action.dest == "invocations":
             # A pipeline may stand alone, which is rewritten where arguments are parsed.
             action.nargs = "?"

@@ -30,7 +30,10 @@ def with_source_lines(diagnostics: str, sources: Mapping[str, str]) -> str:
 
 
 def _text(name: str) -> str:
-    """Return the text of a file; empty if there is none that is read, for the message is complete without."""
+    """Return the text of a file of MLIR; empty if there is none that is read, for the message is complete without."""
+    # Python shows its own lines.
+    if not name.endswith(".mlir"):
+        return ""
     try:
         path = Path(name)
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:

@@ -39,6 +39,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "ktir",
         "large-model",
         "layouts",
+        "lsp",
         "models",
         "op-cases",
         "opinfo",

@@ -10,7 +10,7 @@ import pytest
 
 from spyre_mlir import passes
 from spyre_mlir.passes.base import is_ours
-from spyre_mlir.pipelines import SpyrePipeline, upstream
+from spyre_mlir.pipelines import upstream
 from spyre_mlir.tools import _completion
 
 
@@ -47,11 +47,6 @@ def test_names_of_passes_are_those_of_the_package():
     """They come from the names of files: a TAB is not to load the bindings."""
     ours = {name for name, pass_ in passes.load_all().items() if is_ours(pass_)}
     assert ours == set(_completion.pass_names()) - set(upstream.names())
-
-
-def test_levels_are_those_of_the_pipeline():
-    levels = [level for level, _ in SpyrePipeline().stages()]
-    assert tuple(levels) == _completion._LEVELS
 
 
 def test_a_missing_package_is_one_sentence():

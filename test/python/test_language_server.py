@@ -13,8 +13,10 @@ pytest.importorskip("pygls")
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
-from spyre_mlir.language_server.decisions import at_level, decisions, level_of
+from spyre_mlir.language_server.decisions import at_level, decisions
 from spyre_mlir.language_server.text_index import TextIndex
+from spyre_mlir.language_server.text_levels import LEVELS, level_of
+from spyre_mlir.pipelines import SpyrePipeline
 
 URI = "file:///chain.mlir"
 
@@ -146,6 +148,10 @@ def test_a_program_that_is_refused_says_why_in_the_place_of_its_ir():
         assert "math.exp" in await editor.hover(1, 3)
 
     session(talk)
+
+
+def test_the_levels_are_those_of_the_pipeline():
+    assert tuple(level for level, _ in SpyrePipeline().stages()) == LEVELS
 
 
 def test_ir_of_a_level_has_its_decisions_in_itself():

@@ -59,7 +59,6 @@ PAGES = (
     "docs/hints.md",
     "docs/host.md",
     "docs/ktir.md",
-    "docs/language-server.md",
     "docs/layouts.md",
     "docs/levels.md",
     "docs/logs.md",

@@ -1,0 +1,19 @@
+"""Levels of the compiler, and the one that a text is at: by the text alone, for an editor asks for it at once."""
+
+from __future__ import annotations
+
+LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")
+
+#: What only IR of a level has, the lowest level first.
+_MARKS = (
+    ("bundle", "sdscbundle."),
+    ("placed", "sdsc.placement"),
+    ("divided", "sdsc.division"),
+    ("laid-out", "#stick.layout"),
+    ("device-ops", "#sdsc.op<"),
+)
+
+
+def level_of(text: str) -> str:
+    """Return the level of a text by what is in it; ``linalg`` in front of the first one."""
+    return next((level for level, mark in _MARKS if mark in text), "linalg")
