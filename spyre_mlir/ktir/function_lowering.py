@@ -140,6 +140,8 @@ class _FunctionLowering:
         self.accesses = LxAccesses(bundle)
         tensors = {} if addresses else self.accesses.tensors
         scratchpads = ScratchpadValues(build, tensors, self.accesses.sparse) if tensors else None
+        if scratchpads is not None:
+            self.accesses.leave_slices(scratchpads)
         self.memory_ends = self.accesses.ends(tensors)
         memory = MemoryTiles(build, cores, memories)
         memory.variables |= variables
