@@ -55,7 +55,10 @@ def run_interpreter(
     ``RuntimeWarning`` says so: it counts what the device streams, too.
     """
     module = interpreter_module()
-    memories = {f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)}
+    memories: dict[str, NDArray | int] = {
+        f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)
+    }
+    memories |= _indices(manifest, arrays)
     interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig() if latency else None)
     images = _executed(interpreter, text, manifest, memories)
     if images is None:
@@ -74,8 +77,17 @@ def run_interpreter(
     return InterpreterRun(outputs, interpreter.get_latency_report() if latency else None)
 
 
+def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray]) -> dict[str, int]:
+    """Return the arguments that are no memories: indices in the arrays of a call, whose range is checked there."""
+    sources = {argument.name: argument.array_name for argument in manifest.arguments}
+    return {
+        f"arg{number}": index.value(np.asarray(arrays[sources[index.argument]]))
+        for number, index in enumerate(manifest.indices, len(manifest.memories))
+    }
+
+
 def _executed(
-    interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray]
+    interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray | int]
 ) -> Mapping[str, NDArray] | None:
     """Run a program; return its memories, None where LX is too small."""
     said = io.StringIO()
@@ -99,7 +111,10 @@ def _memory(memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[st
     for argument in manifest.arguments:
         same = argument.parameter == memory.memory and ELEMENTS[argument.data_format] == memory.element
         if same and argument.kind != "result":
-            lay_out(_with_fill(argument), np.asarray(arrays[argument.array_name]), _NUMERICS, image)
+            try:
+                lay_out(_with_fill(argument), np.asarray(arrays[argument.array_name]), _NUMERICS, image)
+            except ValueError as error:
+                raise CompileError(f"The argument '{argument.name}' does not fit: {error}") from None
     return image.view(_TYPES[memory.element])
 
 

@@ -43,7 +43,12 @@ class _BarrierPlanner:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.values = AddressValues()
-        self.trips: dict[str, tuple[int, int]] = {}
+        # What a call gives is anywhere in its range.
+        self.trips = {
+            parameter.name: (0, parameter.max_value)
+            for parameter in bundle.parameters
+            if parameter.max_value is not None
+        }
         self.pending: list[CoreAccess] = []
         self.points: set[int] = set()
 

@@ -50,28 +50,30 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
     """
     _require_expressible(bundle)
     arguments = _arguments(bundle)
-    index = ir.IndexType.get()
+    index, indices = ir.IndexType.get(), bundle.manifest.indices
+    types = [index] * (len(arguments) + len(indices))
     grid = [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), bundle.target.cores)]
     function = ir.Operation.create(
         "func.func",
         regions=1,
         attributes={
             "sym_name": ir.StringAttr.get(name),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get([index] * len(arguments), [])),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
             ktdp.GRID: ir.ArrayAttr.get(grid),
         },
     )
-    block = ir.Block.create_at_start(function.regions[0], [index] * len(arguments))
+    block = ir.Block.create_at_start(function.regions[0], types)
     build = TensorBuilder(block)
     with ir.InsertionPoint.at_block_terminator(block):
         cores = CoreValues(build, bundle.target.cores)
         memories = {
             (argument.memory, argument.element): value
-            for argument, value in zip(arguments, block.arguments, strict=True)
+            for argument, value in zip(arguments, block.arguments, strict=False)
         }
-        _FunctionLowering(bundle, build, cores, memories, addresses).run()
-    manifest = bundle.manifest
-    return KtirManifest(name, tuple(arguments), manifest.arguments)
+        numbers = zip(indices, list(block.arguments)[len(arguments) :], strict=True)
+        variables = {each.parameter: value for each, value in numbers}
+        _FunctionLowering(bundle, build, cores, memories, variables, addresses).run()
+    return KtirManifest(name, tuple(arguments), bundle.manifest.arguments, indices=indices)
 
 
 def _require_expressible(bundle: Bundle) -> None:
@@ -82,10 +84,6 @@ def _require_expressible(bundle: Bundle) -> None:
     if bundle.target.lx_bytes > LARGEST_LX_BYTES:
         raise CompileError(
             f"The program is for an LX of {bundle.target.lx_bytes} bytes; in KTIR it may have {LARGEST_LX_BYTES}."
-        )
-    if manifest.indices:
-        raise CompileError(
-            "The program writes or reads rows at positions that a call gives, which KTIR has no form for here."
         )
     if manifest.numerics is not None:
         raise CompileError(
@@ -133,6 +131,7 @@ class _FunctionLowering:
         build: TensorBuilder,
         cores: CoreValues,
         memories: dict[tuple[str, str], ir.Value],
+        variables: dict[str, ir.Value],
         addresses: bool,
     ) -> None:
         self.bundle, self.build = bundle, build
@@ -141,8 +140,11 @@ class _FunctionLowering:
         self.accesses = LxAccesses(bundle)
         tensors = {} if addresses else self.accesses.tensors
         scratchpads = ScratchpadValues(build, tensors, self.accesses.sparse) if tensors else None
+        if scratchpads is not None:
+            self.accesses.leave_slices(scratchpads)
         self.memory_ends = self.accesses.ends(tensors)
         memory = MemoryTiles(build, cores, memories)
+        memory.variables |= variables
         self.state = ProgramState(build, cores, memory, scratchpads)
         self.number = 0
         self.barriers = barrier_points(bundle)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.bundle.model import OPTIONAL, KernelArgument, RuntimeIndex
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class FunctionArgument:
 class KtirManifest:
     """The ``function``, its ``memories`` in the order of its arguments, and what the host makes of them.
 
+    Behind the memories are arguments for the ``indices`` that a call gives: numbers that the host reads in its arrays.
     ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 where that is not known.
     """
 
@@ -31,3 +32,4 @@ class KtirManifest:
     arguments: tuple[KernelArgument, ...]
     version: int = 1
     predicted_us: float = 0.0
+    indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)

@@ -10,6 +10,7 @@ from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, State
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES
 from spyre_mlir.ktir.operation_lowering import buffer_access, element_of_format
 from spyre_mlir.ktir.operation_steps import runs_in_loop
+from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
 
 #: Bytes of a buffer from which it is memory, and of a core's buffers that several operations read.
 _LARGE_BYTES, _SHARED_BYTES = 1 << 18, 1 << 19
@@ -78,6 +79,14 @@ class LxAccesses:
         memory = memory | {name for users in self.users for name, _, design in users if runs_in_loop(design)}
         memory |= {name for name, size in sizes.items() if size > _LARGE_BYTES}
         return {name: count for name, count in self.elements.items() if name not in memory}
+
+    def leave_slices(self, values: ScratchpadValues) -> None:
+        """Make memory of the buffers of which some operation accesses what is no slice of a tensor."""
+        for users in self.users:
+            for name, k, design in users:
+                access = buffer_access(design, k, self.buffers[name])
+                if name in self.tensors and not values.is_slice(access, k == len(design.operands) - 1):
+                    del self.tensors[name]
 
     def ends(self, tensors: Collection[str]) -> dict[str, int]:
         """Return the byte behind the last buffer that is memory, for each element type."""

@@ -75,6 +75,14 @@ class ScratchpadValues:
             return self.values[name]
         return self.build.filled([self.elements[name]], element, 0)
 
+    def is_slice(self, access: LxTensorAccess, writes: bool) -> bool:
+        """Return whether a slice of the tensor of a buffer says what an operation accesses."""
+        try:
+            part = self._part(access)
+        except CompileError:
+            return False
+        return part is None or not writes or max(part.strides) == 1
+
     def is_whole(self, access: LxTensorAccess) -> bool:
         """Return whether an access is to all of the buffer, in the order of memory."""
         return self._part(access) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,12 +195,21 @@ class _RowWritten(torch.nn.Module):
         return self.keys * 2
 
 
-def test_positions_of_a_call_are_refused() -> None:
-    """Never the row of another call."""
-    inputs = (torch.ones(1, 64).half(), torch.tensor([5]))
-    assert isinstance(spyre_mlir.compile(_RowWritten(), inputs, sencores=4), spyre_mlir.Program)
-    with pytest.raises(CompileError, match="positions that a call gives"):
-        spyre_mlir.compile(_RowWritten(), inputs, sencores=4, target="ktir")
+@needs_interpreter
+@pytest.mark.parametrize("addresses", [False, True])
+def test_positions_of_a_call_are_arguments(addresses: bool, tmp_path: Path) -> None:
+    """Each call writes its own row; one that is not there is an error."""
+    example = (torch.ones(1, 64).half(), torch.tensor([5]))
+    options: dict[str, Any] = {"sencores": 4, "target": "ktir", "ktir_addresses": addresses}
+    program, model = spyre_mlir.compile(_RowWritten(), example, **options), _RowWritten()
+    for position in (5, 127, 0):
+        row = torch.full((1, 64), position + 1.0).half()
+        assert torch.equal(program(row, torch.tensor([position])), model(row, torch.tensor([position])))
+    with pytest.raises(CompileError, match="out of range"):
+        program(example[0], torch.tensor([128]))
+    assert isinstance(program, KtirProgram)
+    program.save(tmp_path / "rows")
+    assert read_ktir(tmp_path / "rows")[1].indices == program.ktir[1].indices != ()
 
 
 def test_a_larger_scratchpad_than_its_place_is_refused(tmp_path: Path) -> None:
