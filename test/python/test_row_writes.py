@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from row_models import case
+from row_models import case, viewed_case
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -102,6 +102,50 @@ def test_random_rows(seed):
         assert all(map(torch.equal, pytree.tree_leaves(got), pytree.tree_leaves(expected)))
     for step in program.bundles:
         assert validate(step.bundle) == []
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_rows_through_a_view(seed):
+    model, inputs = viewed_case(seed)
+    program = spyre_mlir.compile(model, tuple(inputs()), sencores=[1, 4, 32][seed % 3], verify_each=True)
+    for _ in range(2):
+        got = inputs()
+        expected = [tensor.clone() for tensor in got]
+        assert torch.equal(program(*got), model(*expected))
+        assert torch.equal(got[0], expected[0])
+
+
+def transposed(cache, rows, index):
+    """Rows of a cache that attention sees with its heads outermost."""
+    cache.transpose(1, 2).index_copy_(2, index, rows.transpose(1, 2))
+    return torch.relu(cache.transpose(1, 2))
+
+
+def slots(cache, rows, index):
+    """Rows at slots that are counted through all pages."""
+    cache.view(-1, *cache.shape[2:])[index] = rows[0]
+    return torch.relu(cache)
+
+
+def computed_slots(cache, rows, index):
+    """Slots that the host computes, so that it can check them behind that alone."""
+    cache.flatten(0, 1)[index - 1] = rows[0]
+    return torch.relu(cache)
+
+
+@pytest.mark.parametrize("model", [transposed, slots, computed_slots])
+def test_rows_through_a_view_are_moved_alone(model):
+    cache, rows = torch.randn(2, 64, 4, 64).half(), torch.randn(2, 1, 4, 64).half()
+    index = torch.tensor([7])
+    program = spyre_mlir.compile(model, (cache, rows, index))
+    assert torch.equal(program(cache, rows, index), model(cache.clone(), rows, index))
+    moved = rows.numel() * 2 // (2 if model is not transposed else 1)
+    assert writes(program, {"cache"}) == [moved, moved]
+    before = cache.clone()
+    for wrong in (1 << 20, -(1 << 20), -128, 129) if model is computed_slots else (128, -129):
+        with pytest.raises(CompileError, match="out of range|reads at index"):
+            program(cache, rows, torch.tensor([wrong]))
+        assert torch.equal(cache, before)
 
 
 @pytest.mark.parametrize("position", [0, 63, 64, 127])
