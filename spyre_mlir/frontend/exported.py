@@ -50,6 +50,7 @@ from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
+from spyre_mlir.frontend.row_scatters import copy_scattered_rows
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.scalars import give_scalars_a_dim
 from spyre_mlir.frontend.signature import (
@@ -214,6 +215,7 @@ def export(
         program = _program(model, inputs)
         _check_nodes(program)
         _forget_notes_on_inputs(program)
+        copy_scattered_rows(program.graph)
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)

@@ -22,6 +22,13 @@ from torch.fx.node import map_arg
 from spyre_mlir.frontend import selection
 from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, operation_name
 from spyre_mlir.frontend.outputs import UPDATES
+from spyre_mlir.frontend.viewed_writes import (
+    RowInsertion,
+    base_dims,
+    base_of,
+    inserted_into_base,
+    viewed_source,
+)
 
 aten = torch.ops.aten
 
@@ -177,11 +184,30 @@ def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
         if spec.kind not in UPDATES or not isinstance(value, Node):
             continue
         writes = []
-        while (write := value if _write_of(value) is not None else _written_part(value)) is not None:
+        while (write := _write_that_makes(value)) is not None:
             writes.append((write, value))
-            value = operands_of(value)["self"]
+            value = _changed_by(write, value)
         if value is arguments.get(spec.target):
             yield from writes
+
+
+def _write_that_makes(whole: Node) -> Node | None:
+    """Return the write that a new value comes from: itself, to a part of the old one, or to a view of it."""
+    if _write_of(whole) is not None:
+        return whole
+    return _written_part(whole) or _written_view(whole)
+
+
+def _changed_by(write: Node, whole: Node) -> Node:
+    """Return the old value of what a write changes."""
+    return base_of(write) if _written_view(whole) is not None else operands_of(whole)["self"]
+
+
+def _written_view(whole: Node) -> Node | None:
+    """Return the write to a view of the old value that the whole undoes; None without one."""
+    source = viewed_source(whole)
+    write = None if source is None else _write_of(source)
+    return source if source is not None and write and base_dims(source, write.dims) else None
 
 
 def _written_part(whole: Node) -> Node | None:
@@ -225,27 +251,50 @@ def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
             remaining, position = divmod(remaining, write.shape[axis])
             part = call_before(node, aten.slice.Tensor, part, first + axis, position, position + 1)
         rows.append(call_before(node, aten.reshape.default, part, row_shape))
-    elements = [
-        element for index in write.indices for element in _elements(index.meta["val"].shape, write.shape)
-    ]
-    dims, indices = list(write.dims), list(write.indices)
-    if whole is not node:
-        dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
-        rows = [call_before(node, aten.unsqueeze.default, row, dim) for row in rows]
-        dims = [position + (position >= dim) for position in dims]
-        # The position of the part is an index, too, and dims rise.
-        before = sum(position < dim for position in dims)
-        dims.insert(before, dim)
-        indices.insert(before, call_before(node, aten.full.default, [1], start, dtype=torch.int64))
-        elements[before * write.count : before * write.count] = [0] * write.count
-    arguments = (dims, indices, elements, rows, name == "index_put", f"aten.{name}")
-    return call_before(node, INSERT_ROWS, operands_of(whole)["self"], *arguments)
+    elements = tuple(_elements(index.meta["val"].shape, write.shape) for index in write.indices)
+    insertion = RowInsertion(write.dims, write.indices, elements, tuple(rows), name == "index_put")
+    if _written_view(whole) is not None:
+        insertion = inserted_into_base(node, node, insertion)
+    elif whole is not node:
+        insertion = _inserted_into_part(node, whole, insertion)
+    numbers = [number for numbers in insertion.elements for number in numbers]
+    return call_before(
+        node,
+        INSERT_ROWS,
+        _changed_by(node, whole),
+        list(insertion.dims),
+        list(insertion.indices),
+        numbers,
+        list(insertion.rows),
+        insertion.negative,
+        f"aten.{name}",
+    )
 
 
-def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> list[int]:
+def _inserted_into_part(node: Node, whole: Node, insertion: RowInsertion) -> RowInsertion:
+    """Return an insertion into a part of the whole, which is at one position of a dim, as one into the whole."""
+    dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
+    dims = [position + (position >= dim) for position in insertion.dims]
+    # The position of the part is an index, too, and dims rise.
+    before = sum(position < dim for position in dims)
+    index = call_before(node, aten.full.default, [1], start, dtype=torch.int64)
+    return replace(
+        insertion,
+        dims=(*dims[:before], dim, *dims[before:]),
+        indices=(*insertion.indices[:before], index, *insertion.indices[before:]),
+        elements=(
+            *insertion.elements[:before],
+            (0,) * len(insertion.rows),
+            *insertion.elements[before:],
+        ),
+        rows=tuple(call_before(node, aten.unsqueeze.default, row, dim) for row in insertion.rows),
+    )
+
+
+def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> tuple[int, ...]:
     """Return for each element of a tensor that is broadcast the number of that which it is in the tensor."""
     numbers = torch.arange(math.prod(shape)).reshape(tuple(shape)).expand(tuple(broadcast))
-    return numbers.reshape(-1).tolist()
+    return tuple(numbers.reshape(-1).tolist())
 
 
 def _compared(node: Node) -> Node:

@@ -127,3 +127,46 @@ def case(seed):
         return [numbers(chosen, shape, dtype), numbers(chosen, row_shape, dtype), *indices]
 
     return model, inputs
+
+
+class ThroughAView(nn.Module):
+    """Rows written through a view of the cache: permuted, with dims in one, or with dims taken apart."""
+
+    def __init__(self, order, shape, dim, is_copy):
+        super().__init__()
+        self.order, self.shape, self.dim, self.is_copy = order, shape, dim, is_copy
+
+    def forward(self, cache, rows, index):
+        view = cache.permute(self.order) if self.shape is None else cache.view(self.shape)
+        if self.is_copy:
+            view.index_copy_(self.dim, index, rows)
+        else:
+            view[(slice(None),) * self.dim + (index,)] = rows
+        return cache * 2
+
+
+def viewed_case(seed):
+    """The model of a case of a view, and a function that gives inputs for a call of it."""
+    chosen = random.Random(seed)
+    dtype = chosen.choice([torch.float16, torch.float16, torch.float32])
+    shape = [chosen.choice([1, 2, 3, 5, 8]) for _ in range(chosen.choice([2, 3]))]
+    shape.append(chosen.choice([8, 64, 65, 128]))
+    if chosen.random() < 0.5:
+        order = chosen.sample(range(len(shape)), len(shape))
+        view, reshaped = [shape[dim] for dim in order], None
+    else:
+        order, first = None, chosen.randrange(len(shape) - 1)
+        last = chosen.randrange(first + 1, len(shape)) if chosen.random() < 0.8 else first
+        merged = torch.Size(shape[first : last + 1]).numel()
+        split = [merged] if chosen.random() < 0.7 or merged % 2 else [merged // 2, 2]
+        view = reshaped = [*shape[:first], *split, *shape[last + 1 :]]
+    dim, is_copy = chosen.randrange(len(view)), chosen.random() < 0.5
+    count = chosen.choice([1, 1, 2, 4])
+
+    def inputs():
+        first = 0 if is_copy else -view[dim]
+        index = torch.tensor([chosen.randrange(first, view[dim]) for _ in range(count)])
+        rows = [count if d == dim else size for d, size in enumerate(view)]
+        return [numbers(chosen, shape, dtype), numbers(chosen, rows, dtype), index]
+
+    return ThroughAView(order, reshaped, dim, is_copy), inputs

@@ -22,7 +22,7 @@ COMMENT = {".mlir": re.compile(r"//(.*)"), ".toml": re.compile(r"#(.*)"), ".test
 
 def sources() -> list[Path]:
     """Every file of the checkout that is read by people."""
-    folders = ("spyre_mlir", "test", "benchmarks", "docs", "examples")
+    folders = ("spyre_mlir", "test", "benchmarks", "examples", "docs")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
     return [each for each in (*files, *ROOT.glob("*.*")) if each.suffix in (".py", ".md", *COMMENT)]
 

@@ -2,11 +2,12 @@
 
 import copy
 import dataclasses
+import random
 
 import numpy as np
 import pytest
 import torch
-from row_models import case
+from row_models import case, viewed_case
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -102,6 +103,85 @@ def test_random_rows(seed):
         assert all(map(torch.equal, pytree.tree_leaves(got), pytree.tree_leaves(expected)))
     for step in program.bundles:
         assert validate(step.bundle) == []
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_rows_through_a_view(seed):
+    model, inputs = viewed_case(seed)
+    program = spyre_mlir.compile(model, tuple(inputs()), sencores=[1, 4, 32][seed % 3], verify_each=True)
+    for _ in range(2):
+        got = inputs()
+        expected = [tensor.clone() for tensor in got]
+        assert torch.equal(program(*got), model(*expected))
+        assert torch.equal(got[0], expected[0])
+
+
+def transposed(cache, rows, index):
+    """Rows of a cache that attention sees with its heads outermost."""
+    cache.transpose(1, 2).index_copy_(2, index, rows.transpose(1, 2))
+    return torch.relu(cache.transpose(1, 2))
+
+
+def slots(cache, rows, index):
+    """Rows at slots that are counted through all pages."""
+    cache.view(-1, *cache.shape[2:])[index] = rows[0]
+    return torch.relu(cache)
+
+
+def computed_slots(cache, rows, index):
+    """Slots that the host computes, so that it can check them behind that alone."""
+    cache.flatten(0, 1)[index - 1] = rows[0]
+    return torch.relu(cache)
+
+
+def scattered(cache, rows, index):
+    """Rows by an index that is repeated for each element."""
+    cache.scatter_(1, index.view(1, -1, 1, 1).expand(2, -1, 4, 64), rows)
+    return torch.relu(cache)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scatters(seed):
+    """Of whole rows, of parts of them, and by an index of each element, which only looks like one that is repeated."""
+    chosen = random.Random(seed)
+    sizes, dim = [3, 5, 2, 64], chosen.randrange(3)
+    rows = [2 if d == dim else size for d, size in enumerate(sizes)]
+    kind = chosen.choice(["rows", "rows", "parts", "elements", "input"])
+    if kind == "parts":
+        rows[(dim + 1) % 3] = 1
+    single = [size if d == dim or kind == "elements" else 1 for d, size in enumerate(rows)]
+
+    def model(cache, values, index):
+        cache.scatter_(dim, index if kind == "input" else index.expand(rows), values)
+        return cache * 2
+
+    def inputs():
+        cache, values = torch.randn(sizes).half(), torch.randn(rows).half()
+        index = torch.rand(*single[:dim], sizes[dim], *single[dim + 1 :]).argsort(dim).narrow(dim, 0, 2)
+        return [cache, values, index.expand(rows) if kind == "input" else index]
+
+    program = spyre_mlir.compile(model, tuple(inputs()))
+    got = inputs()
+    if kind == "input":
+        got[2] = torch.rand(*rows[:dim], sizes[dim], *rows[dim + 1 :]).argsort(dim).narrow(dim, 0, 2)
+    expected = [tensor.clone() for tensor in got]
+    assert torch.equal(program(*got), model(*expected))
+    assert torch.equal(got[0], expected[0])
+
+
+@pytest.mark.parametrize("model", [transposed, scattered, slots, computed_slots])
+def test_rows_through_a_view_are_moved_alone(model):
+    cache, rows = torch.randn(2, 64, 4, 64).half(), torch.randn(2, 1, 4, 64).half()
+    index = torch.tensor([7])
+    program = spyre_mlir.compile(model, (cache, rows, index))
+    assert torch.equal(program(cache, rows, index), model(cache.clone(), rows, index))
+    moved = rows.numel() * 2 // (1 if model in (transposed, scattered) else 2)
+    assert writes(program, {"cache"}) == [moved, moved]
+    before = cache.clone()
+    for wrong in (1 << 20, -(1 << 20), -128, 129) if model is computed_slots else (128, -129):
+        with pytest.raises(CompileError, match=r"out of range|reads at index"):
+            program(cache, rows, torch.tensor([wrong]))
+        assert torch.equal(cache, before)
 
 
 @pytest.mark.parametrize("position", [0, 63, 64, 127])
