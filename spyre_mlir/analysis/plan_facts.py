@@ -18,8 +18,8 @@ from spyre_mlir.target.target import Target
 
 
 def planned_function(module: ir.Operation) -> ir.Operation:
-    """The function that a plan is about: the only one with a body."""
-    candidates = functions(module)
+    """The function that a plan is about: the only one with a body that is not the body of a loop."""
+    candidates = [func for func in functions(module) if "sym_visibility" not in func.attributes]
     if len(candidates) != 1:
         raise CompileError(
             f"a plan file is about one function with a body, this module has {len(candidates)}"

@@ -37,7 +37,7 @@ from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups, look_up_before_pointwise
-from spyre_mlir.frontend.loop_marks import check_loops, marking_loops
+from spyre_mlir.frontend.loop_marks import check_loops, check_writes_in_loops, marking_loops
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
@@ -220,7 +220,7 @@ def export(
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)
         # These look at writes in place, which a functional graph has no more.
-        check_loops(program.graph)
+        check_writes_in_loops(program.graph)
         address_storages(program)
         check_functional_form(program)
         give_scalars_a_dim(program.graph)

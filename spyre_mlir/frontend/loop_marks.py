@@ -131,12 +131,9 @@ def loops_of(graph: Graph) -> Iterator[tuple[Node, list[Node], Node]]:
             yield begin, nodes[position[begin] + 1 : position[end]], end
 
 
-def check_loops(graph: Graph) -> None:
-    """Raise ``CompileError`` for an iteration that changes a tensor from outside, or whose tensors are read outside.
-
-    Traced once, such an iteration would count once.
-    """
-    for begin, nodes, end in loops_of(graph):
+def check_writes_in_loops(graph: Graph) -> None:
+    """Raise ``CompileError`` for an iteration that changes a tensor from outside: traced once, it would do so once."""
+    for begin, nodes, _ in loops_of(graph):
         inside = {begin, *nodes}
         for node in nodes:
             if any(source not in inside for source in _written(node)):
@@ -145,6 +142,16 @@ def check_loops(graph: Graph) -> None:
                     "An iteration changes a tensor from outside of its loop; carry it: give it as 'carried' and return "
                     "its new value.",
                 )
+
+
+def check_loops(graph: Graph) -> None:
+    """Raise ``CompileError`` for an iteration that draws random numbers, or whose tensors are read outside.
+
+    The graph is in its functional form.
+    """
+    for begin, nodes, end in loops_of(graph):
+        inside = {begin, *nodes}
+        for node in nodes:
             if is_random(node):
                 raise refusal_at(
                     node,

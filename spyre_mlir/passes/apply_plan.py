@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.analysis.core_ownership import SHUFFLE
 from spyre_mlir.analysis.plan_facts import current_plan, planned_function
 from spyre_mlir.analysis.plan_pins import Pins, refused, set_pins
@@ -343,9 +343,9 @@ def _compare(entry: PlannedOperation, actual: PlannedOperation, op: ir.Operation
 
 
 def _named(func: ir.Operation) -> dict[str, ir.Operation]:
-    """Return the device operations of a function by name."""
+    """Return the device operations of a function, and of the bodies of loops beside it, by name."""
     ops: dict[str, ir.Operation] = {}
-    for op in all_ops(func):
+    for op in (op for body in functions(func.parent.operation) for op in all_ops(body)):
         if is_compute(op):
             name = sdsc.name_of(op)
             if name is None:

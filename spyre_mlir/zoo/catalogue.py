@@ -25,8 +25,8 @@ _FAMILIES = """
     decode_64_cache_4096_multi_query scores_64_cache_4096 decode_layer_1_cache_4096
     decode_layer_8_cache_32768 prefill_layer_2048 qkv_rotary_1 qkv_rotary_512 swiglu_1 swiglu_512 lora_1
     lora_512 lm_head_1_of_50257 lm_head_64_of_50257 lm_head_1_of_128256 lm_head_64_of_128256
-    cross_entropy_512_of_50257 cross_entropy_512_of_128256 moe_top_2_64 dlrm_2048 fp8_linear_1
-    fp8_linear_64 int8_linear_1 int8_linear_64 layer_norm_of_channels layer_norm_of_images
+    cross_entropy_512_of_50257 cross_entropy_512_of_128256 moe_top_2_64 moe_in_turn_512 dlrm_2048
+    fp8_linear_1 fp8_linear_64 int8_linear_1 int8_linear_64 layer_norm_of_channels layer_norm_of_images
     layer_norm_of_dim_0 transpose_4096 transpose_batches transpose_heads lstm_1_step lstm_16_steps
     mamba_step rwkv_step ssd_chunks resnet50_stage_1 resnet50_stage_2 resnet50_stage_3 resnet50_stage_4
     resnet50 mobilenet_block_56 mobilenet_block_14 mobilenet unet_level unet_up vit_layer_1 vit_layer_8

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._higher_order_ops import scan
 
 from spyre_mlir.zoo.blocks import SwiGlu
 from spyre_mlir.zoo.family import Family, Input
@@ -44,6 +45,28 @@ class TopTwo(nn.Module):
         gates = gates.sum(1)
         products = (expert(x) * gates[:, k : k + 1] for k, expert in enumerate(self.experts))
         return sum(products)  # pyright: ignore[reportReturnType]
+
+
+class ExpertsInTurn(nn.Module):
+    """The same by a scan over the experts, whose weights are rows of two tensors: the sum so far is carried."""
+
+    def __init__(self, hidden: int, inner: int, experts: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(hidden, experts, bias=False)
+        self.up = nn.Parameter(torch.empty(experts, hidden, 2 * inner))
+        self.down = nn.Parameter(torch.empty(experts, inner, hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.router(x).topk(2, -1)
+        gates = F.one_hot(chosen, len(self.up)).to(x.dtype) * weights.softmax(-1)[:, :, None]
+
+        def expert(total: Tensor, row: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+            """The sum with what one more expert gives."""
+            up, down, gate = row
+            inner, factor = (x @ up).chunk(2, -1)
+            return total + (F.silu(inner) * factor) @ down * gate[:, None], []
+
+        return scan(expert, torch.zeros_like(x), [self.up, self.down, gates.sum(1).T])[0]
 
 
 class Dlrm(nn.Module):
@@ -138,6 +161,16 @@ def _top_two(rows: int, inner: int, experts: int) -> Family:
     )
 
 
+def _in_turn(rows: int, inner: int, experts: int) -> Family:
+    weights = 3 * HIDDEN * inner
+    return Family(
+        lambda: (ExpertsInTurn(HIDDEN, inner, experts), ((rows, HIDDEN),)),
+        "A loop over the experts: the weights of each read once, the sum over them in LX.",
+        2 * (experts * weights + experts * HIDDEN + 2 * rows * HIDDEN),
+        rows * experts * (weights + HIDDEN),
+    )
+
+
 def _dlrm(batch: int, tables: int, rows: int, width: int) -> Family:
     layers = [*itertools.pairwise((13, 512, 256, width)), *itertools.pairwise(_top(tables, width))]
     weights = sum(a * b for a, b in layers)
@@ -177,6 +210,7 @@ FAMILIES = {
     "cross_entropy_512_of_50257": _cross_entropy(512, 50257),
     "cross_entropy_512_of_128256": _cross_entropy(512, 128256),
     "moe_top_2_64": _top_two(64, 1408, 8),
+    "moe_in_turn_512": _in_turn(512, 1408, 8),
     "dlrm_2048": _dlrm(2048, 26, 100_000, 64),
     "fp8_linear_1": _eight_bits(1, INNER, torch.float8_e4m3fn),
     "fp8_linear_64": _eight_bits(64, INNER, torch.float8_e4m3fn),

@@ -158,3 +158,11 @@ def test_experts():
     assert bound is not None
     assert bound.read_bytes == weights + x.nbytes + gates.nbytes
     assert bound.multiply_adds == 4 * tokens * hidden * inner * 2
+
+
+def test_plan():
+    """The plan of a program with loops names the operations in them, and gives the same program."""
+    inputs = half(160, 256), half(256, 128)
+    plan = spyre_mlir.compile(product, inputs).plan()
+    program = spyre_mlir.compile(product, inputs, plan=plan)
+    assert program.plan() == plan
