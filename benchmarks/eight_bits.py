@@ -29,7 +29,9 @@ def eight_bits(rows: str = "1,512", size: int = SIZE) -> Metrics:
                 metrics[f"{name}.{column}"] = value
             print(name, {key: round(metrics[f"{name}.{key}"], 3) for key in COLUMNS}, flush=True)
     for column in ("read_over_needed", "time_over_bound", "error_over_rule"):
-        metrics[f"worst_{column}"] = max(value for key, value in metrics.items() if key.endswith(f".{column}"))
+        metrics[f"worst_{column}"] = max(
+            value for key, value in metrics.items() if key.endswith(f".{column}")
+        )
     return Noted(metrics, [], COLUMNS)
 
 
