@@ -45,6 +45,18 @@ def is_integer_product(op: ir.Operation) -> bool:
     return op.name.startswith("linalg.") and elements == ["i8", "i8", "i32"]
 
 
+def is_narrowed_for_others(op: ir.Operation) -> bool:
+    """Return whether a linalg op casts to int8 what is read by more than matmuls of int8 and the host.
+
+    The device widens int8 by a matmul, whose second operand it cannot lay out itself.
+    """
+    if element_of(op.results[0]) != "i8" or element_of(op.operands[0]) == "i8":
+        return False
+    return any(
+        reader.name != "func.return" and not is_integer_product(reader) for reader in _readers(op.results[0])
+    )
+
+
 def check_one_byte(op: ir.Operation) -> None:
     """``CompileError`` for an op of the device with 8-bit tensors that is no view, matmul, cast, copy or return."""
     if op.name in VIEWS or op.name in _UNREAD:

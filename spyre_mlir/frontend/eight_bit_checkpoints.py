@@ -77,7 +77,7 @@ class EightBitLinear(nn.Module):
         codes = rows / scale
         if self.weight.dtype == torch.int8:
             codes = torch.round(codes).clamp(-limit, limit).to(torch.int8)
-            sums = torch._int_mm(codes, self.weight.t()).float()
+            sums = torch.ops.aten._int_mm(codes, self.weight.t()).float()
         else:
             codes = codes.clamp(-limit, limit).to(self.weight.dtype)
             # Products of fp8 numbers are exact in float32: the device multiplies them as they are.

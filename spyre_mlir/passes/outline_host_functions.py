@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.quantized_matmuls import is_integer_product
+from spyre_mlir.analysis.quantized_matmuls import is_integer_product, is_narrowed_for_others
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
@@ -104,6 +104,11 @@ class _Partition:
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
         if integers and not is_integer_product(op):
             self.reasons[index] = Refusal("integers are for the host", location_of(op.location))
+            return ExecutionSide.HOST
+        if is_narrowed_for_others(op):
+            self.reasons[index] = Refusal(
+                "int8 that is computed with is for the host", location_of(op.location)
+            )
             return ExecutionSide.HOST
         refusal = self._refusal([op])
         if refusal is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from spyre_mlir.analysis.quantized_matmuls import narrowing_cast
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import device_op, shape_of
 from spyre_mlir.mlir import ir
@@ -21,6 +22,9 @@ from spyre_mlir.target.element_types import widening_block
 def widened(node: Node, op: ir.Operation) -> Node:
     """Return a node of int8 in fp16; ``CompileError`` for a shape that the product does not suit."""
     assert node.value is not None
+    if narrowing_cast(node.value) is not None:
+        # Its columns are not in pairs, and the integers that came into the cast may be no 8-bit ones.
+        raise error_at(op, "a cast from i8 that the device has cast to i8 has no device operation")
     shape = shape_of(node.value)
     block = widening_block(shape)
     if block is None:

@@ -57,6 +57,7 @@ PAGES = (
     "docs/findings.md",
     "docs/getting-started.md",
     "docs/hints.md",
+    "docs/eight-bits.md",
     "docs/host.md",
     "docs/ktir.md",
     "docs/layouts.md",
