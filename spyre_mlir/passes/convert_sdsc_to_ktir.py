@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.plain import to_plain
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.symbolic_sizes import sizes_of
 from spyre_mlir.ktir.function_lowering import lowered
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -33,6 +35,11 @@ class ConvertSdscToKtir(Pass):
         (func,) = functions(module)
         name = ir.StringAttr(func.attributes["sym_name"]).value
         block = module.regions[0].blocks[0]
+        if sizes := sizes_of(func):
+            names = ", ".join(f"'{size}'" for size in sizes)
+            raise error_at(
+                func, f"KTIR has one size of each dim, and this program has run-time sizes: {names}"
+            )
         bundle = bundle_of(module)
         for op in list(block.operations):
             op.operation.erase()

@@ -4,6 +4,7 @@
 // RUN: spyre-opt --spyre-pipeline="sencores=2" %s | FileCheck %s
 // RUN: not spyre-opt --spyre-pipeline="sencores=2" %S/Inputs/sizes-misfit.mlir 2>&1 | FileCheck %s --check-prefix=MISFIT
 // RUN: not spyre-opt --spyre-pipeline="sencores=2" %S/Inputs/sizes-slice.mlir 2>&1 | FileCheck %s --check-prefix=SLICE
+// RUN: not spyre-opt --spyre-pipeline="sencores=2 target=ktir" %s 2>&1 | FileCheck %s --check-prefix=KTIR
 
 // CHECK: sdscbundle.designs
 // CHECK-SAME: symbolic = {mb = {granularity = 64 : i64, symbol = -[[SYMBOL:[0-9]+]] : i64}}
@@ -24,3 +25,4 @@ func.func @main(%x: tensor<256x64xf16> {sdsc.symbolic = {d0 = ["S", 1 : i64]}, s
 
 // MISFIT: error: d0 of a tensor of shape [200, 64] is not 256, 1 times the largest 'S'
 // SLICE: error: a slice to position 100 of the run-time size 'S', of which the least is 64
+// KTIR: error: KTIR has one size of each dim, and this program has run-time sizes: 'S'
