@@ -61,15 +61,23 @@ def symbolic_of(
     """Return the dims of ``sdsc.symbolic``, by the sizes of the function; ``CompileError`` for what fits no shape."""
     value = from_attribute(attribute)
     dims: SymbolicDims = {}
-    for key, entry in value.items() if isinstance(value, dict) else ((str(attribute), None),):
-        is_dim = re.fullmatch(r"d\d+", key) and isinstance(entry, list) and len(entry) == 2
-        if not is_dim or entry[0] not in sizes or type(entry[1]) is not int or entry[1] < 1:
+    for key, entry in value.items() if isinstance(value, dict) else [(str(attribute), [])]:
+        if not re.fullmatch(r"d\d+", key) or not _is_entry(entry, sizes):
             message = f"'{SYMBOLIC}' must have a size of '{SIZES}' and a factor by dim, not {attribute}"
             raise CompileError(message, location_of(location))
-        symbolic, dim = SymbolicDim(entry[0], *sizes[entry[0]], entry[1]), int(key[1:])
+        (name, factor), dim = entry, int(key[1:])
+        symbolic = SymbolicDim(name, *sizes[name], factor)
         if dim >= len(shape) or shape[dim] != symbolic.extent:
-            what = f"{entry[1]} times the largest '{entry[0]}'"
+            what = f"{factor} times the largest '{name}'"
             message = f"{key} of a tensor of shape {list(shape)} is not {symbolic.extent}, {what}"
             raise CompileError(message, location_of(location))
         dims[dim] = symbolic
     return dims
+
+
+def _is_entry(entry: Any, sizes: Mapping[str, tuple[int, int]]) -> bool:
+    """Return whether an entry is the name of a size, and a factor."""
+    if not isinstance(entry, list) or len(entry) != 2:
+        return False
+    name, factor = entry
+    return name in sizes and type(factor) is int and factor > 0

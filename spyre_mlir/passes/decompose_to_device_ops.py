@@ -285,19 +285,22 @@ class _FunctionDecomposer:
         if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
             text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
             raise error_at(op, text)
-        self.terms.bind(op.results[0], _inserted(self.terms, op, *attrs[:2], indices), is_private=True)
+        self.terms.bind(op.results[0], _inserted(self.terms, op, attrs, indices), is_private=True)
 
 
 def _inserted(
-    terms: Terms, op: ir.Operation, offsets: Sequence[int], sizes: Sequence[int], indices: Sequence[ir.Value]
+    terms: Terms, op: ir.Operation, attrs: list[list[int]], indices: Sequence[ir.Value]
 ) -> ir.Value:
-    """Insert the part of an op into its buffer, by a copy where the part is something else, too."""
+    """Insert the part of an op into its buffer, by a copy where the part is something else, too.
+
+    ``attrs`` begin with the static offsets and sizes.
+    """
     # What a loop carries is written before a part of it is computed: that needs no copy.
     is_carried = op.parent.operation.name == LOOP
     private = partial(terms.private_buffer, location=op.location, sole_reader=True)
     part = private(op.operands[0]) if is_carried else terms.materialize(op.operands[0], op.location)
     insert = insert_slice if is_carried else partial(_with_copy, location=op.location)
-    return insert(part, private(op.operands[1]), offsets, sizes, indices=indices)
+    return insert(part, private(op.operands[1]), attrs[0], attrs[1], indices=indices)
 
 
 def _with_copy(
