@@ -14,7 +14,7 @@ from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.capture_key import captured_key, content_digests, input_layouts_key
 from spyre_mlir.frontend.content_reads import ContentReads
-from spyre_mlir.frontend.signature import Signature, to_numpy
+from spyre_mlir.frontend.signature import Argument, Signature, to_numpy
 from spyre_mlir.frontend.stored_signature import signature_from_plain, signature_to_plain
 
 
@@ -43,6 +43,11 @@ def bind_inputs(program: Program, signature: Signature) -> None:
         }, call.finish
 
     program._bind = bind
+
+
+def _is_given(argument: Argument) -> bool:
+    """Whether a call gives the array of an argument."""
+    return argument.kind == "input" or argument.leaf is not None
 
 
 def weights_of(signature: Signature) -> dict[str, NDArray]:

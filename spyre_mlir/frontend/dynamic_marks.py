@@ -9,6 +9,8 @@ that divides the largest size.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +36,20 @@ class DynamicMarks(NamedTuple):
     occurrences: tuple[DimOccurrence, ...]
 
 
+#: Whether marks of inputs are ignored, because the caller wants a program of their sizes.
+_ignored: contextvars.ContextVar[bool] = contextvars.ContextVar("ignored", default=False)
+
+
+@contextlib.contextmanager
+def ignoring_marks() -> Iterator[None]:
+    """Compile for the sizes that inputs have, whatever their marks say, in a block."""
+    token = _ignored.set(True)
+    try:
+        yield
+    finally:
+        _ignored.reset(token)
+
+
 def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
     """Return the dims that ``torch._dynamo.mark_dynamic`` or ``torch.export`` made dynamic; None without any.
 
@@ -44,7 +60,13 @@ def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
         ranges = list(_exported_ranges(model, leaves))
         model = model.module() if ranges else model
     else:
-        ranges = list(_marked_ranges(leaves))
+        ranges = [] if _ignored.get() else list(marked_ranges(leaves))
+    for range_ in ranges:
+        if not range_.most:
+            raise CompileError(
+                f"Dim {range_.dim} of input {range_.leaf} is dynamic without a largest size; a program is planned for "
+                "that, so give mark_dynamic max=."
+            )
     return _marks(model, leaves, ranges) if ranges else None
 
 
@@ -68,11 +90,11 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
                     f"The option 'dynamic' takes pairs of granularity and largest size by name, or for each input a "
                     f"torch.export.Dim with a largest size by dim; '{name}' has {dims!r}."
                 )
-            ranges.append(_Range(leaf, dim, size.max, str(size.__name__)))
+            ranges.append(DimRange(leaf, dim, size.max, str(size.__name__)))
     return _marks(model, leaves, ranges)
 
 
-class _Range(NamedTuple):
+class DimRange(NamedTuple):
     """Dim ``dim`` of the input ``leaf``, which has up to ``most`` positions; dims of one ``name`` are one."""
 
     leaf: int
@@ -81,18 +103,15 @@ class _Range(NamedTuple):
     name: str = ""
 
 
-def _marked_ranges(leaves: Sequence[Any]) -> Iterator[_Range]:
+def marked_ranges(leaves: Sequence[Any]) -> Iterator[DimRange]:
+    """Yield the dims of inputs that ``torch._dynamo.mark_dynamic`` marked; ``most`` is 0 without a largest size."""
     for leaf, tensor in enumerate(leaves):
-        for mark in sorted(getattr(tensor, "_dynamo_dynamic_range", ()), key=lambda mark: mark.dim):
-            if mark.max is None:
-                raise CompileError(
-                    f"Dim {mark.dim} of input {leaf} is dynamic without a largest size; "
-                    "a program is planned for that, so give mark_dynamic max=."
-                )
-            yield _Range(leaf, mark.dim, int(mark.max))
+        marks = getattr(tensor, "_dynamo_dynamic_range", ()) if isinstance(tensor, torch.Tensor) else ()
+        for mark in sorted(marks, key=lambda mark: mark.dim):
+            yield DimRange(leaf, mark.dim, int(mark.max or 0))
 
 
-def _exported_ranges(program: ExportedProgram, leaves: Sequence[Any]) -> Iterator[_Range]:
+def _exported_ranges(program: ExportedProgram, leaves: Sequence[Any]) -> Iterator[DimRange]:
     inputs = set(program.graph_signature.user_inputs)
     places = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
     for leaf, node in enumerate(places[: len(leaves)]):
@@ -104,10 +123,10 @@ def _exported_ranges(program: ExportedProgram, leaves: Sequence[Any]) -> Iterato
                     raise CompileError(
                         f"Dim {dim} of input {leaf} of the exported program has no largest size; give its Dim max=."
                     )
-                yield _Range(leaf, dim, int(most), str(size))
+                yield DimRange(leaf, dim, int(most), str(size))
 
 
-def _marks(model: Any, leaves: Sequence[Any], ranges: Sequence[_Range]) -> DynamicMarks:
+def _marks(model: Any, leaves: Sequence[Any], ranges: Sequence[DimRange]) -> DynamicMarks:
     """Return the dims of ranges, those of one name or of one size and range as one."""
     names: dict[Any, str] = {}
     dims: dict[str, tuple[int, int]] = {}

@@ -2,8 +2,8 @@
 
 Dynamo makes the parameters of a model inputs of its graph; they are parameters of the program nevertheless,
 and each call gives their data anew. A graph is compiled when it is called, once for each combination of
-shapes and names of dims: so an error is a ``CompileError`` of the call, and a graph with dynamic shapes
-is a program per shape.
+shapes and names of dims: so an error is a ``CompileError`` of the call. A graph with dynamic shapes is a program per
+shape, but for dims that ``torch._dynamo.mark_dynamic`` gives a largest size: they are those of one program.
 
 Where a gradient is wanted, AOTAutograd makes two graphs of one, forward and backward, and both are such graphs.
 """
@@ -29,9 +29,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
+from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.operations import Application, on_device
+from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
@@ -86,21 +88,49 @@ def _gradients() -> dict[Any, Callable]:
 
 
 class CompiledGraph:
-    """Graph as a function that compiles one program for each combination of input shapes and dim names."""
+    """Graph as a function that compiles one program for each combination of input shapes and dim names.
+
+    Marked dims have any size in one program.
+    """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Callable]) -> None:
         self.model = _as_function(graph)
+        self.sized = SizedGraph.of(graph)
         self.compile = compile
         self.programs: dict[tuple, Callable] = {}
 
     def __call__(self, *inputs: Any) -> Any:
+        # AOTAutograd watches the operations of a first call, not ours.
+        with _disable_current_modes():
+            marks = self.sized.marks(inputs) if self.sized is not None else ()
+        program, operands = self._sized(marks, inputs) if marks else (self._of_shape(inputs), inputs)
+        with torch.no_grad():
+            return program(*operands)
+
+    def _of_shape(self, inputs: Sequence[Any]) -> Callable:
+        """Program of inputs of these shapes."""
         key = (autocast_dtype(None), *map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
-            # AOTAutograd watches the operations of a first call, not ours.
-            with _disable_current_modes():
+            with _disable_current_modes(), ignoring_marks():
                 self.programs[key] = self.compile(self.model, inputs)
-        with torch.no_grad():
-            return self.programs[key](*inputs)
+        return self.programs[key]
+
+    def _sized(
+        self, marks: Sequence[tuple[int, int]], inputs: Sequence[Any]
+    ) -> tuple[Callable, Sequence[Any]]:
+        """Program of all sizes of the marked dims, (input, dim), and the inputs that it takes: tensors alone."""
+        assert self.sized is not None
+        shapes = (
+            _cache_key(value, [dim for position, dim in marks if position == number])
+            for number, value in enumerate(inputs)
+            if number not in self.sized.numbers
+        )
+        key = (autocast_dtype(None), *shapes, *dim_sizes().items())
+        tensors = self.sized.tensors(inputs)
+        if key not in self.programs:
+            with _disable_current_modes():
+                self.programs[key] = self.compile(self.sized.function(self.model), tensors)
+        return self.programs[key], tensors
 
 
 def is_on_the_device(graph: GraphModule) -> bool:
@@ -205,6 +235,9 @@ def _wants_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _cache_key(value: Any) -> Any:
-    """Key of what a program depends on: shape and dim names of a tensor, a number itself."""
-    return (tuple(value.shape), names_of(value)) if isinstance(value, torch.Tensor) else value
+def _cache_key(value: Any, any_size: Sequence[int] = ()) -> Any:
+    """Key of what a program depends on: shape and dim names of a tensor, a number itself; some dims have any size."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape = tuple(None if dim in any_size else size for dim, size in enumerate(value.shape))
+    return shape, names_of(value)

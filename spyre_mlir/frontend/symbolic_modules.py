@@ -35,6 +35,7 @@ from spyre_mlir.frontend.module_pairs import (
     equal_constant,
     leading_slices,
     main_of,
+    pairs,
     same_accesses,
     same_dim,
     same_slice,
@@ -128,9 +129,12 @@ class _SizeWalk(PairWalk):
 
     def run(self) -> None:
         super().run()
-        block = self.functions.large.regions[0].blocks[0]
-        dims = {pair.large: self._dims(pair) for pair in self.seen if _is_tensor(pair.large)}
-        self.arguments = {argument.arg_number: dims.get(argument, {}) for argument in block.arguments}
+        blocks = [func.regions[0].blocks[0] for func in self.functions]
+        # Also the arguments that nothing reads: a call gives them at its sizes.
+        arguments = pairs(*(block.arguments for block in blocks))
+        visited = (pair for pair in self.seen if _is_tensor(pair.large))
+        dims = {pair.large: self._dims(pair) for pair in (*visited, *arguments)}
+        self.arguments = {number: dims[pair.large] for number, pair in enumerate(arguments)}
         sources = enumerate(_sources(self.functions.large))
         self.sources = {number: dims.get(op.results[0], {}) for number, op in sources}
         with self.functions.large.context:

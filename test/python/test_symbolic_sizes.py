@@ -299,6 +299,33 @@ def test_marks_of_pytorch() -> None:
         torch.testing.assert_close(y.float(), linear()(given).float(), atol=0.01, rtol=0.01)
 
 
+def test_inputs_that_nothing_reads() -> None:
+    """An input without a reader has the sizes of the call, too."""
+    sizes = ({0: Dim("S", max=128)}, {0: Dim("S", max=128)})
+    program = spyre_mlir.compile(
+        lambda x, y: torch.relu(x), (half(64, 64), half(64, 64)), dynamic=sizes, sencores=2
+    )
+    x = half(128, 64)
+    torch.testing.assert_close(program(x, x), torch.relu(x))
+    assert program.symbolic is not None
+
+
+def test_marks_under_torch_compile() -> None:
+    """One program of torch.compile for all sizes of a marked dim, with the parameters of each call."""
+    model = linear()
+    compiled_model = torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 4})
+    spyre_mlir.torch_backend.programs.clear()
+    with torch.no_grad():
+        for rows in (128, 64, 192):
+            x = half(rows, 64)
+            torch._dynamo.mark_dynamic(x, 0, min=64, max=256)
+            torch.testing.assert_close(compiled_model(x).float(), model(x).float(), atol=0.01, rtol=0.01)
+            model[0].bias += 1
+    (program,) = spyre_mlir.torch_backend.programs
+    assert program.symbolic is not None
+    assert [list(sizes.values()) for sizes in program.sizes] == [[128], [64], [192]]
+
+
 def test_errors_of_sizes() -> None:
     """Sizes that are too large or between two are one error; so are marks without a largest size."""
     program = compiled(lambda x: torch.softmax(x, 0))
