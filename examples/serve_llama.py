@@ -1,11 +1,11 @@
 """Serve a small Llama: prompts of any length, a paged cache in device memory, greedy and top-k sampling.
 
-    python examples/serve_llama.py [--tokens 64] [--prompt 37] [--top-k 8]
+    python examples/serve_llama.py [--tokens 64] [--prompt 37] [--top-k 8] [--weights fp8]
 
 The weights are random. A prompt is padded to whole pages and its keys and values are written page by page; a decoding
 step writes one row of each cache and gathers the pages of its sequences by a table. Both programs share the caches
 (``Program.state``). Each token is compared with that of PyTorch in eager mode, in the same type, fed with the same
-tokens.
+tokens. Weights in fp8 have a scale for each row and stay so in device memory.
 """
 
 from __future__ import annotations
@@ -134,6 +134,17 @@ class Llama(nn.Module):
         self.register_buffer("sines", angles.sin())
 
 
+def quantized(model: nn.Module) -> nn.Module:
+    """Give the linear layers of a model weights in fp8, in place, and return it."""
+    for module in list(model.modules()):
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Linear):
+                scale = layer.weight.float().abs().amax(1, keepdim=True) / torch.finfo(torch.float8_e4m3fn).max
+                weight = (layer.weight.float() / scale).to(torch.float8_e4m3fn)
+                setattr(module, name, spyre_mlir.EightBitLinear(weight, scale))
+    return model
+
+
 class Prefill(nn.Module):
     """One prompt, padded to whole pages: logits of the token behind its last one."""
 
@@ -209,10 +220,12 @@ class Generation:
 class Server:
     """Programs of a model that share its caches. ``eager`` is the same model as PyTorch runs it."""
 
-    def __init__(self, config: Config, seed: int = 0, **options: Any) -> None:
+    def __init__(self, config: Config, seed: int = 0, weights: str = "fp16", **options: Any) -> None:
         torch.manual_seed(seed)
         self.config = config
         model = Llama(config).half().eval().requires_grad_(False)
+        if weights == "fp8":
+            quantized(model)
         self.eager = copy.deepcopy(model)
         one = torch.zeros(1, dtype=torch.int64)
         # The decoding step comes first: it lays out the caches as it reads them, and prompts are written so.
@@ -264,10 +277,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--prompt", type=int, default=37)
     parser.add_argument("--top-k", type=int, default=8)
+    parser.add_argument("--weights", choices=("fp16", "fp8"), default="fp16")
     given = parser.parse_args(arguments)
     # The host computes masks, which are integers.
     warnings.simplefilter("ignore", spyre_mlir.HostWorkWarning)
-    server = Server(Config())
+    server = Server(Config(), weights=given.weights)
     prompt = torch.randint(server.config.vocabulary, (given.prompt,)).tolist()
     for top_k in (1, given.top_k):
         run = server.generate(prompt, given.tokens, top_k)

@@ -10,6 +10,7 @@ from typing import Any
 import bundles
 import numpy as np
 import pytest
+import torch
 from op_coverage import ALL
 from programs import PROGRAMS
 from public_schema import PATH as PUBLIC_SCHEMA
@@ -293,7 +294,9 @@ def test_a_restickify_of_32_bits_that_cannot_be_avoided_is_a_warning(tmp_path):
     with pytest.warns(
         UserWarning, match="a restickify of i32: the back end takes it of 16-bit numbers alone"
     ):
-        program = spyre_mlir.compile(*ALL["index_tensor"]())
+        # The numbers are read in rows and in columns.
+        numbers = torch.arange(64 * 64, dtype=torch.int32).reshape(64, 64)
+        program = spyre_mlir.compile(lambda x: x + x.t(), (numbers,))
     program.save(tmp_path / "program")
     assert {finding.rule for finding in check_folder(tmp_path / "program")[1]} == {"restickify-format"}
 

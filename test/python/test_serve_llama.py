@@ -46,6 +46,22 @@ def test_tokens_are_those_of_eager_mode(server, size, top_k):
     assert len(set(run.tokens)) > 4 and run.ties <= 2
 
 
+def test_weights_of_eight_bits(example):
+    """Weights in fp8: the tokens of eager mode, and half of the bytes of the weights."""
+    config = example.Config(
+        vocabulary=512, layers=1, heads=4, groups=2, columns=64, hidden=256, pages=4, slots=16, table=2
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = example.Server(config, weights="fp8")
+    run = server.generate([1, 2, 3], 6)
+    assert len(run.tokens) == 6 and run.ties <= 1
+    wide = 2 * sum(
+        buffer.numel() for name, buffer in server.eager.named_buffers() if name.endswith(".weight")
+    )
+    assert run.bytes < 0.8 * wide
+
+
 def test_what_a_step_moves(server):
     """The weights once and the pages of the sequence; nothing of the caches crosses from or to the host."""
     run = server.generate([1, 2, 3], 3)
