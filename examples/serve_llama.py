@@ -139,7 +139,9 @@ def quantized(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         for name, layer in module.named_children():
             if isinstance(layer, nn.Linear):
-                scale = layer.weight.float().abs().amax(1, keepdim=True) / torch.finfo(torch.float8_e4m3fn).max
+                scale = (
+                    layer.weight.float().abs().amax(1, keepdim=True) / torch.finfo(torch.float8_e4m3fn).max
+                )
                 weight = (layer.weight.float() / scale).to(torch.float8_e4m3fn)
                 setattr(module, name, spyre_mlir.EightBitLinear(weight, scale))
     return model

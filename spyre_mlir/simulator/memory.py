@@ -129,7 +129,11 @@ class Memory:
         shadow[whole] = (tags[whole] & _TAG)[:, None]
         counts = tags >> _COUNT_SHIFT
         for count in set(counts[whole].tolist()) - {0}:
-            shadow[counts == count, count // 2 :] = POISON
+            sticks, (words, odd) = counts == count, divmod(count, 2)
+            shadow[sticks, words + odd :] = POISON
+            # Of elements of one byte the last one of the tag may share its word with padding.
+            if odd:
+                shadow[sticks, words] = (tags[sticks] & 0xFF) | POISON << 8
         tags[whole] = 0
 
     def part(self, begin: int, end: int) -> Memory:

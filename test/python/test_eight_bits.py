@@ -124,6 +124,15 @@ def test_int8_becomes_16_bits_by_a_product_with_a_unit_matrix(shape):
     assert torch.equal(program(x), x.half() * 0.5)
 
 
+@pytest.mark.parametrize("columns", [1, 5, 33, 127, 129])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_results_of_8_bits_with_odd_rows(dtype, columns):
+    """The last number of a row shares two bytes with padding."""
+    x = torch.linspace(-60, 60, 4 * columns).reshape(4, columns).half()
+    program = spyre_mlir.compile(lambda x: (x * 2).to(dtype), (x,), sencores=4)
+    assert torch.equal(program(x).float(), (x * 2).to(dtype).float())
+
+
 def test_views_and_copies_of_8_bits():
     class Views(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -77,7 +77,9 @@ for _name in ("sum", "max", "min", "absmax", "mean"):
 INTEGER = ("addi32toi32", "muli32toi32", "fp32toint32", "int32tofp32")
 MATMULS = ("batchmatmul", "batchmatmulint8", "batchmatmulfp8")
 WINDOWS = ("conv2d", "depthwiseconv2dnative", "avgpoolfwd", "maxpoolfwd")
-OTHER = ("where3", *MATMULS, "gather", *INTEGER, *WINDOWS)
+# Casts, whose numbers are those of their operand: the format of the result rounds them.
+EIGHT_BITS = ("fp8todl16", "qfp8ch", "csqint8ch")
+OTHER = ("where3", *MATMULS, "gather", *INTEGER, *EIGHT_BITS, *WINDOWS)
 COMPUTING = {name for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT}
 
 
@@ -90,6 +92,14 @@ def check(opcode, operands, expected, work=None):
 
 def test_every_device_operation_is_tested_here():
     assert {*UNARY, *POSITIVE_UNARY, *BINARY, *CONSTANT, *REDUCTION, *OTHER} == COMPUTING
+
+
+@pytest.mark.parametrize("opcode", ["fp8todl16", "qfp8ch"])
+def test_casts_of_fp8_keep_their_numbers(opcode):
+    """The format of the result rounds; an operation with a scale of 1 changes nothing."""
+    numbers = np.array([[-448.0, -0.5, 0.0, 3.0, 448.0]])
+    work = Work(constants={"scaleact": 1.0, "shiftact": 0.0} if opcode == "qfp8ch" else {})
+    check(opcode, [numbers], numbers, work)
 
 
 @pytest.mark.parametrize("opcode", UNARY)

@@ -424,9 +424,9 @@ def test_functions_of_pytorch_that_decide() -> None:
     ("options", "message"),
     [
         ({"fallback": False}, "The size of dim 0 of the result depends on values"),
-        ({"layouts": {0: {"stick_dims": [0]}}}, "'layouts', 'plan' and 'autocast' are for a model that is one program"),
-        ({"plan": {}}, "'layouts', 'plan' and 'autocast' are for a model that is one program"),
-        ({"autocast": torch.float16}, "'layouts', 'plan' and 'autocast' are for a model that is one program"),
+        ({"layouts": {0: {"stick_dims": [0]}}}, "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"),
+        ({"plan": {}}, "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"),
+        ({"autocast": torch.float16}, "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"),
     ],
 )  # fmt: skip
 def test_options_that_refuse(options: dict[str, Any], message: str) -> None:
