@@ -6,6 +6,9 @@
   are taken so that each value of each parameter is among them, if they are enough, and by a hash of their names;
 * tests with the mark ``exhaustive``.
 
+``SPYRE_RANDOM_CASES`` is how many cases of a test of random programs run at most, of those with a parameter ``seed``;
+``.ci/run`` sets it.
+
 A test that is left out is deselected, and the last lines of the run say how many are.
 
 With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
@@ -36,6 +39,9 @@ import pytest
 #: How many cases of a test ``make check`` runs unless the test says.
 CASES = 4
 
+#: The parameter of tests of random programs.
+SEED = "seed"
+
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
     "test_programs.py", "test_tiling_fuzz.py", "test_timeline_work.py", "test_traffic.py", "test_traffic_agreement.py",
@@ -54,6 +60,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for group in cases.values():
         for item in _beyond_the_sample(group):
             item.add_marker(pytest.mark.exhaustive)
+    if limit := int(os.environ.get("SPYRE_RANDOM_CASES", "0")):
+        _keep_random_cases(items, list(cases.values()), limit)
+
+
+def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]], limit: int) -> None:
+    """Deselect the cases of tests of random programs beyond so many, by a hash of their names."""
+    left_out = set[pytest.Item]()
+    for group in groups:
+        if SEED in getattr(getattr(group[0], "callspec", None), "params", {}):
+            left_out.update(sorted(group, key=lambda item: zlib.crc32(item.name.encode()))[limit:])
+    if left_out:
+        items[0].config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _beyond_the_sample(cases: list[pytest.Item]) -> list[pytest.Item]:

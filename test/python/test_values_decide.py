@@ -420,13 +420,16 @@ def test_functions_of_pytorch_that_decide() -> None:
         spyre_mlir.compile(lambda x: torch.corrcoef(x) * 2, (x,), sencores=2)
 
 
+ONE_PROGRAM = "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"fallback": False}, "The size of dim 0 of the result depends on values"),
-        ({"layouts": {0: {"stick_dims": [0]}}}, "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"),
-        ({"plan": {}}, "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"),
-        ({"autocast": torch.float16}, "'layouts', 'plan', 'autocast' and 'state' are for a model that is one program"),
+        ({"layouts": {0: {"stick_dims": [0]}}}, ONE_PROGRAM),
+        ({"plan": {}}, ONE_PROGRAM),
+        ({"autocast": torch.float16}, ONE_PROGRAM),
     ],
 )  # fmt: skip
 def test_options_that_refuse(options: dict[str, Any], message: str) -> None:
