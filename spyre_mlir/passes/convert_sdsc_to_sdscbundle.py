@@ -184,24 +184,14 @@ class _Lowering:
             opcode, addressed, division, *numbers, in_lx, relayout, tuple(parts.items())
         )
         bound: dict[int, ir.Value] = {}
-
-        def start(operand: int, offset: int, slopes: Slopes) -> int:
-            buffer = buffers[operand]
-            if buffer.base == LX:
-                return buffer.offset + offset
-            element = space.views[operand].dtype
-            address = self._device_address(buffer, offset, places[operand], element, slopes)
-            symbol, value = self.addresses.symbol(address)
-            bound[symbol] = value
-            return symbol
-
-        starts = []
-        for operand, described in enumerate(design.operands):
-            moves = slopes[operand] if slopes else [()] * len(described.start)
-            # Many cores start at the same place.
-            offsets = list(zip(described.start, moves, strict=True))
-            start_of = {offset: start(operand, *offset) for offset in dict.fromkeys(offsets)}
-            starts.append(tuple(start_of[offset] for offset in offsets))
+        starts = [
+            self._starts(
+                buffers[operand], places[operand], space.views[operand].dtype, described.start, moves, bound
+            )
+            for operand, (described, moves) in enumerate(
+                zip(design.operands, slopes or [()] * len(buffers), strict=True)
+            )
+        ]
         if not self.memory.symbolic.is_empty:
             self._check_parts(op, values, in_lx)
         if addressed.symbolic:
@@ -213,6 +203,27 @@ class _Lowering:
                 executions.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
         self.locations.append(op.location)
+
+    def _starts(
+        self,
+        buffer: Buffer,
+        place: Place,
+        element: str,
+        offsets: Sequence[int],
+        slopes: Sequence[Slopes],
+        bound: dict[int, ir.Value],
+    ) -> tuple[int, ...]:
+        """Return where the cores begin in an operand: addresses in LX, or symbols, whose values are then ``bound``."""
+        if buffer.base == LX:
+            return tuple(buffer.offset + offset for offset in offsets)
+        pairs = list(zip(offsets, slopes or [()] * len(offsets), strict=True))
+        symbols = {}
+        # Many cores start at the same place.
+        for pair in dict.fromkeys(pairs):
+            address = self._device_address(buffer, place, element, *pair)
+            symbols[pair], value = self.addresses.symbol(address)
+            bound[symbols[pair]] = value
+        return tuple(symbols[pair] for pair in pairs)
 
     def _symbolic(self, design: Design, space: Space, bound: dict[int, ir.Value]) -> dict[str, SymbolicSize]:
         """Return the symbolic dims of a design with the symbols of their sizes, which the execute binds."""
@@ -230,7 +241,7 @@ class _Lowering:
             raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
 
     def _device_address(
-        self, buffer: Buffer, offset: int, place: Place, element: str, slopes: Slopes
+        self, buffer: Buffer, place: Place, element: str, offset: int, slopes: Slopes
     ) -> DeviceAddress:
         """Return the address of a byte of a buffer in device memory, which moves with loops and run-time sizes.
 
