@@ -355,7 +355,8 @@ def _bound_model(
         program.set_source(None)
     else:
         if request.mark is not None:
-            request.mark(imported, request.state.given)
+            with compiling_for(target):  # it imports the model once more
+                request.mark(imported, request.state.given)
         lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
         program = _compiled(imported.module, request, imported.signature.updated())
     program.import_seconds = import_seconds

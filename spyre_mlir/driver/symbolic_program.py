@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
+from spyre_mlir.target.target import compiling_for
 
 if TYPE_CHECKING:
     from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
@@ -59,7 +60,8 @@ class SymbolicProgram:
         assert self._largest is not None and self._largest.module is not None
         imported = self._largest
         if dict(sizes) != self._sizes("max_value"):
-            imported = self._imported(sizes, self._largest.module.context)
+            with compiling_for(self.program.bundle.target):
+                imported = self._imported(sizes, self._largest.module.context)
             check_symbolic(imported, self._largest, self._pairs(sizes))
         program = self.program.at(**sizes)
         # Weights and constants have their largest sizes.

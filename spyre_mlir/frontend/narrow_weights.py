@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from spyre_mlir.frontend.graph_edits import dtype_of
 from spyre_mlir.target.element_types import widening_block
+from spyre_mlir.target.target import default_target
 
 #: Smaller weights are widened ahead of time: an operation takes longer than the bytes that it saves.
 SMALLEST_ELEMENTS = 1 << 16
@@ -44,7 +45,9 @@ def is_narrow_weight(node: Node) -> bool:
         return False
     if value.numel() < SMALLEST_ELEMENTS or not _is_multiplied(node):
         return False
-    return source.dtype != torch.int8 or widening_block(source.shape) is not None
+    return (
+        source.dtype != torch.int8 or widening_block(source.shape, default_target().stick_bytes) is not None
+    )
 
 
 def _is_multiplied(node: Node) -> bool:

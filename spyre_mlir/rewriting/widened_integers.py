@@ -13,6 +13,7 @@ import numpy as np
 from spyre_mlir.analysis.quantized_matmuls import narrowing_cast
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import device_op, shape_of
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.node_builder import Node
 from spyre_mlir.rewriting.tensor_builders import collapsed, expanded
@@ -26,7 +27,7 @@ def widened(node: Node, op: ir.Operation) -> Node:
         # Its columns are not in pairs, and the integers that came into the cast may be no 8-bit ones.
         raise error_at(op, "a cast from i8 that the device has cast to i8 has no device operation")
     shape = shape_of(node.value)
-    block = widening_block(shape)
+    block = widening_block(shape, target_of(op).stick_bytes)
     if block is None:
         text = f"a cast from i8 to f16 has no device operation for the shape {list(shape)}"
         raise error_at(op, text)

@@ -75,20 +75,18 @@ DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": 
 ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
 
 
-#: Elements of int8 in a stick.
-INT8_STICK = 128
-
-
-def widening_block(shape: Sequence[int]) -> int | None:
+def widening_block(shape: Sequence[int], per_stick: int) -> int | None:
     """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if there is none.
+
+    ``per_stick`` is how many elements of int8 a stick has.
 
     A stick of int8, or the last dim where that is shorter: parts of it that are no whole sticks would have to be laid
     out anew, and so would an odd one, as a stick has pairs of it. A batched matmul has two batch dims, of which the
     number of parts is one.
     """
-    if not 2 <= len(shape) <= 3 or shape[-1] % (2 if shape[-1] <= INT8_STICK else INT8_STICK):
+    if not 2 <= len(shape) <= 3 or shape[-1] % (2 if shape[-1] <= per_stick else per_stick):
         return None
-    return min(shape[-1], INT8_STICK)
+    return min(shape[-1], per_stick)
 
 
 def cast_between(source: str, target: str) -> str:

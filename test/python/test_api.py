@@ -229,7 +229,7 @@ PROGRAMS = {
     "no shape": (NOTHING.replace("T", "tensor<*xf16>"), "no ranked tensor"),
     "no elements": (ADD.replace("3x65", "0x65"), "no elements"),
     "f64": (ADD.replace("f16", "f64"), "f64 has no form on the device"),
-    "i8": (ADD.replace("f16", "i8"), "has no form for i8: only matmuls have"),
+    "i8": (ADD.replace("f16", "i8"), "has no form for i8: only matmuls, casts and copies have"),
     "complex": (ADD.replace("f16", "complex<f32>"), "complex<f32> has no form on the device"),
     "a scalar": (NOTHING.replace("T", "f32"), "f32"),
     "a memref": (NOTHING.replace("T", "memref<3xf16>"), "memref<3xf16>"),

@@ -221,8 +221,9 @@ OTHER_MEANINGS = {
     "report/lx_picture.py": (2, "the first spacing of an axis; pixels"),
     "report/svg.py": (1, "pixels"),
     "simulator/compiled_elementwise.py": (1, "elements of a short row"),
+    "simulator/ranges.py": (1, "the end of the numbers of 8 bits"),
     "target/element_types.py": (2, "bits of f32 and of i32"),
-    "target/formats.py": (3, "numbers of formats"),
+    "target/formats.py": (4, "numbers of formats"),
 }
 
 

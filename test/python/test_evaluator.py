@@ -160,7 +160,7 @@ OPTIONS: dict[str, tuple[object, str]] = {
     "lx_ops": (("max",), "scratchpad-planning{lx-ops=max}"),
     "order_by_size": (True, "scratchpad-planning{order-by-size=true}"),
     "insert": (("verify-divided@coarse-tiling",), "coarse-tiling,verify-divided"),
-    "passes": (("tiled=verify-divided",), "coarse-tiling,verify-divided"),
+    "passes": (("tiled=verify-divided",), "coarse-tiling,inline-loop-bodies,verify-divided"),
 }
 
 #: Options that leave passes out of the rest.

@@ -346,7 +346,7 @@ def program(name: str) -> TwoOps:
 def _of_operation(op: DeviceOp, make: Maker) -> TwoOps:
     chains = [
         Chain(op.name, element, shape, tail)
-        for element in (ELEMENTS[each] for each in op.formats)
+        for element in (ELEMENTS[form] for form in op.formats if form in ELEMENTS)
         for shape in _shapes(op, element)
         for tail in _tails(op, element, len(shape))
     ]
