@@ -29,6 +29,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "compile-time",
         "conformance",
         "division",
+        "eight-bits",
         "equal-layers",
         "families",
         "fingerprints",

@@ -322,11 +322,12 @@ class TwoOps:
 
 
 #: The device operations that a program names: not the relayout, which planning alone makes. Matmuls of 8 bits read
-#: arguments alone; test_quantized.py has them.
+#: arguments alone; test_quantized.py has them, and test_eight_bits.py casts to and from 8 bits.
 NAMED = {
     name: op
     for name, op in DEVICE_OPS.items()
-    if op.kind is not Kind.RELAYOUT and ELEMENTS.keys() >= set(op.formats)
+    if op.kind is not Kind.RELAYOUT
+    and ELEMENTS.keys() >= {*op.formats, *(op.result_format(form) for form in op.formats)}
 }
 
 #: Name -> producer and what makes it.
