@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import (
+    AliasAnalysis,
     Place,
     all_ops,
     functions,
@@ -193,9 +194,9 @@ class _Lowering:
             )
         ]
         if not self.memory.symbolic.is_empty:
-            self._check_parts(op, values, in_lx)
+            _check_parts(self.memory, op, values, in_lx)
         if addressed.symbolic:
-            design = replace(design, symbolic=self._symbolic(design, addressed, bound))
+            design = replace(design, symbolic=_symbolic(self.addresses, design, addressed, bound))
         filename = self._file(design, (key, *starts), op)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         for mark, executions in self.marked.items():
@@ -224,21 +225,6 @@ class _Lowering:
             symbols[pair], value = self.addresses.symbol(address)
             bound[symbols[pair]] = value
         return tuple(symbols[pair] for pair in pairs)
-
-    def _symbolic(self, design: Design, space: Space, bound: dict[int, ir.Value]) -> dict[str, SymbolicSize]:
-        """Return the symbolic dims of a design with the symbols of their sizes, which the execute binds."""
-        symbolic = {}
-        # Both are in the order of the dims of the space.
-        for (label, size), (_, dim) in zip(design.symbolic.items(), space.symbolic, strict=True):
-            symbol, value = self.addresses.size_symbol(dim.name, dim.factor)
-            bound[symbol] = value
-            symbolic[label] = replace(size, symbol=symbol)
-        return symbolic
-
-    def _check_parts(self, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]) -> None:
-        """Require that what is in LX is read as the slices that cores have at every size."""
-        if any(self.memory.symbolic.is_part(values[operand]) for operand in in_lx):
-            raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
 
     def _device_address(
         self, buffer: Buffer, place: Place, element: str, offset: int, slopes: Slopes
@@ -296,3 +282,24 @@ class _Lowering:
                 self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
             if self.buffers.constants:
                 self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.buffers.constants)
+
+
+def _symbolic(
+    addresses: AddressTable, design: Design, space: Space, bound: dict[int, ir.Value]
+) -> dict[str, SymbolicSize]:
+    """Return the symbolic dims of a design with the symbols of their sizes, whose values are then ``bound``."""
+    symbolic = {}
+    # Both are in the order of the dims of the space.
+    for (label, size), (_, dim) in zip(design.symbolic.items(), space.symbolic, strict=True):
+        symbol, value = addresses.size_symbol(dim.name, dim.factor)
+        bound[symbol] = value
+        symbolic[label] = replace(size, symbol=symbol)
+    return symbolic
+
+
+def _check_parts(
+    memory: AliasAnalysis, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]
+) -> None:
+    """Require that what is in LX is read as the slices that cores have at every size."""
+    if any(memory.symbolic.is_part(values[operand]) for operand in in_lx):
+        raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
