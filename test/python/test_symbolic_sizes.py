@@ -119,6 +119,50 @@ def test_a_prefill() -> None:
     assert not validate(program.symbolic.bundle)
 
 
+class Grouped(nn.Module):
+    """Grouped attention with a mask that is given, causal, or none, behind a norm and with positions."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind = kind
+        self.words, self.positions = nn.Embedding(300, 128), nn.Embedding(256, 128)
+        self.norm, self.queries, self.rows = nn.LayerNorm(128), nn.Linear(128, 128), nn.Linear(128, 128)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if self.kind == "positions":
+            x = self.words(x) + self.positions(torch.arange(x.shape[1]))
+        batch, size, _ = x.shape
+        normed = self.norm(x)
+        queries = self.queries(normed).view(batch, size, 4, 32).transpose(1, 2)
+        keys, values = self.rows(normed).view(batch, size, 2, 2, 32).permute(2, 0, 3, 1, 4)
+        is_causal = self.kind in ("causal", "positions")
+        return x + nn.functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=is_causal, enable_gqa=True
+        ).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "mask", "positions"])
+def test_attention(kind) -> None:
+    """Attention with all kinds of masks is one program of all lengths."""
+
+    def inputs(size: int) -> tuple[torch.Tensor, ...]:
+        if kind == "positions":
+            return (torch.arange(size)[None] * 7 % 300,)
+        return (half(1, size, 128), half(1, 1, size, size)) if kind == "mask" else (half(1, size, 128),)
+
+    model, example = Grouped(kind).half().eval().requires_grad_(False), inputs(128)
+    for tensor in example:
+        for dim, size in enumerate(tensor.shape):
+            if size == 128 and (tensor.ndim == 4 or dim == 1):
+                torch._dynamo.mark_dynamic(tensor, dim, min=64, max=256)
+    program = spyre_mlir.compile(model, example, sencores=8)
+    assert program.symbolic is not None
+    for size in (64, 192, 256):
+        given = inputs(size)
+        torch.testing.assert_close(program(*given).float(), model(*given).float(), atol=0.02, rtol=0.02)
+
+
 def test_what_moves_follows_the_size() -> None:
     """Of inputs and results the rows of the size are read and written, and nothing behind them."""
     program = compiled()
