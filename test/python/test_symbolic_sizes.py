@@ -163,6 +163,31 @@ def test_attention(kind) -> None:
         torch.testing.assert_close(program(*given).float(), model(*given).float(), atol=0.02, rtol=0.02)
 
 
+@pytest.mark.parametrize(
+    ("model", "granularity", "most", "cores"),
+    [
+        (lambda x: torch.softmax(x, -1), 1, 17, 32),
+        (lambda x: x.amax(0) * 2, 5, 35, 7),
+        (lambda x: x.sum(0), 2, 64, 32),
+        (lambda x: (x * 3).int() + 1, 2, 12, 8),
+        (lambda x: (x.float() * 3).exp().sum(-1), 3, 12, 5),
+        (lambda x: x.argmax(-1).half(), 2, 12, 8),
+    ],
+)
+def test_odd_sizes(model, granularity, most, cores) -> None:
+    """Granularities that are no stick, rows of odd length, more cores than rows: right at every size."""
+    example = half(granularity, 37)
+    spyre_mlir.declare_tensor_dim("S", granularity)
+    spyre_mlir.declare_tensor_dim("D", 37)
+    spyre_mlir.name_tensor_dims(example, ["S", "D"])
+    program = spyre_mlir.compile(model, (example,), sencores=cores, dynamic={"S": (granularity, most)})
+    assert program.symbolic is not None
+    middle = most // granularity // 2 * granularity
+    for rows in dict.fromkeys((granularity, middle, most - most % granularity)):
+        x = half(rows, 37)
+        torch.testing.assert_close(program(x).float(), model(x).float(), atol=0.01, rtol=0.01)
+
+
 def test_what_moves_follows_the_size() -> None:
     """Of inputs and results the rows of the size are read and written, and nothing behind them."""
     program = compiled()
