@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,7 +79,8 @@ class Space:
         """The elements of each dim that cannot be divided: a window, its longest stick, 1 for a dim in no stick.
 
         Of a symbolic dim they are as many times more as the dim has steps: slices are the same part of it at every
-        size, so what a step has is all that can be divided. ``ViewError`` where a step is no whole sticks.
+        size, so what a step has is all that can be divided, and of its divisors those of a stick's bytes, by which the
+        address of a slice is linear in the size. ``ViewError`` where a step is no whole sticks.
         """
         granules = list(self.stick_elements)
         for window in self.windows:
@@ -89,7 +91,9 @@ class Space:
                     f"the run-time size '{size.name}' grows by {size.step} positions of a dim in sticks of "
                     f"{granules[dim]}"
                 )
-            granules[dim] *= size.extent // size.step
+            # Rows are sticks apart: of so many slices each begins at a whole number of bytes for each position.
+            parts = math.gcd(size.step // granules[dim], self.target.stick_bytes)
+            granules[dim] = size.extent // parts
         return tuple(granules)
 
     @functools.cached_property

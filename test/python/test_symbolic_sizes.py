@@ -176,8 +176,8 @@ def test_attention(kind) -> None:
 )
 def test_odd_sizes(model, granularity, most, cores) -> None:
     """Granularities that are no stick, rows of odd length, more cores than rows: right at every size."""
-    example = half(granularity, 37)
-    spyre_mlir.declare_tensor_dim("S", granularity)
+    example = half(2 * granularity, 37)
+    spyre_mlir.declare_tensor_dim("S", 2 * granularity)
     spyre_mlir.declare_tensor_dim("D", 37)
     spyre_mlir.name_tensor_dims(example, ["S", "D"])
     program = spyre_mlir.compile(model, (example,), sencores=cores, dynamic={"S": (granularity, most)})
