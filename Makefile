@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # Everything from a fresh machine with Python 3.11 and make; `make` lists the targets.
 PYTHON ?= python3
 JOBS ?= 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """lit: .mlir and .test files under test/; the tools in RUN lines are the modules of this checkout.
 
 They are forked by a server; ``%python -m spyre_mlir.tools.NAME`` in a RUN line starts a process of its own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Benchmarks: the speed of the compiler and the quality of its plans, each with the target that must hold.
 
     python -m benchmarks                                  lists them

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The command line of the benchmarks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How much attention of many shapes moves."""
 
 from __future__ import annotations

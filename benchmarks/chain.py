@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How compile time grows with the size of a program."""
 
 from __future__ import annotations

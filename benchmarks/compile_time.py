@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How long the pipeline takes, and what memory, for the sizes that users have; and where the rest of the time goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whether the bundles of compiled programs are as the public tool chain writes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How well operations are divided over the cores, and what the passes of work division cost."""
 
 from __future__ import annotations

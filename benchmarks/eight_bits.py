@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Linear layers with weights of 8 bits: what they read, how long they take, how far they are from the exact result."""
 
 from __future__ import annotations

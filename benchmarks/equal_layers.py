@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How long a stack of layers takes to compile, import and pipeline, if they are equal and if no two are."""
 
 from __future__ import annotations

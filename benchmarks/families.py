@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Families of programs that nobody tuned plans for, at full size: predicted times over what they need."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The bytes of compiled programs, to be compared before and after a change that may not change them."""
 
 from __future__ import annotations

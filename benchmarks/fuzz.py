@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs and mutants of files: how many are right, refused, or a fault of the compiler."""
 
 from __future__ import annotations

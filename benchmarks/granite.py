@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The relayouts of one Granite 8B model: its values, the cores that write them and those that read them.
 
 Reduced from the public list of 130 relayouts of a compiled model (the inventory of LX relayouts in the documents of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Processor time of whole compiles of programs that are no stacks of equal layers: where algorithms show."""
 
 from __future__ import annotations

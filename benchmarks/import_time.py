@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How long the import of a model takes: torch.export, decomposition, folding and torch-mlir, without the pipeline."""
 
 from __future__ import annotations

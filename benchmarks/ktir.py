@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of the tests in KTIR on the public interpreter: how many run, are right, and why the others are not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the choice of layouts costs in compile time, and how it grows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Seconds and memory of a command or of a call."""
 
 from __future__ import annotations

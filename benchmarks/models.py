@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whole models on the simulator: what runs where, how much moves, how exact it is, how long it takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's operations one by one: how many run, and where."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's own operator database: how many samples are right, where they run, and why the others do not."""
 
 from __future__ import annotations

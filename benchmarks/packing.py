@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How long the exact packing of hard instances takes."""
 
 from __future__ import annotations

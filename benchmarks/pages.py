@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How fast the page about a program is made, how large it is, and whether a browser keeps up with it."""
 
 from __future__ import annotations

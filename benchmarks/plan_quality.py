@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How good plans of the suite are, against the least traffic and the bound of the cost model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Planning of the scratchpads for the programs of the tests: what it saves, and what it costs."""
 
 from __future__ import annotations

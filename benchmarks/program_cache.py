@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the cache on disk saves: programs that were compiled by a process before."""
 
 from __future__ import annotations

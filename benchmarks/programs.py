@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The programs of the end-to-end tests, for benchmarks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The decorator of benchmarks and how they are found."""
 
 from __future__ import annotations

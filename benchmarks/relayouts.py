@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The relayouts of a Granite model: over the ring and through device memory, alone and in programs of ours."""
 
 from __future__ import annotations

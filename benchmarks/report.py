@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Metrics as tables, for a terminal and for docs/benchmarks.md, with the machine that was measured."""
 
 from __future__ import annotations

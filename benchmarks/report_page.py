@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How large the page about a model of many layers is, how long it takes to write, and when a browser shows it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How much the layouts of a program cost in conversions, and which rule forces each."""
 
 from __future__ import annotations

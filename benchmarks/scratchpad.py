@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What stays in the scratchpads, and why the rest does not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Pictures of the page of a report for the documentation, light and dark: ``python -m benchmarks.screenshots``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Solvers of memory plans side by side: hard packings, operator chains, and buffers that do not all fit."""
 
 from __future__ import annotations

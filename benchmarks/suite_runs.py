@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The suite at full size on the simulator, byte by byte, with all checks."""
 
 from __future__ import annotations

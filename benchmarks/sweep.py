@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sweeps of experiments: what two workers gain, and whether a sweep that is killed goes on where it stopped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What tiling saves, and what it costs in compile time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How fast a timeline is made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plans by trials: by how much they are better than those of the compiler, which is what its searches miss."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs for the cost model: compiled ones, and products divided by hand."""
 
 from __future__ import annotations

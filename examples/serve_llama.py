@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Serve a small Llama: prompts of any length, a paged cache in device memory, greedy and top-k sampling.
 
     python examples/serve_llama.py [--tokens 64] [--prompt 37] [--top-k 8] [--weights fp8]

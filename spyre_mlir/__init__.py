@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-mlir: an MLIR compiler in Python for the IBM Spyre accelerator.
 
 program = spyre_mlir.compile(model, (x,))

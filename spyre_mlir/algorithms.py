@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Registration of what decides and can be replaced: solvers, divisions, layout choices, tilings, cost models.
 
 Each kind of algorithm is an abstract class with a ``Registry``; an algorithm is a class below it with a name. It is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Diagnostics of the bindings as frozen values: location, severity, message and notes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The exceptions and the warnings that users see, in a sentence that fits on a screen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files of the user: errors are sentences, and a file is written whole or not at all."""
 
 from __future__ import annotations

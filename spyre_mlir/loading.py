@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``--load FILE.py``: files of users that define passes, solvers or device operations.
 
 An error in such a file, when it is loaded or later when it runs, shows its traceback, which ends in the file.

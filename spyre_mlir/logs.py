@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Log of the compiler: levels, topics and the progress line.
 
 ``SPYRE_LOG``, or ``--log`` of a tool, is a list of words:

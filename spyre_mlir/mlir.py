@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The only module that imports the MLIR bindings.
 
 The upstream Python bindings come inside the ``torch-mlir`` wheel (the index's ``mlir-python-bindings``

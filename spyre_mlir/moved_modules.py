@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Modules that the manual once named and that have another path now: importing one is an error that names it."""
 
 from __future__ import annotations

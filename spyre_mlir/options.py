@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Options of passes and pipelines: dataclass fields in Python, ``{x=1 some-list=a,b}`` in text.
 
 A field ``backend_fraction: float = 0.2`` is the option ``backend-fraction=0.2``. Types: ``bool``, ``int``,

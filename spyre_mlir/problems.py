@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Problems that the algorithms of a compilation are given, collected for files where somebody asks for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The CPU reference: a linalg module through upstream's lowering and execution engine, on numpy arrays.
 
 The oracle of the tests for everything that works on linalg; slow (naive loops, about 0.4 GFLOP/s), independent of

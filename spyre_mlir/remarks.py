@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Remarks: every decision of a pass as one record, so that a plan can be read, asserted on and compared.
 
 A pass calls ``self.remark(op, kind, reason, before=.., after=..)``. The records go to the collector that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tables of the user (CSV): one thing per line, below a line with the names of the columns."""
 
 from __future__ import annotations

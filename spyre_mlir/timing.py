@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Timing by nested scopes, such as stage, pass and part of a pass.
 
     with scope("trial"):

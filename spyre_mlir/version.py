@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Version of the package, read by ``pyproject.toml`` and the tools."""
 
 import time

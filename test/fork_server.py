@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A fork server: Python starts at once, in a process that has imported what takes most of the time of a start.
 
     path = start("numpy", "torch")                   in the process whose end is that of the server

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The client of spyre-lsp: it starts the server, and shows the IR that a code lens asks for beside the program.
 const vscode = require("vscode");
 const { LanguageClient } = require("vscode-languageclient/node");

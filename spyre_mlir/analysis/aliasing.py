@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Alias analysis: the buffer of each value and its view of it, for all levels from *laid out* on.
 
 A view lies in the buffer of its source. An inserted slice lies in its region of the destination; the result of an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Masks of attention whose numbers are known: what they do to tiles of scores and weights."""
 
 from __future__ import annotations

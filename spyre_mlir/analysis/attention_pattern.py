@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Recognises attention among device operations: a softmax between two matmuls, through views."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The accesses of the operations of a divided function to its buffers, for the planning of memory."""
 
 from __future__ import annotations

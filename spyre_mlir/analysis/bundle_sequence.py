@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The bundle of a sequence that an operation is assigned to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks that an iter_arg can stay in one buffer, each yielded value written over the one before."""
 
 from __future__ import annotations

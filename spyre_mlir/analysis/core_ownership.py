@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cores that write and read each buffer, recomputed from divided IR."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Equivalence classes of the iteration dims of neighbouring operations: those of a class are tiled together."""
 
 from __future__ import annotations

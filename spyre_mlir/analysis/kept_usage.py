@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The usage of a function, kept from one pass to the next while nothing changes the function.
 
 Most passes of level *divided* ask for it and find nothing to change. The bytecode of a function takes a tenth of the

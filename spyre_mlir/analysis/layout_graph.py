@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The graph of a function for the layout choice: one node per tensor."""
 
 from __future__ import annotations

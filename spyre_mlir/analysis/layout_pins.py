@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The layouts that a plan file pins, as constraints on the layout choice."""
 
 from __future__ import annotations

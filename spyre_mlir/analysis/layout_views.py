@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of values in their buffers while layouts are written, computed on demand from layouts and view ops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Live ranges of buffers by the scopes of their values: for verifiers, which do not trust the planner's."""
 
 from __future__ import annotations

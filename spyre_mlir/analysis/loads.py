@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations that wait for device memory and read data of the host alone: others can compute meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops of a function: trip counts, iter_args, and the offsets that follow from loop variables."""
 
 from __future__ import annotations

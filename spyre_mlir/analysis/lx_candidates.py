@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The buffers of a divided function that may be in LX, and the reasons why others are ineligible."""
 
 from __future__ import annotations

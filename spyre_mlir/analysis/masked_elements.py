@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elements of values that a mask decides, whatever the inputs are: zeros, and scores whose exponential is zero.
 
 A mask is a constant that the program selects by or adds, such as that of causal attention. A masked score is as low as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The iteration space of an operation under hints: the names of its dims, and which of them lie in sticks.
 
 As a rule of thumb the last dim of a tensor lies in its sticks, except where it is the result of a reduction over the

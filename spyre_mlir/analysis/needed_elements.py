@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a function of linalg needs of its arguments, and the multiply-adds that its results need.
 
 Backward from the results, each op says which elements of its operands the needed ones of its results take: of a slice

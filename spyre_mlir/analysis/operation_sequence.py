@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operations of a block as a sequence of keys, in which groups that repeat are found without their names.
 
 Constants and what is made of constants alone are no items of it: each operation that reads one is told apart by what it

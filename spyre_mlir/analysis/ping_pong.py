@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ping-pong pairs of buffers (``sdsc.ping_pong``): which buffers make one, and where the second one lies."""
 
 from __future__ import annotations

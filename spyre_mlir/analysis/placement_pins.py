@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The addresses that a plan file pins, and memory plans that keep them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The decisions about a function, in the form of a plan file."""
 
 from __future__ import annotations

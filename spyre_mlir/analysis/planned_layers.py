@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The layer of a planned function that can be copied to those that ``fold-repeated-layers`` left out.
 
 Passes move operations over the ends of layers, insert some and fuse others. What was one layer is looked for as a

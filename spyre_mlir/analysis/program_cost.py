@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cost of a placed program by the cost model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matmuls of 8-bit operands: their forms in linalg, and the places where their results may be rounded.
 
     int8 x int8 -> i32     the device adds up more than 16 bits and rounds the sum to DL16: no i32 comes out of it

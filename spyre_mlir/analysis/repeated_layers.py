@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layers that a program repeats: equal groups of operations in a row, each of which reads what the one before computes.
 
 Layer ``r`` is the items ``first + r * period`` .. of an ``OperationSequence``. Layers are equal if items at the same

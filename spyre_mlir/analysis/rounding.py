@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Precision analysis: the f32 values of a function that must not be rounded to fp16 between two operations.
 
 An operation computes in f32 and rounds its result. That costs half a unit in the last place, which is harmless unless

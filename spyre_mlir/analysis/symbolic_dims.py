@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The dims of values that follow a run-time size: from arguments and constants through operations and views."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loop nests of a function whose operations are marked with tiles, and the operations that share each loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Range analysis: bounds on the size of the values of a block from its operations, for inputs of any size.
 
 ``growth`` follows units as in physics: inputs have the unit 1, their squares 2, the mean of squares plus a constant

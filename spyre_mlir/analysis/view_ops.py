@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The upstream ops that are views of a device buffer, as transforms of a ``BufferView``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sliding windows of structured ops, such as convolutions and poolings, read from their indexing maps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """SuperDSC bundles: the data model, writing, reading and validating. Knows nothing of MLIR."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle as one JSON value: the files of its folder, without arrays and remarks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The JSON of a design as other writers have it, brought to the form that ``design_json.py`` reads.
 
 The public schema lets a writer leave out much of a design, say some facts in several forms, and add facts that change

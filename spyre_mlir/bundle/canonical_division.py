@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sizes, shares and slices of a design as other writers have them, in the form that ``design_json.py`` reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Members of a JSON object that a file may lack, may have in several forms, or may have without an effect."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The conformance check: where a design is not as the public tool chain writes it, and how much that matters.
 
 The validator asks whether a bundle means something and means it once. This asks whether the back end would take it: the

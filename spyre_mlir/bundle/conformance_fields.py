@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The fields of a design as the rules of the conformance check look at them, and the members that it must have."""
 
 from __future__ import annotations

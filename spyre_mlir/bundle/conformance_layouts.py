@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules of the conformance check on the dims and the layouts of tensors: which are listed, by which role and folds."""
 
 from __future__ import annotations

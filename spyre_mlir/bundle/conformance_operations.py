@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules of the conformance check on stages, constants and single operations."""
 
 from __future__ import annotations

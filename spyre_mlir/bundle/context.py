@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Facts about a bundle that the rules share: its executes, their loops, the value of every symbol."""
 
 from __future__ import annotations

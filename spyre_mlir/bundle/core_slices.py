@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Addresses and strides of operands: the rules of the docstring of ``model.py`` as arithmetic, in sticks and bytes.
 
 Everything counts in sticks, the smallest thing that is ever moved: a position along a dim is one element,

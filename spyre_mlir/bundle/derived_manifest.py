@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle from designs and a program without ``manifest.json``: the host's side as the addresses tell it.
 
 Memory that the operands of the program address falls into areas: a parameter, an allocation, or bytes at absolute

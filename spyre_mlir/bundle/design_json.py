@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The design of a `sdsc_<i>.json`, whoever wrote it.
 
 The format says many things more than once (tensor names, folds, core lists). Writing (``design_writer.py``) derives all

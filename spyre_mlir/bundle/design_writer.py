@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A design as the JSON of `sdsc_<i>.json`, with every member that torch-spyre's front end writes.
 
 Its sizes are padded: what of a dim is padding stands in `manifest.json`, as the format has padding of windows alone.

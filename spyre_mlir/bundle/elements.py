@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The elements of tensors in LX, stick by stick: a core must read the elements that its slices stand for.
 
 An LX address says nothing about the tensor; the slices of the writer do: core ``c`` has left there the elements of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle as a folder on disk: written whole or not at all, and the same bytes every time.
 
 The folder holds `bundle.mlir`, one `sdsc_<i>.json` per design, `manifest.json`, `constants.npz` with the

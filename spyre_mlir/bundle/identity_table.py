@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What is derived from values that cannot be keys, such as designs, kept as long as these live."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Device images: weights as the bytes that device memory holds of them, laid out once instead of before every run.
 
     device_weights.npy     the images one after the other, as uint8

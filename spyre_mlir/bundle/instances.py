@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The bundle that a bundle with run-time sizes is at given sizes: numbers in place of the parameters.
 
 A design with symbolic dims is planned for the largest size, and memory is laid out for it: buffers, strides and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files of JSON: strict reading, with errors that name the file and the field, and writing of the same bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operations of a program at the levels of the compiler, a line each with its origin."""
 
 from __future__ import annotations

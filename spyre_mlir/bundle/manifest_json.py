@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names (``plain.py``).
 
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a

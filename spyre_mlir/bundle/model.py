@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A SuperDSC bundle as values: what `bundle.mlir`, the `sdsc_<i>.json` files and `manifest.json` say.
 
 The writer prints these values, the reader gives them back, the validator checks them, the simulator runs

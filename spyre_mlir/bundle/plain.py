@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundle values as plain dicts, lists, strings and numbers, and back, by the fields of their dataclasses.
 
 There are two forms: the attributes of a module leave out all fields with default values, ``manifest.json`` those alone

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reading the text of `bundle.mlir`.
 
 The grammar, in the custom syntax of the public interface::

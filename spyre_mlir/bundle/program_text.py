@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text of `bundle.mlir`, printed from statements; ``program_parser.py`` has the grammar."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files of folders that somebody else made: regular ones alone, no links, of a bounded size, checked before unpacking.
 
 A name in a bundle must not lead out of its folder, and opening must not wait: a fifo, a device or a link is refused.

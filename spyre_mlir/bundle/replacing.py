@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writing a folder whole or not at all, in the place of what was written there before.
 
 What is new is made in a work folder beside it, ``.NAME.XXXXXXXX.writing``, which its process keeps locked. Then the old

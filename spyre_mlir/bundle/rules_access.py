@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on bytes over time, checked by walking the program with a map of who wrote each stick.
 
 Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on one design at a time: formats, division, sticks per core, masks."""
 
 from __future__ import annotations

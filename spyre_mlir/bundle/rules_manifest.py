@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on the host's side: arguments, their sizes and how they are moved."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on places: addresses, spans, LX, allocations and the buffers of the manifest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The rules of a relayout over the ring: what the cores hold of its source, and where it lies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on what goes from one bundle of a sequence to the next: of one bundle by itself, and of all of them."""
 
 from __future__ import annotations

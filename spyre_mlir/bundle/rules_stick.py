@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The stick rules of each kind of operation: which dim may be the stick of which operand."""
 
 from __future__ import annotations

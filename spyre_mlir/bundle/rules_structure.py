@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on the form of designs and program; all others rely on them and run only when these hold."""
 
 from __future__ import annotations

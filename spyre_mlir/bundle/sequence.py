@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One bundle as a sequence of several, and back: what goes from each to the next.
 
 The bundles of a sequence run one after the other without a host function between them. They have the parameters and

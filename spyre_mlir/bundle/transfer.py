@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The loops of ``model.Transfer`` on numpy arrays, and the numbers of the host as bits of a device format.
 
 Everybody who moves tensors between host and device does it here: the simulator, and ``to_device``.

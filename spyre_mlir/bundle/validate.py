@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The semantic rules of a bundle, as one table, and the validator that applies them.
 
 A rule is a generator of diagnostics, (sentence, where). The rules of a level run only when all levels before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Constants of a device file that are marked as fitted, by words in their comments: ``fitted LOW to HIGH``.
 
     access_ns = 967         # C: least squares, five rows of softmax; fitted 10 to 10000

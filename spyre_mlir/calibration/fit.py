@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """FitQuality of predicted and measured times, and the constants of a device that make it best. No IR.
 
 The error of a row is log(predicted / measured), so a factor of two counts alike in both directions. A fit minimises

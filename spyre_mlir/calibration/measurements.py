@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measured programs as a table (CSV): one per line, below a line with the names of the columns.
 
     lx_backend_fraction,cores_b,cores_m,cores_n,cores_k,B,M,N,K,measured_us

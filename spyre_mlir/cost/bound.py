@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The least that a program takes on a device, from what it computes, whatever its plan."""
 
 from __future__ import annotations

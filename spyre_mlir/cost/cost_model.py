@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cost of an operation, in nanoseconds: one model for every pass, to rank plans, not to predict times.
 
 The target of a work names the model. The formulas here are those of ``analytic``, the default; functions that are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sets of elements of a tensor as boxes, one range of indices per dim, to count what a program needs of it.
 
 Where a set has no exact form here, the result is a part of it: what is counted is never more than what is needed.

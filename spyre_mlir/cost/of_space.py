@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The work of a divided iteration space."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cost to move and to convert whole tensors, before it is decided how operations are divided.
 
 Prices are whole picoseconds by ``model.py``.

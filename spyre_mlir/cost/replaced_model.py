@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cost models of users: the interface, and the dispatch of the functions of ``cost_model.py`` by the target."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The work of an operation as facts without IR or bundle, so that ``cost_model.py`` can cost either.
 
 ``of_space.py`` takes the facts from a divided iteration space, ``timeline/of_design.py`` from a design of a bundle. The

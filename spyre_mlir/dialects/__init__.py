@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Four Python-defined dialects over upstream linalg, and the parser of modules that use them.
 
 ``stick`` says how tensors lie in memory, ``sdsc`` what a device operation is and where it runs,

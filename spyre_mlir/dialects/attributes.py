@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Conversion of JSON-like Python data to builtin attributes and back: dicts, lists, strings, numbers, None."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bytecode of MLIR: read in a process of its own, which hands back the text of the module.
 
 Upstream's reader trusts the numbers in the file: damaged ones may overwrite memory without an end of the process that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``sdsc.runs``: a constant argument as runs of equal elements."""
 
 from __future__ import annotations

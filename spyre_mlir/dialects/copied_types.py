@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands and results of the operations that copy one tensor, for their verifiers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Structural checks of our attributes, which the bindings parse without a look at their contents.
 
 A Python-defined attribute has parameters of any builtin kind, and an attribute of an operation may be anything at all.

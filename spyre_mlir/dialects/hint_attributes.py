@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hints in IR: the attributes of working-set reduction, and the locations that carry hints.
 
 From the source to level *device ops* a hint rides on locations, which survive every rewrite::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Indices that are known at run time only: ops of the ``sdsc`` dialect that give the device an integer of the host.
 
 ``sdsc.read_index`` reads an element of a tensor of integers. Where the tensor is an argument of the function, that is

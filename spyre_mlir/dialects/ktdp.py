@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``ktdp`` dialect of KTIR: kernels of tiles, the other public input of the Spyre tool chain.
 
 At this level a module has one ``func.func`` with ``grid = [cores]``, which every core runs: memory goes in and out by

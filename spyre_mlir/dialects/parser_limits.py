@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks of a module's text for what ends the native parser, with an error in place of a crash.
 
 It is recursive, without a limit of its own: regions, attributes, types and affine expressions nest by brackets, and by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``sdsc`` dialect: device operations, their work division and the placement of their results.
 
 From the level *device ops* on, each compute op is a ``linalg.generic`` that does one device operation. The
@@ -21,8 +22,7 @@ Host boundary: each argument and result of the kernel carries ``sdsc.host = #sds
 shape and dtype are those of the host, the tensor type is that of the device. An argument with
 ``sdsc.source = "w"`` is the host array of the argument ``w`` once more, in another layout. One with
 ``sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}`` takes only these elements of its host
-array, whose shape is ``array``. A dim may lie in several pieces there, each with a stride; then ``sizes`` are those of
-the pieces, outermost first, dim by dim.
+array, whose shape is ``array``. Of a dim in several strided pieces ``sizes`` are those of the pieces, outermost first.
 ``sdsc.index_bounds = {lower = -8, upper = 8, operation = "aten.index_put"}`` on an argument: its numbers are indices
 from -8 to 7 of that operation, which the host checks, for the device only compares them.
 ``sdsc.runs = {ends = dense<[3, 16]> : tensor<2xi32>, values = dense<[0.0, 1.0]> : tensor<2xf32>}`` on an argument: it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``sdscbundle`` dialect: the public output form, a SuperDSC bundle.
 
 At this level a module has one ``func.func @sdsc_bundle`` without results, made of the ops below,

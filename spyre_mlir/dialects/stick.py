@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``stick`` dialect: tiled device memory.
 
 ``#stick.layout<map>`` is the encoding of a tensor type and says how a logical index becomes a device

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reader and builder of the ``linalg.generic`` ops that represent device operations.
 
 ``Structured`` is a read-only view of one op with its maps as tuples of iteration dims; ``device_op`` builds the op

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Run-time sizes in the IR: those of a function, and the dims of arguments and constants that follow them.
 
     func.func @main(%x: tensor<1x1024x64xf16> {sdsc.symbolic = {d1 = ["S", 1 : i64]}}, ..)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The target that a module carries.
 
 ``sdsc.target = {cores = {usable = 4 : i64}, lx = {bytes = 1048576 : i64}}`` on a ``builtin.module`` are the fields that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls of PyTorch's own kernels on the host, for what has no form in linalg: ``tosa.custom`` of a domain of PyTorch.
 
     %1 = tosa.custom %0 {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Work division over cores: how many slices per dim, which core owns which, and what that costs. No IR."""
 
 from spyre_mlir.division.cores import Division

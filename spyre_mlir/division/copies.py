@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The division of a copy whose cores get of a buffer what a view says: several the same part if it says so. No IR."""
 
 from __future__ import annotations

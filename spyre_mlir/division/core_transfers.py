@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The transfers of a relayout: which core sends which sticks to which, and where they lie in LX on both. No IR.
 
 A *piece* is what a part of the source's distribution and one of the target's have in common. It goes to all cores that

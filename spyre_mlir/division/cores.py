@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which core owns which slices: core ids as a mixed radix over the split dims.
 
 A split reduction dim comes first, so that the cores that add up parts of one value are neighbours on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How many slices each dim of an operation has: output dims by size, then one reduction dim.
 
 The greedy distribution of "Work Division Planning" (``prioritize_dimensions``, ``multi_dim_iteration_space_split``),

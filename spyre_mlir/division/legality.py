@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Legality of a division that a person wrote down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The division of an operation whose cores touch of a buffer what the cores of another operation do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What each core owns of a buffer under a division, comparable between operations.
 
 Operations see a buffer through dims of their own, so a view is told in the buffer's coordinates: for each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A buffer in LX that other cores want than have it: what each core holds before and after. No IR.
 
 The ring carries it from one *distribution* to another, an LX relayout of the SuperDSC interface specification:

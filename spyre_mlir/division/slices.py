@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Slices of one dim: which counts divide it, and how much of it each slice gets. All in units.
 
 A unit is what cannot be divided: a whole stick, or a row of a dim in no stick (``layout/space.py``).

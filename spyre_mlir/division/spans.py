@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How much memory one core spans of each operand, and the splits that keep it within the limit.
 
 A core addresses a tensor from one base, and only so far from it: ``span_bytes`` of ``spyre.toml`` is the one limit, for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Subviews of buffers in LX: where each core finds a part of the region that it holds. No IR.
 
 A core's LX has its region of a buffer stick behind stick, by the steps of a full share (``ownership.mismatch``). An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bytes of device memory that one execution of a divided operation moves. No IR.
 
 Whole sticks, padding included. Cores that load the same slices share one load (multicast), which counts once;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The variants of strategy B: an operation's only split, moved to another dim of its result."""
 
 from __future__ import annotations

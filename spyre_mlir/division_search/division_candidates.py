@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Division candidates of an operation: its division, other good ones, and those that match its neighbours'."""
 
 from __future__ import annotations

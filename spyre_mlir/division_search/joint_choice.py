@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Joint division that can be replaced: a division of each operation and a placement of each buffer, by tables of times.
 
 An operation takes hypot(compute, memory), its compute and its memory time overlapped. For any angle ``a`` that is at

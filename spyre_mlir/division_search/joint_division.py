@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Joint division: neighbouring operations slice a buffer alike where that keeps it on chip.
 
 Work division looks at one operation at a time, so two of them may want other parts of the buffer between them, and it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cheapest split of a matmul, by the cost model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Placements of a buffer: device memory, LX as its writer leaves it, and LX again as its readers need it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Strategy B: divisions and scratchpads chosen together, by planning every combination.
 
 The co-optimisation of "Scratchpad (LX) optimization", kept as the reference: each operation has few divisions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Work division that can be replaced: how many slices each dim of one operation has, as plain data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts that a caller chooses for arguments and results, by name or position, as types of the function."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What takes the time of a program that is far from the least that it needs, as a remark."""
 
 from __future__ import annotations

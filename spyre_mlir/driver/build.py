@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From a linalg module to the steps of a program: one bundle, or bundles and host functions in turn."""
 
 from __future__ import annotations

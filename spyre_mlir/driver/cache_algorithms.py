@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Algorithms of the user as a part of the key of the cache: their code by its content, as that of the compiler is.
 
 The code of an algorithm is the module that defines it, and every module that one imports, in a function or above all;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The folder of the cache on disk: one file per program, bounded in its size, shared by any number of processes.
 
 A file is written beside the others under a name of its own and renamed, so a reader has all of it or none. A hit sets

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Settings of a compilation that decide about a program beside its source, as one text for the key of the cache.
 
 They are the code of this package by its content, the versions of what it is built on, the device, the options of the

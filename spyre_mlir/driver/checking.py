@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Comparison of a compiled program with a reference: seeded random arguments, and the tolerance of the format.
 
 Arguments of floating type are standard normal numbers; a parameter of rank 2 or more is divided by the root

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``compile``: a PyTorch model or a module as a program, with the choices of the caller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Options of ``compile`` as types, and as the signature and the documentation that ``help`` shows.
 
 The options of the pipeline are the fields of ``PipelineOptions``. Type checkers and editors read no dataclass there, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs for many sizes: ``spyre_mlir.compile(model, inputs, dynamic={"S": (64, 4096)})``.
 
 Where the model is the same program at every size, one bundle runs all of them: it takes the sizes as parameters

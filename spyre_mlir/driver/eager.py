@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations on tensors of the device, each by a compiled program of that one operation on the simulator.
 
 A program depends on the operation, its arguments that are no tensors, and of each tensor on the shape, dtype and layout

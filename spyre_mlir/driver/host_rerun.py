@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program as one function of the host, for calls with integers that the device has not.
 
 The device has integers of 32 bits, and whether those of 64 bits fit is known with the values of a call. Where they do

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Folders of programs in KTIR: ``program.mlir``, ``manifest.json`` and ``constants.npz``, and the table of a run."""
 
 from __future__ import annotations

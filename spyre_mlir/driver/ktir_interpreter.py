@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs of KTIR programs by the public interpreter, where that can be imported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program in KTIR: called, it runs on the public interpreter; saved, it is a text and what its caller must know."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of PyTorch models: their weights and calling convention, and their entries in the cache on disk."""
 
 from __future__ import annotations

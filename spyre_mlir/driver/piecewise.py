@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models whose values decide shapes or branches: a program for each piece between two such points.
 
 ``compile`` makes a ``PiecewiseProgram`` of a model that torch.export cannot capture as one graph of static shapes. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Problems of algorithms as files: JSON that a compilation writes, and that algorithms of anybody can be run on.
 
 A file has ``format``, ``version``, ``kind`` and the fields of the problem; the cost of what does not go together is

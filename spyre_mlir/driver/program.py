@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A compiled program: run it on the simulator, ask what it costs, save it and load it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The least bytes and multiply-adds of a program, from the linalg that it was before any plan."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cache on disk of ``compile`` and ``spyre-compile``: a program that was compiled before is read, not compiled.
 
 The key of a program is the digest of the settings (``cache_settings.py``) and of its source: the text of MLIR, or that

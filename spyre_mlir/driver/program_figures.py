@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a compiled program says of itself without a run: summary, timeline, figures, and what it needs."""
 
 from __future__ import annotations

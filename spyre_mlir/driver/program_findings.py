@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The findings of a program: its figures for the search, and trials that compile it again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program of several steps as a folder: ``program.json``, a bundle or a ``.mlir`` per step, the host's weights.
 
     program.json        the steps in order, which values each takes and gives, the arguments and the results

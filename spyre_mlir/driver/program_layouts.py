@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts that a caller chooses for a program: fixed for arguments, reached at the least cost for results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The figures of a program as plain numbers, to be kept and compared; no run is needed."""
 
 from __future__ import annotations

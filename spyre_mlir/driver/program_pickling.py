@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs as pickles: the JSON and the arrays of the cache on disk, the choices of the caller, the calling convention.
 
 A restored program runs, and has the figures, the reports and the plan of the one that was pickled, but no findings: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The option ``state`` of ``compile``: arguments that stay in device memory from one call of a program to the next."""
 
 from __future__ import annotations

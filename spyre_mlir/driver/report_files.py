@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reports about programs as files: of one program, and of the programs of a model in several sizes or pieces."""
 
 from __future__ import annotations

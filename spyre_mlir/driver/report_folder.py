@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The folder of SPYRE_REPORT_DIR: a page for each program of torch.compile, and an index of all.
 
     index.html          the graphs with their predicted times, and the graph breaks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The price of one bundle for all sizes: its time at a size beside that of a bundle made for this size alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The steps of a compiled program: bundles for the device, functions for the host, and what passes between them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The summary of a program of several steps: what runs where and why, what passes between host and device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program as arrays by name, one of them JSON, for the cache on disk: data alone, no code and no pickled object.
 
 The JSON has the steps with their bundles, functions of the host as text, remarks and times, the bound, the signature

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A model as one bundle whose dims follow run-time sizes: compiled at the largest, run at each.
 
 The model is imported at the largest and at the smallest sizes; what differs between the two follows a size

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The backend of ``torch.compile``, which keeps its programs and writes reports about them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers between host and device in a program of several steps: as few as the layouts allow.
 
 The bundles of a sequence have one device memory: later ones read what was copied to it for an earlier one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trials of changes: the source of a program compiled again, with another option or an edit of the model."""
 
 from __future__ import annotations

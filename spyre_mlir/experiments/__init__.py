@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Experiments: sweeps, whose results are rows in one file (docs/experiments.md), and tuned plans (docs/tuning.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Axes of a sweep: the values of its options and of fields of its device, checked before anything runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Distribution of the points of a sweep to the workers of an executor, and what follows from the death of one.
 
 A point whose worker died is given out again, twice at most. Where an executor does not say which of its calls killed a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Packages that only some experiments need: extras of the package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Worker processes of this machine as an executor: one that dies loses its call alone, and another takes its place.
 
 A worker is a new Python, which does not run the script that started it. It ends when the process that started it

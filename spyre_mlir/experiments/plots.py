@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Pictures of the results of experiments: lines, points and Pareto fronts, by matplotlib."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of an experiment as data that any worker loads: MLIR, or a function by its import path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The results of experiments in one SQLite file: a row per point, by the digest of its content.
 
 Every row is committed by itself, so a process that is killed loses none, and several may write one file. Each has a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The results of a sweep: a row per point, as tables and pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Source files that a function of the user is made of: its module, and the modules that this imports.
 
 Files are read, not run. Those of Python and of installed packages do not count, but for the package that the function

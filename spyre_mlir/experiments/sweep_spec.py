@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Specifications of sweeps (TOML): programs, axes, store, executor, columns and plots; ``spyre-sweep`` runs them.
 
 Paths are relative to the folder of the file, where modules of programs are looked up too.

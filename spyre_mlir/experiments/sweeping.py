@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``sweep``: every combination of programs, options and devices, compiled by workers, with results in a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A point of an experiment as data, and its compilation in whatever process a worker is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``tune``: the plan of a program by trials, for least predicted time or whatever else is measured (docs/tuning.md)."""
 
 from __future__ import annotations

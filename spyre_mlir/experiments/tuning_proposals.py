@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The order in which a tuning tries the points of a space: a function of the seed and of the trials so far.
 
 The first point is the default. The next half of the trials are single changes, those of operations that take long

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The space of a tuning: what may be chosen of a program beside its default plan, in plain data.
 
 Candidates are those of the compiler's own searches, of the program as it is compiled by default: the divisions of

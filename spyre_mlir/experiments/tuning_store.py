@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trials of a tuning in a study of Optuna: in memory, or in a database from which a tuning that was killed goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Changes that give work to idle cores: unequal slices, more rows, more samples in a call."""
 
 from __future__ import annotations

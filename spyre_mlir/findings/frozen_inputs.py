@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Inputs that may be buffers of the model: masks above all, of which a plan can then see what they hide."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Changes of types: work of the host comes to the device, and what is wider than fp16 takes less of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Changes of the layouts of arguments, for those whose readers convert them or reduce along their sticks."""
 
 from __future__ import annotations

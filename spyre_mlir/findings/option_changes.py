@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Options of the caller that cost time: each is tried at its default."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A compiled program as the search for findings sees it: figures and names alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A change of a program that a trial compiles: options of ``compile``, or an edit of the model and its inputs."""
 
 from __future__ import annotations

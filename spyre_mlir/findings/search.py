@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The search for findings: changes for what the figures of a program show, and trials of those that may pay."""
 
 from __future__ import annotations

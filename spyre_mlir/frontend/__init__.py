@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch programs into MLIR, and the device ``spyre`` of PyTorch: the only package of the compiler that imports torch.
 
 It also makes ``torch.compile`` without a backend compile what is on that device, unless another default is set.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Autocast of PyTorch as casts in the graph: each operation gets the operands that it has under ``torch.autocast``.
 
 A captured graph has the operations that the model calls, above autocast, with the types of their results but without

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Batch norms folded into the convolutions before them.
 
 A batch norm in evaluation is a scale and a shift per channel, made of parameters alone:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The caches of transformers' models as trees of tensors, so that a model may take, change and return them.
 
 What transformers itself registers fills a new cache by the operations of the model, which a trace would see.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions that a model calls: their place in it, by line, module and hints, and the bodies of those in Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One call of a model in pieces: the functions of PyTorch are recorded, and run when Python needs a number.
 
 The model runs on tensors without numbers. What decides a shape or a branch (``nonzero``, ``item``, ``if x.sum() > 0``)

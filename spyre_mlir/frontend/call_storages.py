@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Storages of the tensors of one call of a model: without numbers while the model runs, real ones behind each piece."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Text of a captured program that is equal for two captures if an import makes the same program of both.
 
 It has the graph with all that its nodes say of types, sources and hints, the signature, the state and the settings of

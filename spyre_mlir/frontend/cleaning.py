@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Run-time assertions, scalars in f64 and tensors of one number, which torch-mlir leaves in linalg, removed."""
 
 from __future__ import annotations

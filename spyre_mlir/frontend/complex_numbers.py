@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Complex tensors as pairs of real ones: rotary embeddings are often written as products of complex numbers.
 
 A node with a complex result becomes two nodes, its parts; what reads it takes them. So does a complex argument: a call

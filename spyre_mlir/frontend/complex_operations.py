@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations on complex tensors as operations on their parts, by the rules of PyTorch's ``ComplexTensor``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Record of the numbers of a model that an import reads: the program is made for them, not for their shapes alone.
 
 A parameter is an argument of the program, whatever its numbers are, unless a rewrite computes with them, as

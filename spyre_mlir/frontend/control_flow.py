@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Control flow of torch without subgraphs: both branches of a condition, one iteration of a loop between its marks.
 
 What runs has no side effects, so a branch that is not taken only costs its time.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of convolutions: transposed ones, and those of groups that fill little of a stick.
 
 ``FORMS`` is their part of the decomposition table.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decomposition of an exported program into core operations, in which equal calls are decomposed once.
 
 The result is that of ``ExportedProgram.run_decompositions``, node by node, which traces the program twice. A program

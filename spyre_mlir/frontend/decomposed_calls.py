@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decomposition of one PyTorch operation as a graph of its own, traced once for all equal calls.
 
 Calls are equal where their operation, the metadata of their tensors and their other arguments are. PyTorch's own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of composite PyTorch operations, applied before MLIR sees them.
 
 The forms are chosen so that each step is one operation of the device and 16-bit tensors stay 16 bits:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Inputs with dims of many sizes: position of these dims, their sizes in a call, the same inputs at another size.
 
 The names of the example inputs (``name_tensor_dims``) say where a dynamic dim is. A dim of a tensor may be made of a

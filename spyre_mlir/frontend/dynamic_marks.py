@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dims of many sizes as PyTorch says them: marks of example inputs, ``torch.export.Dim``, exported programs with sizes.
 
     torch._dynamo.mark_dynamic(x, 1, min=64, max=4096)

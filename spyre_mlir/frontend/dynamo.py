@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of torch.compile: each is compiled by the pipeline of a model and runs on the simulator.
 
 Dynamo makes the parameters of a model inputs of its graph; they are parameters of the program nevertheless,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Weights of 8 bits from safetensors: linear layers that keep them as they are stored.
 
 The names are those of the checkpoints of Hugging Face: beside ``<layer>.weight`` of int8 or float8_e4m3fn stands

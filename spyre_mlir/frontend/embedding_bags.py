@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``embedding_bag``: sums, means and maxima of rows of a table; ``FORMS`` is its part of the decomposition table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Model of the demo, with PyTorch's result and the exact one."""
 
 from __future__ import annotations

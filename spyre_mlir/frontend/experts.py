@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The experts of transformers' models as dense products: every expert takes every token.
 
 transformers sorts tokens by expert, so that the sizes of its matmuls depend on data, or it gathers the weights

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Export of a PyTorch model as a checked FX graph: captured, decomposed, folded, its arguments and results named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Constant folding on the FX graph: what does not depend on an input or a parameter becomes data.
 
 Attention masks, position ids and rotary tables are computed once, by PyTorch, and reach MLIR as function

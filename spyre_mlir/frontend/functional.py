@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Check that PyTorch's functional form of in-place operations gives the numbers of the model.
 
 PyTorch has an inverse for views that are written through, and not all are right. Those of ``_PROVEN`` are tested; where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reading and building nodes of an FX graph of PyTorch operations."""
 
 from __future__ import annotations

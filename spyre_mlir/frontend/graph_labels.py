@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of graphs of torch.compile, and the places at which Dynamo broke a graph, for reports."""
 
 from __future__ import annotations

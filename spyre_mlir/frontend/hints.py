@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of tensor dims and hints on how to tile them, from the source of a model to its FX graph.
 
 ::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Import of a PyTorch model as a ``linalg`` module whose parameters are function arguments.
 
 The module has one public function ``@main`` over tensors of static shape. Its arguments are the inputs, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Range checks of the indices that a model takes from its arguments.
 
 The device compares an index with positions, where one that is out of range is at none of them and nothing tells. So the

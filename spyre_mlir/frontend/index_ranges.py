@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Interval analysis of the integers that a model computes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Shapes and types of what a model calls, inferred once for equal calls while torch.export traces it.
 
 torch.export sends each call through PyTorch's dispatcher to a tensor without numbers. A second call of the same

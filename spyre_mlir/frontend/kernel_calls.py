@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Nodes of a graph as calls of PyTorch's own kernels (``dialects/torch_call.py``), for what has no form in linalg."""
 
 from __future__ import annotations

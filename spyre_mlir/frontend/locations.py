@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Source locations of torch operations: the user's file and line, the module path and the aten operation.
 
 torch-mlir keeps the file and line of an FX node and drops the rest, but it carries locations one to one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lookups that become less work: embeddings by one known number, and gathers behind pointwise operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops of a graph as ``scf.for`` on tensors, built while torch-mlir imports the operations around and inside."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operators that mark a loop in a graph: ``loop_begin``, the operations of one iteration, ``loop_end``.
 
     *carried, *tiles, mark = loop_begin(carried, wholes, dims, sizes, trips)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lowering of the torch dialect to linalg on tensors: torch-mlir's pipeline as pass lists of our own.
 
 torch-mlir's driver prints the module with all its data before each stage and sends diagnostics to stderr.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A model that runs in pieces: its calls, and the first one, which leaves the model and its inputs as they are."""
 
 from __future__ import annotations

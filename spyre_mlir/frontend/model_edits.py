@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Edits of a PyTorch model and its example inputs, for trials of what a user may change."""
 
 from __future__ import annotations

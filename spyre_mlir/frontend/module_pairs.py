@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A model imported at two sizes: corresponding values and operations of both modules, from the results back.
 
 What is shown of them is for a ``PairWalk`` to say, by rules on the names of operations: that the larger program may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch operations that only move data, as slices and concatenations; ``FORMS`` is their part of the table.
 
 A slice is a view on the device and a concatenation one copy per part, so what needs many parts is kept as it is.

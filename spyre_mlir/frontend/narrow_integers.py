@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arithmetic on 8-bit integers in 32 bits: torch-mlir ends the process on some of it, as on matmuls of bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Weights of 8 bits that the program itself widens: memory gives them in half the time of 16 bits.
 
 What is computed of known data is data, but for a large tensor of int8 or fp8 that is cast, scaled and then read by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Normal form of operands for torch-mlir's passes: dims and indices that count from the front, tensors with elements.
 
 Other operands end the process there.

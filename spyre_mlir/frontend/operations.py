@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Application of one PyTorch operation to tensors of the device: a function to compile, and its program's cache key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operators ``torch.ops.spyre.*`` by which a model states the layout of a tensor on the device.
 
 ``restickify(x, stick_dims, dim_order=None)`` converts ``x`` to another stick at this point of the program.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Origins of the outputs of an exported graph: computed, known, or a view of something."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Proof that a program computes the first part of the same program for larger tensors, so that padding is safe.
 
 A model is imported at two sizes. If every tensor of the smaller program equals the first positions of that of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Casts of parameters to a shorter type, done once when the model is imported and not by each call.
 
     mm(x, permute(convert(w: f32, f16)))  ->  mm(x, permute(w16)),  w16 = w.to(f16)

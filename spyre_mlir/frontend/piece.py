@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A piece of a model: the calls of PyTorch between two points at which Python needs numbers, as a graph and its key.
 
 Equal calls on tensors of equal types are one program, whichever tensors they are. A number in them is a part of the

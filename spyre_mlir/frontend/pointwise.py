@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of pointwise PyTorch operations; ``FORMS`` is their part of the table.
 
 Where a function returns ``NotImplemented``, the operation stays unchanged.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of poolings: torch-mlir's passes expect a batch, and in three dims floating-point numbers.
 
 Some other poolings end the process. ``FORMS`` is their part of the decomposition table.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of matrix products with a sum; ``FORMS`` is their part of the table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Eight bits as PyTorch has them: products with scales, rounding to integers, quantising and dequantising.
 
 Quantising is in f32, for torch-mlir's form scales fp16 in fp16 and is off by one. The operations of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers are inputs of a program that each call draws from PyTorch's generator, as the model would."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Refusals of a model as sentences: what the model called, where, and what to do about it.
 
 What a check finds at a node, and what PyTorch raises while it traces the model, becomes a ``CompileError`` with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of interpolation and adaptive pooling: a matmul per dim with a constant matrix, or copies.
 
 ``FORMS`` is their part of the decomposition table.

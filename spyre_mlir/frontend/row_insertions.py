@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Import of ``spyre::insert_rows`` as insertions of slices at indices that the host reads."""
 
 from __future__ import annotations

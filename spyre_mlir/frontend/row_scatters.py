@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Scatters of whole rows, each at one position of an index that is repeated for all its elements, as ``index_copy``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes of rows at computed positions into what a program changes, such as a cache that a decoding step fills.
 
 ``index_copy`` and ``index_put`` of few rows into an argument whose new value has its memory become

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors without dims as tensors of one dim of size 1, for operations along a dim, which PyTorch takes them for.
 
 Decompositions and torch-mlir know the rank of an operand alone, and find no dim 0 in it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of operations that search for a position, or write at one, into comparisons on the device.
 
 A position is the smallest of a table of positions where a condition holds. Tables are constants, so the host

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calling convention of a program as a function like its model: inputs, return value and changes in place.
 
 A program takes and returns a list of tensors. A model takes and returns tuples, dicts, dataclasses, None and numbers;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of Dynamo with sizes among their inputs: as a function of the tensors, from whose shapes the sizes follow."""
 
 from __future__ import annotations

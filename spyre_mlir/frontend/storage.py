@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rewriting of operations that address the storage of a tensor, before PyTorch makes them functional.
 
 A program has tensors and no storages, so ``as_strided`` becomes one of the tensor that the storage was made for. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A signature as plain values and arrays, without the tensors of the model: those of the capture at hand replace them.
 
 Tensors that the import computed, folded weights and masks for instance, are arrays of their bytes. Operations are

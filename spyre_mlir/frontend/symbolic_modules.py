@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Proof that a model imported at two sizes is one program whose dims follow run-time sizes, and the marks that say so.
 
 Both modules are walked from the results back: corresponding operations are the same but for the sizes of tensors, and

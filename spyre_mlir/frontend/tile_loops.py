@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``for_each_tile``: a loop over the tiles of tensors, one after the other, with what it carries from each to the next.
 
 Eager it is a loop of Python over slices. Captured by ``compile`` it is one iteration between marks (``loop_marks.py``),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's device "spyre": its tensors are ``DeviceTensor``, its operations compiled programs of one each.
 
 ::

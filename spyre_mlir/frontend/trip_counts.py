@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Counters of a while loop, and so its trip count, where they depend on no data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of the operations by which outputs of a model are views, so that reading them runs nothing else."""
 
 from __future__ import annotations

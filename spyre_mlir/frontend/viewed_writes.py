@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes of rows through a view of a cache, permuted or with other dims, as writes to the cache itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Nodes of an FX graph that are views of others."""
 
 from __future__ import annotations

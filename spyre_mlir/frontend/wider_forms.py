@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of PyTorch for calls that turn out to have no form in linalg, before its kernels are called.
 
 The table that a program is decomposed by keeps what torch-mlir lowers well. Some of it is lowered in one form and not

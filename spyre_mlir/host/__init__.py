@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Evaluation of a program's host functions: linalg on numpy arrays."""
 
 from spyre_mlir.host.function import HostFunction

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Accesses of a structured op to its operands: affine maps as views of numpy arrays with an axis per loop."""
 
 from __future__ import annotations

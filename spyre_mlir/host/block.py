@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Blocks of a host function as lists of numpy kernels, and the frame in which a call runs them."""
 
 from __future__ import annotations

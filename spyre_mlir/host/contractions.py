@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Contractions: sums of products as matrix products, exact for integers, in float64 for floats."""
 
 from __future__ import annotations

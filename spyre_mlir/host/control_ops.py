@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules for control flow of ``scf``, and for assertions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Floating-point work of a linalg function, to compare the host's part with the device's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A host function of a program: linalg on numpy arrays."""
 
 from __future__ import annotations

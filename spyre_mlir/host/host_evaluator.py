@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Evaluation of linalg functions on numpy arrays: host functions, constants, and the reference of ``--check``.
 
 A function is a list of numpy kernels, built by a rule per op. Only the tables of rules can run: an op without a rule,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of ``math`` on numpy arrays, and conversions of floats to integers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of the structured ops of ``linalg`` that a host function may have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Number types of host functions: storage of a tensor's elements, and the type that a scalar is computed in.
 
 A scalar of f16, bf16 or f8E4M3FN is a float32 number until it becomes an element of a tensor: so one structured op

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Classification of a structured op's outputs over its reduction loops: folds, and last selected values.
 
 fold      yield f(out, x)                        x reads no output; f is associative: one numpy reduction

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules for scalar arithmetic: the ops of ``arith``, ``math`` and ``index`` as numpy functions.
 
 A function takes and returns arrays of scalars (see number_types.py). Integers wrap around at their width. Undefined

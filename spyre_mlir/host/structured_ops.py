@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules for structured ops of ``linalg``: the body is evaluated on whole arrays, in blocks of bounded memory.
 
 An operand is a view with an axis per loop, of size 1 where it does not depend on the loop, so the body's ops broadcast.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules for the ops of ``tensor``: every computed index, offset and size is checked against its bound."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules for torch-mlir's ``tm_tensor``: scans, scatters and sorts, with the bodies that torch-mlir writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rule for a call of PyTorch's own kernel (``dialects/torch_call.py``), the last resort for what has no form in linalg.
 
 A file names an operator and its arguments, never code. It may call what computes tensors from tensors: an operator of

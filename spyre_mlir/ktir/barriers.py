@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Where cores of a program must wait for each other, for one reads in device memory what another one writes."""
 
 from __future__ import annotations

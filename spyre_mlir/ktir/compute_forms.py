@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise operations, reductions and products in KTIR."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cores that wait for each other: barriers, and sums over groups of cores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers that differ from core to core as values of a program: by its number, or from a table."""
 
 from __future__ import annotations

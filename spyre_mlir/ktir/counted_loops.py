@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops of a number of trips, which may differ from core to core, that carry one value or none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle as one function of KTIR, which every core runs: its statements in order, with loops and barriers."""
 
 from __future__ import annotations

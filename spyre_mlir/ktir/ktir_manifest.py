@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the caller of a KTIR program must know: its function, and which memory each argument of that is."""
 
 from __future__ import annotations

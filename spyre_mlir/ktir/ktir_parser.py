@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """KTIR of any writer, read into a module: the ops of ``ktdp`` are rewritten to generic form, MLIR reads the rest.
 
 Errors are of the text that was given: a rewritten operation keeps its line.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Scanner of the text of KTIR: brackets, types, attributes, and errors at a place of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """KTIR in the custom syntax of its public front end and interpreter, from the generic form of the bindings.
 
 All but the ``ktdp`` ops is printed as MLIR does, with attributes in place of aliases, since the public interpreter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Addresses of a bundle as linear forms: a memory, bytes from its start, and bytes per step of the loops around."""
 
 from __future__ import annotations

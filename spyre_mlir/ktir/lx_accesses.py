@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Buffers in LX of a bundle: which operations access them, and what of them a loop carries."""
 
 from __future__ import annotations

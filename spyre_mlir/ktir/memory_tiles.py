@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles of device memory and of scratchpads: loads and stores of what each core has of an operand."""
 
 from __future__ import annotations

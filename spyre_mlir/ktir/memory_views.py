@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of device memory and of scratchpads, and the moves between their tiles and tensors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations that move elements between cores, or from rows of a table, in KTIR."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands of a design as tiles: the axes in memory of what each core accesses, and digits that operands share.
 
 An axis counts positions of a label of the design: sticks of ``weight`` elements, rows (``weight`` 1), or the elements

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One execution of a design in KTIR: its operands as tensors, in the digits that they have in common."""
 
 from __future__ import annotations

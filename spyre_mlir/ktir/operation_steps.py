@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Steps of an operation whose tiles are much of LX: a label that they are cut along, and how much of it at a time."""
 
 from __future__ import annotations

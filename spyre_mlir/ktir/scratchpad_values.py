@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Contents of scratchpads as tensors: the value of each buffer in LX at a place of the program, and parts of it.
 
 A value is all of its buffer: the sticks that a core has, one behind the other, in any shape. Of sticks with one valid

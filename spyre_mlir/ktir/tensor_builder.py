@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builder of ops on tensors and numbers, at the current insertion point; constants stand first in the function."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Expressions of the table of device operations as ops on whole tensors."""
 
 from __future__ import annotations

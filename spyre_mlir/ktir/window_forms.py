@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convolutions and poolings in KTIR: a loop over the positions of the window, each a view of the padded operand in LX.
 
 The padding, which is nowhere in memory, is made explicit: every core copies what it has of the operand into neutral

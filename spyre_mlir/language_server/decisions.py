@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decisions of the compiler about a program, by the lines of its text, as plain values of another process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The server: requests of an editor, answered from the text and from what the compiler makes of it.
 
 What takes as long as a compilation, runs in a process of its own: hover answers at once, with the decisions once they

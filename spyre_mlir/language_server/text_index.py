@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names in a text of MLIR: where each is defined, and where it is used, by its scopes and without a parse.
 
 So it answers while the text is being typed, too. Positions are (line, column), both from zero, columns in characters.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Levels of the compiler, and the one that a text is at: by the text alone, for an editor asks for it at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stick layouts: the algebra of tiled device memory. No IR.
 
 A ``StickLayout`` (``stick_layout.py``) maps logical indices to device coordinates by ``Digit``s (``index_map.py``);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Host transfer of a layout: the three tuples of the tiled-tensor RFC, with bounds for padded dims."""
 
 from __future__ import annotations

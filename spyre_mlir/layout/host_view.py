@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of a dense host array: the part that an argument reads, as the host's transfer can address it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Index maps: logical indices to device coordinates and back, digit by digit, of one index or of arrays of them."""
 
 from __future__ import annotations

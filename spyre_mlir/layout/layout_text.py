@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts as plan files write them: by the order of dims, without the padding that the compiler adds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A table of the tensors of a function and how they lie on the device: rows in, text out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Offsets of slices in loops: numbers in equal steps, and arithmetic that never loses one of them."""
 
 from __future__ import annotations

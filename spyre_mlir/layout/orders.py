@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Orders of the device dims: the layouts of an operation's result besides the default."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Contents of the padding of tensors, and the operations that depend on them.
 
 The *state* of a padded dim is a number, or ``UNDEFINED``: garbage that must reach no result. Padding is

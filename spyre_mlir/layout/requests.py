@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layout constraints of a user, and the layouts that they name: dims in the stick, order of the other dims.
 
 ``stick_dims`` names the dims in the stick, the innermost last: one, or none for a stick-sparse tensor, or

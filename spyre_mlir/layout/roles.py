@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Roles of the dims of an operation: reduced, kept, contracted, rows, columns, .. No layouts here."""
 
 from __future__ import annotations

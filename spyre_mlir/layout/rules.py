@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The stick rules of every kind of operation, as one table: legality, candidates and messages come from it.
 
 A *stick constraint* names the role of the dim that may be in the stick (reduced, contracted, ..) and the operands

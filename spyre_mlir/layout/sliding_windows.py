@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Windows that slide over the first operand of a convolution or a pooling. No IR."""
 
 from __future__ import annotations

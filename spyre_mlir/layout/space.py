@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The iteration space of one device operation over its operands' memory.
 
 Dims are those of the operation; each operand is a ``BufferView`` over them (absent dims are broadcast).

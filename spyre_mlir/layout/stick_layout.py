@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stick layouts: the map from logical indices to device coordinates.
 
 A tensor lives on the device as a row-major array whose innermost dim is one stick (128 bytes). Each device

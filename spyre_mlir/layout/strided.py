@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of a dense host array by sizes, strides and an offset, as PyTorch has them; and the layout of one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dims whose size is known at run time only: multiples of a granularity up to a largest size, for which is planned."""
 
 from __future__ import annotations

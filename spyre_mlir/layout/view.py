@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of a device buffer: transpose, expand, collapse, slice, broadcast, without moving a byte.
 
 A view is a logical shape over the memory of a buffer: each *axis* says that one step of one digit of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reshapes of views: groups of adjacent dims as one dim, and one dim as a group, without moving a byte.
 
 The shapes that ``tensor.collapse_shape`` and ``tensor.expand_shape`` give. A reshape that cuts sticks, or pieces in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """View transforms: transpose, reshape and slice as values that apply to any view of memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cheapest layouts of all tensors of a program. No IR.
 
 - stick constraint, dim-count constraint: the rule of a kind of operation; a stick assignment satisfies them

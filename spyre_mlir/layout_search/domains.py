@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The domain of each tensor of a graph: the layouts that its node can produce, and the states made of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Edges of the graph: the cost of reading an input, and the layouts in which it is read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Candidate layouts of a tensor, and the cost of relayouts between them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layout choice that can be replaced: a state for each tensor of a program, by tables of costs."""
 
 from __future__ import annotations

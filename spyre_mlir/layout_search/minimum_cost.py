@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cheapest layouts of a whole program.
 
 Every tensor has *candidates*: layouts that its producer can make, and layouts that its readers may ask for. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Op layouts: the layouts that a device operation accepts for its operands, and the cost of its transfers in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Producer candidates: the layouts in which an operation can write its result, and the orders worth to try."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reader candidates: the layouts that the readers of a tensor may ask for, to which a relayout may convert it."""
 
 from __future__ import annotations

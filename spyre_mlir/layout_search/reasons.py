@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reasons of relayouts, for remarks: the first reader that cannot do with the layout that is produced."""
 
 from __future__ import annotations

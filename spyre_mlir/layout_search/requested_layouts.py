@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Requested layouts: what matmuls ask of the tensors that reach them through views and pointwise operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The op layouts that each operation of a graph may have; the stick-sparse ones only where an input can be sparse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The states of a tensor: which of its layouts exist, the produced one and its relayouts."""
 
 from __future__ import annotations

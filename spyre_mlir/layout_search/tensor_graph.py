@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The dataflow graph of a program for the layout choice: operations, views, copies, buffers, loops. No IR.
 
 Every node makes one tensor; a tensor is named by the index of its node. Nodes come after their inputs, but for the

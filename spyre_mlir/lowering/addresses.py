@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Addresses in device memory as SSA values of a bundle, each with the symbol by which designs name it."""
 
 from __future__ import annotations

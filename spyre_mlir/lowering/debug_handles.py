@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The debug handle and the origin of an operation: source line, ATen op and module, from the location it carries."""
 
 from __future__ import annotations

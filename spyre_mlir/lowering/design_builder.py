@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One divided, placed operation as a SuperDSC design: labels, sizes, slices, operands, masks. No IR."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Labels of the iteration dims of a design, by what its operation is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Conversion of a module at the bundle level to a ``Bundle``, which ``spyre-translate`` writes to a folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernel arguments and buffers of a bundle: what the host passes, and where each value of the program lies."""
 
 from __future__ import annotations

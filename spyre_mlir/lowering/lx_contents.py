@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Contents of the scratchpads of a placed function: what each core holds of a buffer, and what operations access."""
 
 from __future__ import annotations

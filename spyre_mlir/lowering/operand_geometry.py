@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operands of a design in its labels: order of dims, stick, scales and gaps. No IR.
 
 An operand in device memory is a part of the whole tensor, whose strides its dims and gaps say. One in LX is this

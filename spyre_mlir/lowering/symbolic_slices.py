@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Slices of dims that follow a run-time size: the same part of the dim at every size, at addresses linear in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Types of the arrays that problems and solutions are made of, and what numpy does for them at a price."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bipartite matching of children with parents, by the bytes that pairs can share, and bounds of it.
 
 At the time at which children begin and their parents end, a child shares its bytes with at most one parent and a

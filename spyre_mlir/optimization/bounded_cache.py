@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A cache whose values differ much in size: it is bounded by their sizes, not by their number."""
 
 from __future__ import annotations

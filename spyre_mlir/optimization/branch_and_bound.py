@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Branch and bound over the linear relaxation: which items cover all needs at the least cost.
 
 Depth first. Each node solves the relaxation where its parent left it, rounds the solution up and drops what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dominated states: another state of the same variable costs no more, whatever its neighbours are.
 
 Orders of dims that nothing distinguishes, relayouts that no reader can use: most states of a layout choice are of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Minimal sums of small tables: the combinatorial core of the layout choice.
 
 Variables have a few states each; tables over some of them hold costs (``inf`` where states do not go

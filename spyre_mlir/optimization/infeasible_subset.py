@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Infeasible subsets: a small part of an infeasible set that is infeasible, too (deletion filtering)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lower bounds of covering problems from linear programming.
 
 Minimise the sum of costs[i] y[i] over y in {0, 1}, where in every row the coefficients of the chosen items reach

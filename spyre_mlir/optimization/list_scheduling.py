@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """List scheduling for little memory: of the tasks that are ready always the one that leaves the fewest bytes.
 
 Of equal ones the first. Done from the end on it gives another order. Neither is best in general: to find the least

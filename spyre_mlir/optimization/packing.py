@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Packing of shapes, intervals in time with heights, inside a capacity: exact, by restarts of ``packing_search.py``.
 
 Sections. Of the times at which a shape begins only those count before whose successor a shape ends or shrinks: what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The search of ``packing``: places shapes inside a capacity, or proves that they do not fit. Compiled by numba.
 
 Time is a row of sections. A shape covers the sections ``lower`` to ``upper`` (excluded), with a height in each of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Periodic runs of a sequence: stretches in which each item equals the one a period further on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The linear relaxation of covering problems, by the dual simplex method (Lemke, 1954).
 
 Minimise ``costs @ y`` over ``matrix @ y >= 1`` and lower <= y <= upper. With no costs below zero it can begin at

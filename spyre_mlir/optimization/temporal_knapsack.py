@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The sweep over time that finds the cheapest selection: dynamic programming with bounds.
 
 The stops are the overloaded times. At each one the items that arrive are decided one after the other, keep or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cuts a program into phases that alternate between device and host, as few as there can be.
 
 A phase runs all that is ready for it, in program order; so the number of phases is the least possible for the side that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes: one file, one class, one name each; ``foo_bar.py`` holds ``FooBar``, the pass ``foo-bar``.
 
 A new file is a new pass: there is no list to edit. ``find`` imports one file by the name of its pass,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Makes a plan file hold: its entries become pins that later passes obey, and are checked when all is decided."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decides which f32 values stay f32 on the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Moves hints from attributes into locations, where they survive every rewrite."""
 
 from __future__ import annotations

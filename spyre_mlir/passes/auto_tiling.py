@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles by itself what does not fit otherwise."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Casts the operands of f32 products to a type in which the device has products."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The base class of passes: a name, options as dataclass fields, help as the docstring.
 
     @dataclass(frozen=True)

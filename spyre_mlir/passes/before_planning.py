@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs as planning of the scratchpads would leave them: what passes before it go by."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives every device tensor a stick layout, the cheapest for the whole program; restickifies where rules need it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies what is read more than once from device memory into the scratchpads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies to device memory what some readers, or the host, need there, so that the others find it in LX."""
 
 from __future__ import annotations

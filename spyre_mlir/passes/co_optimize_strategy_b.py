@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Chooses divisions by the bytes that planning the scratchpads leaves: the specification's strategy B."""
 
 from __future__ import annotations

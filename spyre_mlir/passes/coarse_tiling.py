@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns operations that say how they are tiled into loops over tiles."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lowers placed device operations to KTIR, the tile programs that are the other public input of the tool chain."""
 
 from __future__ import annotations

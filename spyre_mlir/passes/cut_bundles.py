@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cuts a function into bundles that run one after the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Makes run-time arguments of the indices that a program reads in its arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Takes ``linalg.softmax`` apart into the ops that softmax from PyTorch consists of."""
 
 from __future__ import annotations

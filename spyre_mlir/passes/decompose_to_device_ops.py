@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Splits linalg into ops that do one device operation each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Double buffers: loops load the tile of the next iteration while this one computes."""
 
 from __future__ import annotations

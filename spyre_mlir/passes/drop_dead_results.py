@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Removes results of multi-result ``linalg.generic`` without a reader (the index of every max)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lets buffers leave the scratchpads after a use and come back before a later one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives the operations of attention one iteration space: a dim each for batch, groups, heads, rows and keys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes scalar functions that the device does not have as several operations that it has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Computes at compile time what no argument reaches: masks, positions, tables."""
 
 from __future__ import annotations

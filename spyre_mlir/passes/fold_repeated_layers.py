@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Leaves out layers that repeat, so that what follows plans one of them for all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Recognises what the device does in one operation: silu, gelu, mean, the parts of norms, clip, ..."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Puts operations that wait for device memory right behind ones that compute."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lets the host cut weights into the pieces that the program reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Puts the functions that are bodies of loops back into the loops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Chooses divisions and placements of buffers together: which stay in LX, how sliced, and which go over the ring."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns hints and names into decisions: the loops around each operation."""
 
 from __future__ import annotations

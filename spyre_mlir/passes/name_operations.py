@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives device operations the names that plan files call them by."""
 
 from __future__ import annotations

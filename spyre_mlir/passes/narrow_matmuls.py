@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lets matmuls take operands of 16 and 8 bits as they are, not cast to f32 before."""
 
 from __future__ import annotations

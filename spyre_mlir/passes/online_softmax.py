@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rewrites attention so that it can run over tiles of keys, without the matrix of scores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cuts a program into functions for the device and functions for the host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Puts the bodies of loops into functions, so that the passes up to *tiled* see straight lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Places every buffer that is not in LX in HBM: in a kernel argument or at an offset in the pool."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Prints how every tensor lies on the device."""
 
 from __future__ import annotations

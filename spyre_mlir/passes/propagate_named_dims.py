@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tells every operation under hints the names of its iteration dims."""
 
 from __future__ import annotations

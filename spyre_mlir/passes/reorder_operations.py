@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Changes the order of independent operations so that fewer bytes are alive at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Says what the padding of every tensor holds, and masks what would reach a result."""
 
 from __future__ import annotations

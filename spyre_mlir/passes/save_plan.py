@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes what the compiler decided to a file that can be edited and given back."""
 
 from __future__ import annotations

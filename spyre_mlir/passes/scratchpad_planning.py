@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decides which buffers are in the scratchpads, and at which addresses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Converts tiles in the loop that reads them instead of whole tensors before it."""
 
 from __future__ import annotations

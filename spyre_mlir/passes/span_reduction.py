@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Splits operations as far as the reach of a core needs."""
 
 from __future__ import annotations

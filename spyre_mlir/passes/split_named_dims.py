@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Makes a dim of its own of each name that a hint cuts inside of a merged dim."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies what was planned for one layer to those that were left out."""
 
 from __future__ import annotations

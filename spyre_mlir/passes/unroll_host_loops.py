@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes out loops that the device does not run as they are, so that the host runs no more than it has to."""
 
 from __future__ import annotations

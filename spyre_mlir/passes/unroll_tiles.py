@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decides which loops inside of others are unrolled, so that their slices of a buffer stay in LX."""
 
 from __future__ import annotations

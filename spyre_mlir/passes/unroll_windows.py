@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Takes convolutions and poolings apart into one op per position of their kernel."""
 
 from __future__ import annotations

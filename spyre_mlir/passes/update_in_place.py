@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lets insertions into an argument that the program changes write its memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks who owns what, on the final plan."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Divides every operation over the cores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Pipelines: their text, the named one as a value, and the run."""
 
 from spyre_mlir.pipelines.printing import Printing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The form in which IR is printed, with what upstream's bindings lack: the users of each value as a comment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The lines of a module at a level: its operations without what is inside of them, shortened, each with its origin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Observers of a run: what is told of the IR in front of each pass, behind it, and where it fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Passes of the user at the end of a level: as ``compile`` takes them, and as the option ``passes`` of the pipeline.
 
 {"laid-out": [MyPass(limit=3), "canonicalize"]}   ->   ("laid-out=my-pass{limit=3}", "laid-out=canonicalize")

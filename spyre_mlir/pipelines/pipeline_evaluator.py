@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Evaluation of the choices of a pass: the rest of the pipeline that the pass is in, run on a module of its own."""
 
 from __future__ import annotations

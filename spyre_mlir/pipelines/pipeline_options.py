@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Options of the pipeline from linalg to a bundle."""
 
 from __future__ import annotations

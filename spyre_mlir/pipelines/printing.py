@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Printing the IR before and after passes: to stderr, or to a folder with a file for each.
 
 Upstream's pass managers print. What they cannot do, a form of ``AsmForm`` that they do not have and one numbering for a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reproducers: a module in front of a pipeline with the pipeline as a resource, in the form of mlir-opt.
 
 module { .. }

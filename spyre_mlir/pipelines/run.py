@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a pipeline: a pass manager for each pass, so that an error, a printout, a time and a remark belong to one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The way from linalg to a bundle, level by level: the order of all passes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text of a pipeline: upstream's syntax, ``builtin.module(a,func.func(b{x=1 y=2}),c)``.
 
 Names of ours are ``Pass`` classes, all others are upstream passes.

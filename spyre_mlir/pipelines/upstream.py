@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Upstream's passes: their names, which operation each runs on, and its options with their defaults.
 
 The bindings tell of a pass whether it exists, but have no list of them; their names are in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a pipeline knows of a module whose equal layers it leaves out for a while."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plans as frozen values, and the text of a plan file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parser of plan files; every error names the file and the field."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Columns of the buffers in the graph of a program: operations are rows in order, a buffer is a column beside them.
 
 A row has two halves: operands are read in the first, the result is written in the second. A buffer takes its column

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Facts of each operation and buffer of a bundle, by name, to compare and to print.
 
 The name of a number tells its unit. Bytes of operations are what the simulator counts: padded device bytes, a load

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A picture of measured over predicted times as SVG, both axes logarithmic.
 
 The same points give the same text, byte for byte. Each point has its numbers as a tooltip; the diagonal is where both

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The charts of the page: time goes across; a view is the part that is shown, and only that is drawn.
 
 const all = (scope, selector) => Array.from(scope.querySelectorAll(selector));

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Differences between two bundles, A and B: totals, operations and buffers side by side.
 
 Operations are matched in the order of the program by module, source line and opcode, then, between those, by module

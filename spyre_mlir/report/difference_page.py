@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The difference of two bundles as one file of HTML, for a screen that is 1280 pixels wide.
 
 Nothing is loaded from elsewhere and there is no script. The page is XML too, so that tools can read it.

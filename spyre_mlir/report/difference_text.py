@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The difference of two bundles for the terminal: totals, then one line for each thing that is not the same."""
 
 from __future__ import annotations

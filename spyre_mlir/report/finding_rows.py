@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The findings of a program as rows of its summary."""
 
 from __future__ import annotations

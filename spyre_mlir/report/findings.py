@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A finding: what makes a program slow, and a change that a trial has shown to make it faster."""
 
 from __future__ import annotations

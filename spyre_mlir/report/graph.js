@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The graph of modules and operations: layers from top to bottom, edges are buffers from writer to reader. An open
 // module is a box around what is in it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The index of a folder of reports about graphs of torch.compile, as HTML, from data that is JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parts of the panels of a page: tables, figures and numbers as texts. The page is XML too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A picture of a stick layout as SVG: the logical grid with stick ids, and beside it device memory in order.
 
 Text in, nothing else: the same layout gives the same picture, byte for byte. Every box carries its numbers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data of a picture of a layout: its sticks, the origin of their elements, what each of them holds.
 
 Numbers only; ``layout_picture`` draws them. A *stick id* counts the sticks of a tensor in the order of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data of a picture of the scratchpads: the bytes of LX in use over time, and the buffers not there, with reasons.
 
 Numbers only, from a bundle; ``lx_picture`` draws them. Time is counted in *steps*: the executes of the

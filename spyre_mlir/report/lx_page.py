@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The page of the scratchpads of a program: the picture, and tables of the buffers, in one file of HTML.
 
 Nothing is loaded from elsewhere. The page is XML too, so that tools can read it; without its script it shows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A picture of the scratchpads over time, as SVG.
 
 Time goes across, in steps; addresses go up. The same map gives the same text, byte for byte. Every buffer in LX

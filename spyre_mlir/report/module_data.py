@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The tree of modules as rows for the script of the page: parents before their children."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The table of modules: rows of the tree as it is folded now.
 
 class ModuleTable {

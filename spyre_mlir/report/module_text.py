@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The modules of a program as a table for the terminal: share of the time, time, traffic, number of operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The modules of the model as a tree that folds: one state for the graph, the table and the timeline.
 
 const MOST_CHILDREN = 60; // of a module; more operations in a row are parts of so many

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operations of a program by the modules of the model: a tree of paths, in which equal layers are one node.
 
 Layers are equal if they compute the same: the compiler may give the first and the last of them other copies, other

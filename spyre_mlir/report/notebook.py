@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a notebook shows of a program: HTML among other cells, without styles or identifiers of a page."""
 
 from __future__ import annotations

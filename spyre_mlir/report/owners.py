@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ownership of the result of an operation by cores, as a grid over the two dims that are split most."""
 
 from __future__ import annotations

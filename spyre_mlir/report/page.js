@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The page: what is chosen in it, one core for all pictures, and its keys.
 
 const data = JSON.parse(find("data").textContent);

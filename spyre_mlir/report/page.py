@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The page about a compiled program, in one file of HTML.
 
 It is for windows from 380 pixels on, and light or dark as the system is. Nothing is loaded from elsewhere. The page is

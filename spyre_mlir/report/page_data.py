@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data for the script of the page about a program: one compact value of JSON.
 
 Rows of equal kind are lists with their names beside them once; a field whose name begins with ``$`` is a text, told

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The pane about one operation, and the links that open it.
 
 const tableOf = (heads, rows) => {

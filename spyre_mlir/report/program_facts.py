@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data of the page about a program: numbers only, from a bundle and what is known of its compilation.
 
 Bytes are what the simulator counts: padded device bytes, a load that several cores share counted once, the runs of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lines of the operations of a bundle in the text of its `bundle.mlir`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The data of a report about a program of any number of steps, and its forms as JSON and as a picture."""
 
 from __future__ import annotations

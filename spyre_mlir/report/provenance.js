@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Source, IR and device operations in three lists: what is chosen in one is marked in the others.
 
 class Provenance {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The forms of a report by the ending of the file that it is for: HTML, JSON or SVG."""
 
 from __future__ import annotations

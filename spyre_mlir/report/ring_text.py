@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Uses of the ring of the cores, and its links, in a line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The scratchpad of the chosen core over the steps of the program, and how full it is.
 
 const MAP = 330, CURVES = 96;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The lines of source files around those that a program comes from, where the files can be read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The page about a program of several steps, in one file of HTML: all steps and their timeline, and each bundle's page.
 
 Nothing is loaded from elsewhere. The page of a bundle is in a frame that a script fills when it is opened, so that a

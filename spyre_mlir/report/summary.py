@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The one-page summary of a compiled program: what it does, moves and takes, and why. It needs no run.
 
 Bytes are those of the plan: padded device bytes, a load that several cores share counted once, the runs of loops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A page of SVG that grows with what is put on it: texts, boxes, the tracks of a grid. No dependencies."""
 
 from __future__ import annotations

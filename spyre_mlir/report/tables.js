@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Tables that sort and filter, and that keys walk through.
 
 // A click on a head sorts, the next one turns the order around.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The timeline: a track for each engine of the chosen core, for the memory and for the ring.
 
 const ROW = 30, BAR = 20;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A picture of the time of a program, as SVG: what each engine does, all steps on one axis.
 
 Time of the device goes across. Functions of the host, whose time is not predicted, are gaps of one width in between.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bars of the engines of a program over time, as many as a picture has room for. Times are picoseconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Factors of the dims of an attention: the finest dims that any of its operations, or the views between, have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dims of an attention that loops may tile, and the numbers of tiles that are worth a look."""
 
 from __future__ import annotations

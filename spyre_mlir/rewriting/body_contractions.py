@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Contractions in the body of a ``linalg`` op: a reduced product of two inputs as one matmul of the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One ``linalg.generic`` into device operations: its body's scalar ops, its reduction, its contraction."""
 
 from __future__ import annotations

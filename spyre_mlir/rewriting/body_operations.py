@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Device operations that the scalar ops of a ``linalg`` body are, by the table of operations.
 
 ``erf``, ``log1p`` and hyperbolic functions are no device operations: they stand for themselves until a fused operation

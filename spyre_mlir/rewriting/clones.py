@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Optional clones: copies between device memory and LX, which scratchpad planning keeps or removes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Conversions of a tensor part by part, where each core's slice of the whole would exceed the span limit."""
 
 from __future__ import annotations

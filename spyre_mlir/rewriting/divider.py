@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Common parts of the passes of work division: the dims that may be split, and the writing of divisions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Groups of operations of a function, tiled in one way or another, as programs of their own that can be evaluated."""
 
 from __future__ import annotations

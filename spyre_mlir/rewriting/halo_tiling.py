@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Halo tiling of convolutions: each core has a band of rows, with the rows around it, in its own scratchpad."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """im2col: a convolution whose windows lie side by side as one matmul, of an argument that the host reorders."""
 
 from __future__ import annotations

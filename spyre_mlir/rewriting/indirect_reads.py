@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lookups in a table, ``tensor.extract`` at an index that is data, such as ``embedding`` and ``index_select``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convolutions whose kernel has more positions than their result: a matmul per position of the result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A function without most of the layers that it repeats."""
 
 from __future__ import annotations

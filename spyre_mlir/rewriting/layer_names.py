@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of operations in layers that come back: those that ``name-operations`` gives in the whole function."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies of the window of a planned layer, each with the arguments, results and locations of a layer of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Padding of layouts to whole sticks, where operations and conversions need more than the tensor's own shape."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rewrites a function to the layouts of a plan: forms of operations, conversions, copies of constants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes chosen layouts into the types of a function, and makes restickifies of converting clones."""
 
 from __future__ import annotations

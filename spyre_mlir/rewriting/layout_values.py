@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Values of tensors in each of their layouts, converted where a reader first needs one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Terms: the device tensors and constants that stand for linalg values while a function is decomposed.
 
 A *term* is a constant, or a device tensor under a selection of its dims (transpose, broadcast) that is not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Slots for loads of a loop's body: behind operations that compute while the memory is idle."""
 
 from __future__ import annotations

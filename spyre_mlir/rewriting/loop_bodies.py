@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bodies of loops as functions of their own, and back: passes that know straight lines alone then see one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops on the device's tensors, while linalg becomes device operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes nests of tiled operations as ``scf.for``."""
 
 from __future__ import annotations

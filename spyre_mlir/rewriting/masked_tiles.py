@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles of keys that known masks hide, leave as they are, or mask by a small constant of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rounding of f32 numbers to those of fewer digits, in f32: what comes after is exact, so that numbers round once.
 
 The device casts f32 to 8 bits by way of DL16, and has no rounding to integers. Both are sums and products here, each of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convolutions and poolings as one operation of the device, which slides its windows itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Device operations on nodes, the scalars of a ``linalg`` body: of one element type, over the dims that they need."""
 
 from __future__ import annotations

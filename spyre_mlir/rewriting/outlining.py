@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Outlining: operations of a function as a function of its own, with the values read as arguments and results."""
 
 from __future__ import annotations

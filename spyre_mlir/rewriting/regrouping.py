@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Values with their dims split into factors, through the views that define them.
 
 The factors of a dim, outermost first, have its size as their product; those of a dim of size 1 are (1,), others have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dims as products of factors, to match the merged dim of one operation with the dims of another through views."""
 
 from __future__ import annotations

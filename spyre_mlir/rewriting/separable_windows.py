@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Poolings whose windows are reduced dim by dim: an op per position of each dim, not of the whole kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops whose operations load the tile of the next iteration while this one computes ("software pipelining").
 
 An address in LX is one number, the same in all iterations. So the two buffers of a load take turns in the program text:

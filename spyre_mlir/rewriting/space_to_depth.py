@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Space to depth: a convolution by steps over few channels as one by single steps, over steps of rows as channels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builders of upstream ops on tensors of static shape, at the current insertion point."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles of values in the current iteration of nested loops, as slices and views."""
 
 from __future__ import annotations

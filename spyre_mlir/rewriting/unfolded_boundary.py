@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arguments and results of a whole function, while layers come back into it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Unrolls an op with sliding windows into a chain of ops without windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Simulated annealing over the order of placement, after Imanishi and Xu (ISMM 2024)."""
 
 from __future__ import annotations

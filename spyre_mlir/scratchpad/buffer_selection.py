@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which buffers to keep in a memory that cannot hold all of them, addresses ignored.
 
 A selection keeps some buffers and spills the others; at every time the load of the kept ones (in-place pairs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Buffers to plan as a table (CSV): one per line, below a line with the names of the columns.
 
     id,lower,upper,size,in_place_parent,uses

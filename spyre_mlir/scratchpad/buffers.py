@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a memory planner takes: buffers with lifetimes, and the memory that they share."""
 
 from __future__ import annotations

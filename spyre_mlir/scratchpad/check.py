@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Proves that memory plans are right, apart from all that makes plans: neither solvers nor instances are used.
 
 The rules are those of ``MemoryPlan``: each buffer has one address or the reason why not; addresses are aligned and

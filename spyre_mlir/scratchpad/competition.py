@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Why a buffer has no address: what it had to compete with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Placement as a constraint program, for CP-SAT of OR-Tools: an optional dependency."""
 
 from __future__ import annotations

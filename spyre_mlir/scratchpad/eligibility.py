@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Why a buffer cannot be in a scratchpad: one ordered list (docs/scratchpad.md)."""
 
 from __future__ import annotations

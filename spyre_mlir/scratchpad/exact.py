@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The solver that packs by exact search alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Placement of all buffers up front, in one order and by one policy."""
 
 from __future__ import annotations

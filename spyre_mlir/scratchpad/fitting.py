@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Fits buffers into a memory one by one: the engine of the heuristic solvers.
 
 Each buffer in turn gets an address where it is free over its whole life, or none; no buffer moves later. So a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The parts of a buffer's life that plans may keep or not: the gaps between consecutive uses.
 
 Kept through a gap, a buffer occupies its bytes at both ends and between them, and the use at the end reads them for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Placement in the order of time, as an allocator at run time would do it."""
 
 from __future__ import annotations

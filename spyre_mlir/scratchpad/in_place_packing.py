@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Exact packing: all buffers inside a capacity, or the proof that this is impossible.
 
 Shapes are packed by ``optimization/packing.py``. A parent and a child at one address are one shape, which has the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A planning problem as arrays, and what every plan of it must obey."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """When buffers are live, over a program of steps and loops. No IR."""
 
 from __future__ import annotations

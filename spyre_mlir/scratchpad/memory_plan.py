@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What memory planners give: addresses, the reason where there is none, and how good that is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Orders of tasks with less alive at once: list scheduling (``optimization/list_scheduling.py``), from either end.
 
 Of these two and the given order the one is taken that has the fewest bytes too many, if it loses less by the planner's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Memory plans around addresses that are given."""
 
 from __future__ import annotations

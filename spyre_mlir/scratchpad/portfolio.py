@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The default solver: heuristics first, a bound that certifies them, exact search only for what is left."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The covering problem of a selection: which candidates to spill so that no time is overloaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The stops of a selection problem, as the sweep over time takes them (``optimization/temporal_knapsack.py``)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The solver of plans that move buffers."""
 
 from __future__ import annotations

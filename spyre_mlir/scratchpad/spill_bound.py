@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plans that move buffers: out of the memory after a use, and back before a later one, possibly elsewhere.
 
 What such a plan keeps are gaps between uses (``gaps.py``). Gaps that follow each other are a *residency*, which has one

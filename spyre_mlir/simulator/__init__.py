@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes a SuperDSC bundle with numpy, byte by byte, at the addresses the bundle names.
 
 ``run(bundle, arrays)`` is the interface. The simulator knows the bundle and the device, nothing of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands on cores: which box at which address, checked, and what may be wrong with what it reads."""
 
 from __future__ import annotations

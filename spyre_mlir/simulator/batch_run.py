@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the cores of one operation do: each batch of cores reads, computes and writes in one call, batches in threads.
 
 No core reads what another one writes (``conflicts``), so a batch writes before others have read.

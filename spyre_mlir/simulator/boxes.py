@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elements of operands in memory: from a design to strided windows, per core.
 
 Every array here has one axis per iteration label, in the order of ``Design.sizes``; a label along which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise operations from the 16-bit codes of operands to those of results, without arrays of float32 between.
 
 They give the bits that ``compute`` gives between decoding and encoding.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies between arrays whose elements lie in another order, compiled by numba: for large arrays.
 
 Numpy goes along the rows of one array, and of the other one it takes each line of memory many times.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise functions of two arrays of 16-bit codes, compiled by numba: decoded, computed and encoded in one pass.
 
 Each gives the bits that numpy gives in float32.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sums in float64 of float32 numbers, compiled by numba: for arrays that are large enough to pay."""
 
 from __future__ import annotations

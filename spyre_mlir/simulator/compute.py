@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numpy function of every device operation, from its expression in the table of operations.
 
 Operands are float32 (int32 for the integer operations) with one axis per iteration label, extent 1 where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data races between the cores of one operation, and overlaps of a core's output with its inputs.
 
 Address ranges decide most cases; where ranges interleave, the sticks themselves are compared.

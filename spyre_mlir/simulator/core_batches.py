@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Groups of cores with equal shapes: what they do is one call on arrays with an axis of cores in front."""
 
 from __future__ import annotations

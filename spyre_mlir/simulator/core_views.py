@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One window at the places of several cores in one memory, as arrays with an axis of cores in front."""
 
 from __future__ import annotations

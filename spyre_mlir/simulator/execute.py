@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One `sdsc_execute`: every core reads, computes and writes.
 
 Cores run concurrently, so the result may not depend on their order: no core may write what another one

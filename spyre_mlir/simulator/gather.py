@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Indirect access: positions that are data must be rows of the table, and only these rows are moved."""
 
 from __future__ import annotations

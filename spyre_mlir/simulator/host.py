@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers between host arrays and simulated HBM, checked byte by byte."""
 
 from __future__ import annotations

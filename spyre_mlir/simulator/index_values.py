@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Values of the parameters of a bundle that are no addresses: indices that the host reads in arguments."""
 
 from __future__ import annotations

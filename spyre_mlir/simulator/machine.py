@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle on the machine: interprets its statements, hands each operation to ``execute``, reads the results back."""
 
 from __future__ import annotations

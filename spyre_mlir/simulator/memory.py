@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Simulated memory: the allocations of HBM, the LX of the cores, and beside every byte who wrote it.
 
 The shadow of a memory has the same size and is read through the same windows. It holds one 16-bit tag

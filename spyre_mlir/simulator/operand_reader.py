@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands of one execution as numbers: read for several cores at once, checked, masked, converted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A design made ready to run: boxes per operand and core, reduced dims, constants. Made once per design."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Progress of a simulation that takes long, as a line on the terminal: never in a log, a pipe or a notebook."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers that leave the range of the 16-bit format, which programs in other types never lose.
 
 An operation computes in float32 and rounds its result to 16 bits: a number may become an infinity (in DL16 the largest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The result of one execution in memory: the bits that cores made, and who wrote them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A relayout: every core gathers its part of a buffer from the LX of cores that hold it, over the ring.
 
 Each *piece*, what a core wants of one slice of the source, comes from the nearest core that holds the slice, of equally

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs bundles: one, or several one after the other with what each leaves to the next."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The error of the simulator: one misuse, with its operation, tensor, core and address."""
 
 from __future__ import annotations

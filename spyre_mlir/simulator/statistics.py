@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Counters of a run: bytes of HBM per operation and in total, LX high water, cores in use."""
 
 from __future__ import annotations

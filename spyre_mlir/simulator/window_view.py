@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Windows that slide over an operand: from the positions in memory to a view that has each window."""
 
 from __future__ import annotations

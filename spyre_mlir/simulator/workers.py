@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Threads that share the work of one operation: numpy, BLAS and compiled code run beside one another in them.
 
 What a task computes does not depend on the others, so results are the same with any number of threads.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Conversion between 16-bit codes and float32 numbers, compiled by numba: for arrays that are large enough to pay.
 
 Each function gives the bits that its counterpart in ``formats`` gives.

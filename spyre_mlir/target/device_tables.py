@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tables of a device file as values of the types that fields have; an error names the file and the field."""
 
 from __future__ import annotations

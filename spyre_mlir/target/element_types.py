@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Element types of programs: their names in MLIR and on the host, and the types in which the device has them.
 
 The host is numpy and PyTorch. A type that numpy lacks lies there in an unsigned integer of its size.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Scalar functions that the device does not have, as expressions in those that it has, for numbers of 16 bits.
 
 Each step rounds to 11 bits, so the usual forms would lose most of them near 0. With u = 1 + x, rounded, the errors of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Expressions in which the table of device operations says what an operation computes.
 
 An expression is the name of an operand or constant, a number, or ``(function, expression..)``, such as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The device operations as one table: name, kind, what it computes, formats, constants.
 
 Every level refers to it. From the expression of an entry follow the body in the IR, the function of the simulator, the

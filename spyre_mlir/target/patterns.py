@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Patterns of operations that one device operation takes the place of, in the order in which they are tried.
 
 A pattern is an expression of device operations whose names are operands and constants of the one that replaces it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Windows that slide along a dim of a tensor: which positions of memory they touch, and what of them is padding."""
 
 from __future__ import annotations

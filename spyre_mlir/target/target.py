@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The target of a compilation: sizes, limits and rates of one device, read from a device file.
 
 Nothing else in the product writes down a size, a limit or a rate of the hardware. ``spyre.toml`` is the packaged device

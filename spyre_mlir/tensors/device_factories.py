@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors made on the device: ``empty``, ``zeros``, ``full`` and ``arange`` with the layouts of ``to_device``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """State of a program: tensors that stay in device memory from one call to the next, by the names of its arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors in device layouts: ``to_device`` lays out an array by the DMA tuples, ``numpy()`` reads it back.
 
 A tensor is a view, by sizes and strides of the host, of a storage in one layout. Views share their storage, as

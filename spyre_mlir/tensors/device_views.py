@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The view operations of a tensor on the device: those of PyTorch, by name, arguments, sizes and strides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hints that a user gives, and the loops that they ask for.
 
 A hint names dims and into how many tiles to cut each. Its id is a positive integer; hints nest, and an inner one

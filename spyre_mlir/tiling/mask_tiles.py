@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Masks of attention as runs of equal numbers, and which of their tiles hide all keys, some, or none."""
 
 from __future__ import annotations

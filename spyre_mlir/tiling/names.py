@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of tensor dims: how declared dims lie in the dims of a tensor, and what views and operations do to them.
 
 A dim of a tensor is a row-major run of *digits*, outermost first: the whole index of a declared dim, some digits of

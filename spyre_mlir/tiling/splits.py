@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How an iteration dim that several names share becomes several dims, so that a loop can cut each name.
 
 A dim of A * B * C elements is cut at the names that hints tile: into factors, each beginning with such a name but

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiling that can be replaced: which of some candidates an operation or a run of operations is tiled by."""
 
 from __future__ import annotations

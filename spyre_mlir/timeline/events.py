@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The machine that a bundle runs on, as engines and the order in which they work. No bundle; integers only.
 
 All cores run one program in order, so the engines of all cores work on the same operation: a job is one operation on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Load of each link of the ring while a program runs: its bytes and its busy time."""
 
 from __future__ import annotations

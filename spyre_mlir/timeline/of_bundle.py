@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle as jobs for the machine of ``events.py``: how long each operation takes, what it waits for.
 
 The first iteration of a loop stands by itself, since it finds other things than those behind it: what the job before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The work of one design of a bundle: what ``cost/of_space.py`` takes from IR, taken from the file instead.
 
 The dims of an operand are the labels along which it varies, those of scale 1; the label that gives a sparse operand

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a program attains: calls and rows per second, and how much of the card's peaks and cores it uses."""
 
 from __future__ import annotations

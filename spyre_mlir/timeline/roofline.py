@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The roofline: how many operations a byte is used for, what rate that allows, what rate is attained.
 
 Of one execution alone, by the cost model: what neighbours hide of it is the timeline's. Bytes are those that move,

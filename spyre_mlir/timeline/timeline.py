@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bundle's time: of the whole, of each execution, between all overlapped and all serial.
 
 It promises the ranking of plans, never microseconds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A timeline as Chrome trace events, which ui.perfetto.dev and chrome://tracing show.
 
 One process per group of cores that do equal work, with a track per engine and the load of LX; one for the device

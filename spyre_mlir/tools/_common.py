@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Command line parsing, input, output and diagnostics, shared by all tools."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Completion of a shell's command line, by the package argcomplete: flags, choices, files, passes and levels.
 
     eval "$(register-python-argcomplete spyre-opt)"

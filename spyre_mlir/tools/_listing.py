@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Listings of spyre-opt: our passes with their options, our dialects and upstream's."""
 
 from __future__ import annotations

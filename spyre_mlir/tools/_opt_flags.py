@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The flags of spyre-opt, with the names and meanings of mlir-opt's: docs/mlir-opt-flags.md compares them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``--mlir-pass-statistics``: how many decisions each pass took, by their kind, from its remarks."""
 
 from __future__ import annotations

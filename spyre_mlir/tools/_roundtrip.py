@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``--verify-roundtrip``: a module is the same once it is printed and parsed again, in every form."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The source line of a diagnostic, and a caret below the column: as clang and mlir-opt print them."""
 
 from __future__ import annotations

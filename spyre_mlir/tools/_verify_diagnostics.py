@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``--verify-diagnostics``: comments in the source say which diagnostics must appear, and where.
 
 // expected-error@+1 {{part of the message}}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The demo: softmax from PyTorch to a bundle on disk, run on simulated cores, compared with PyTorch.
 
     python -m spyre_mlir.tools.demo [DIR]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """man_pages: write the man pages of all tools, from their parsers.
 
     python -m spyre_mlir.tools.man_pages ~/.local/share/man

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-calibrate: the cost model beside measured times, and constants fitted to them.
 
     spyre-calibrate measured.csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-compile: from a linalg program in MLIR to a bundle folder and a page about it.
 
     spyre-compile softmax.mlir -o softmax.bundle --sencores 4

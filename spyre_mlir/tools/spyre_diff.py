@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-diff: what differs between two SuperDSC bundles, side by side.
 
     spyre-diff before.bundle after.bundle

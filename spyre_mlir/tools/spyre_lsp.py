@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-lsp: a language server for MLIR at all levels of the compiler, on the standard streams.
 
     pip install 'spyre-mlir[lsp]'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-opt: run passes on MLIR and print the result; it feels like mlir-opt.
 
     spyre-opt model.mlir --spyre-pipeline="sencores=4" --to-level=placed -o placed.mlir

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-plan: place a table of buffers in a memory, without a compiler.
 
     spyre-plan buffers.csv --capacity 1625344 --alignment 128 --output offsets.csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-report: look at what the compiler works with.
 
     spyre-report DIR -o report.html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-run: execute a SuperDSC bundle on simulated Spyre cores.
 
     spyre-run softmax.bundle --inputs in.npz --outputs out.npz

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-sweep: programs, options and devices, every combination of them, as a table.
 
     spyre-sweep spec.toml

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-translate: from MLIR to the public inputs of the Spyre tool chain, and back from KTIR.
 
     spyre-opt --spyre-pipeline softmax.mlir | spyre-translate - --to-bundle softmax.bundle

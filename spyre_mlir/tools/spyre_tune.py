@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-tune: search a better plan of a program by trials, and write it as a plan file.
 
     spyre-tune program.mlir --trials 100 -o plan.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format.
 
 With --conformance the designs are compared field by field with what the public tool chain writes instead: every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that results can be repeated with: names, and the model or the MLIR text of each with its inputs.
 
 ``names()`` lists them, ``load(name)`` gives one as ``compile`` takes it. The groups are

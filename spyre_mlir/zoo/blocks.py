@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parts of models that several programs have: MLPs, rotary embedding, a layer of Llama."""
 
 from __future__ import annotations

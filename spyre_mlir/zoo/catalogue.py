@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of the programs of the zoo, for whoever lists them without torch; a test compares them with the programs."""
 
 from __future__ import annotations

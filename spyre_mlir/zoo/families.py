@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The families: programs at full size that plans are judged by, and that nobody tuned plans for.
 
 Each has the schedule that an expert would choose, and by hand the bytes that it must read and write and the

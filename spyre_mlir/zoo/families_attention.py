@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Families of attention: prompts, decoding with a cache, whole layers."""
 
 from __future__ import annotations

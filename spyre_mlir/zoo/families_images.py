@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Families of images and sound: ResNet, MobileNet, a U-Net level, ViT, the encoder of Whisper."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Families of linear layers: MLPs, adapters, heads, experts, recommendation, 8-bit weights, norms, transposes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Families of models with a state: LSTM, Mamba, RWKV, and the chunks of a state-space model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A family: a program at full size with its schedule and its figures by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models as users bring them, whole: ``model(name, sizes)`` is a seeded fp16 module in eval mode, and its inputs.
 
 Those of transformers are made of their configurations with random weights; they take token ids or pixels and

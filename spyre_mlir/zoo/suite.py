@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The suite: layers that models are made of, at full and at reduced size, for benchmarks and tests.
 
 ``program`` makes one: an fp16 module in eval mode and its inputs. Names and comments tell the full size; reduced

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a laid-out function on numpy arrays with the memory that its buffers share.
 
 A view is a numpy view, what a loop carries is one array, and what is put into a buffer is written there when it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that are refused, or that have a warning: ``BAD`` maps names to functions that compile, and run, one."""
 
 from __future__ import annotations

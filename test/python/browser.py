@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A headless Chromium that opens a page and evaluates expressions in it, over the debugging protocol on two pipes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sets of buffers to plan: random ones, operator chains, the published patterns; and the definition of a plan."""
 
 from __future__ import annotations

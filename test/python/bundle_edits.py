@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Good bundles with one thing changed, for tests that want to see the finding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundles with one thing changed at random: addresses, slices, folds, loops, files, transfers, buffers, constants.
 
 ``mutants(bundle, seed)`` are other bundles, as values; ``folder_mutants(seed)`` change the files of a folder in place,

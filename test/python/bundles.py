@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Small good bundles for tests: an add on two cores, a reduction over the stick in LX, loops of tiles, a lookup."""
 
 from __future__ import annotations

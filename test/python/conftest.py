@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """For all tests: which of them ``make check`` leaves to ``make check-all``, and which run in one process.
 
 ``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive"``, which leaves out

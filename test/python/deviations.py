@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Results of models, and how far they are from those in float32: four times the error of eager fp16 is allowed."""
 
 from __future__ import annotations

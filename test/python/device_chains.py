@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random chains of views and arithmetic on a tensor of PyTorch and on one of the device, side by side."""
 
 from __future__ import annotations

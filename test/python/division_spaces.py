@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Iteration spaces for the tests of work division, by hand and at random."""
 
 from __future__ import annotations

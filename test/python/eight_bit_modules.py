@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layers with weights and activations of 8 bits, as PyTorch's quantisers write them, and the same in float64."""
 
 from __future__ import annotations

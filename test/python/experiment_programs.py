@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of the tests of sweeps: functions by import path, and files of users that break."""
 
 from __future__ import annotations

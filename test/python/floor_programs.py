@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random chains of operations, and the least time that physics allows them."""
 
 from __future__ import annotations

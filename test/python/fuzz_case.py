@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A random program as text: its statements, its inputs, how it is compiled, and what PyTorch says that it gives.
 
 A case is data: it is pickled to the process that runs it, cut down by the minimiser, and written as a file that runs

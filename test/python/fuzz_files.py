@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Mutants of what tools read: folders of bundles, arrays (npz), plan files and tables of buffers, and what tools say.
 
 Every case is a seed beside the name of its base; the files are made where they are run. A tool may refuse a file with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Seeded values of the inputs of random programs: shape, type and a named distribution make a tensor."""
 
 from __future__ import annotations

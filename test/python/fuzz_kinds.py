@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The kinds of cases of the fuzzer: how one is drawn from a seed, run, made smaller and written as a file.
 
 A worker gets a ``Ticket``, which is drawn where it runs; case ``k`` of a kind depends on (seed, kind, k) alone.

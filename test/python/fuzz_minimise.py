@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Failing cases made small: of the candidates that are one step smaller, the first that fails alike, and so on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs over named dims: views that merge, split and permute named axes, under one or two levels of hints.
 
 A value knows which named axes each of its dims is made of, outermost first. The same program without names and hints is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operations that random programs are drawn from: each draws its operands and options, and appends a statement.
 
 What compares or rounds numbers (comparisons, casts to integers, argmax, sort) takes values that are certain only, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A compiler with planted faults, by the operation that a program has, for tests of the fuzzer."""
 
 from __future__ import annotations

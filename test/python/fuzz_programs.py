@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random PyTorch programs: typed values in the order made, and statements drawn over them (``fuzz_operations.py``).
 
 While a program is drawn PyTorch evaluates it, in its own types and in float64. A statement that PyTorch refuses, or

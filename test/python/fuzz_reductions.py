@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations of random programs that work along dims: reductions, norms, scans, sorting, matmuls, windows, lookups."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Worker processes of the fuzzer: they run one case after the other, and are replaced when one kills or hangs them.
 
     with Workers(run, jobs=2) as workers:

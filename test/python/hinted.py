@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The programs with hints of the specification of working-set reduction, and ways to capture a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Modules of host functions, evaluated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models of images in the structure of timm's: ``IMAGE_MODELS`` maps names to functions that make a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs at every level of IR, and seeded mutants of their text.
 
 ``source(name, level)`` is the text of a program at a level; ``mutants(text, seed)`` are changed texts without end.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What becomes of a text of IR: a program with its numbers, a diagnostic, or a fault of the compiler."""
 
 from __future__ import annotations

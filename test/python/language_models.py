@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models of transformers, of tiny random configurations, in float32: ``LANGUAGE_MODELS`` maps names to functions.
 
 Each makes a model and its inputs by name.

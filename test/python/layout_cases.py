@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random layouts, and where they put each element: the definition in docs/layouts.md, written with numpy alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random graphs for the layout choice, and other ways to choose: by exhaustion, and edge by edge."""
 
 from __future__ import annotations

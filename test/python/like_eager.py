@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Comparison of a compiled model with PyTorch: all that it returns, and its inputs after the call."""
 
 from __future__ import annotations

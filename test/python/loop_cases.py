@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random loops of PyTorch: ``for_each_tile``, ``scan``, ``map`` and counted ``while_loop``, nested and not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs of device operations in nested loops over tensors, as tiling writes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled programs with loops, one for each way that they come about."""
 
 from __future__ import annotations

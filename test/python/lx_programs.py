@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs whose buffers are put into LX by hand: after the division, before the bundle."""
 
 from __future__ import annotations

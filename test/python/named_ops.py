@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A small program of every named operation of linalg: name of the operation (and of a form of it) -> MLIR.
 
 ``python test/python/named_ops.py`` writes the table of docs/linalg.md.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch operations one by one, as models use them: name -> factory of (fp16 module, inputs).
 
 ``CASES`` are those of the reference on importing from torch, ``SAMPLES`` (op_samples.py) operations on random shapes.

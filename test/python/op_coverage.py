@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Where each of the cases and samples runs, and the page docs/coverage.md that says so.
 
     python test/python/op_coverage.py      runs all and writes the page (about ten minutes)

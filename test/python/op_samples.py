@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations on random shapes: each of ``_OPERATIONS`` on two, drawn with a fixed seed.
 
 Sizes are 1, primes, around a stick of 64 and more than one; ranks are 1 to 4. A name says both:

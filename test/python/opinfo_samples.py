@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Samples of PyTorch's operator database: each is drawn by name, run through ``compile`` and compared with PyTorch.
 
 A sample is a function of its tensors alone, those of lists and of keywords included; everything else is closed over.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sets of buffers to be packed whole: the public hard instances, and rectangles cut without slack."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Checks of a page as it is laid out: each returns what is wrong, as texts. Nothing here is from another project.
 
 globalThis.checks = (() => {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs that take tensors apart and put them together, and whose numbers are exact."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Mutants of plan files and of tables of buffers: a seed gives what was changed, and the text.
 
 A mutant is right, or it is refused by one diagnostic: never an internal error, a hang, or a plan that overlaps.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models with one problem each, and the model as its first finding says that it should be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The programs that the end-to-end tests compile: name -> factory of (fp16 module, fp16 inputs).
 
 Every factory seeds torch by the program's name, so a program is the same in every process and order.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The public JSON schema of a design, where it is on this machine."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random PyTorch programs whose numbers are exact: small integers, so that every 16-bit result is the integer.
 
 A program is a list of instructions over a growing list of tensors; running it on float64 tells the exact

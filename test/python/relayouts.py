@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random relayouts, LX memories for them, and what becomes of these memories: stick by stick in plain Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that are cut into bundles, and what is asked of the bundles."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models that write rows into a cache at positions that a call gives, made from the number of a case."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundles for simulator tests from a few lines: tensors, then operations on them.
 
 program = Program()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks of programs of the suite: the error that a result may have, and the traffic of a run."""
 
 from __future__ import annotations

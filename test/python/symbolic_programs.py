@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random linalg programs with run-time sizes, and what they compute at a size by numpy in float64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The base test suite of algorithms: the compiler's own pass, and what it is there to see fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Algorithms of a user, from a file outside of the package: the whole pipeline uses them, and says what is wrong."""
 
 from __future__ import annotations

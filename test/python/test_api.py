@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The public names of the package: what ``compile`` takes, what a program gives, and how both refuse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts that the caller chooses for the arguments of a program, by name, by position, by a tensor on the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One array of the host as two arguments in two layouts: a weight that two readers want with different sticks."""
 
 from __future__ import annotations

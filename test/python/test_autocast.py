@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``autocast``: a model of float32 has the numbers and the types that PyTorch's autocast gives it, on the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Passes one by one, on IR that no other pass of ours has seen: written by hand, without attributes of arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Batch norms folded into convolutions: fewer operations, the same numbers."""
 
 from __future__ import annotations

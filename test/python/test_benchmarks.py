@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The benchmarks: listed, run, written; their measurements are those of ``make bench``."""
 
 import json

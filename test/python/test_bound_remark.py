@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The remark on a program that is far from its bound."""
 
 from __future__ import annotations

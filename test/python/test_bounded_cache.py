@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cache that is bounded by the sizes of its values."""
 
 from __future__ import annotations

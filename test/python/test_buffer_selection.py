@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which buffers to keep when the load is too high, addresses ignored."""
 
 from __future__ import annotations

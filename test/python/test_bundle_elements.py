@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a core reads of its LX are the elements that its slices stand for: by the validator, and by the simulator."""
 
 from __future__ import annotations

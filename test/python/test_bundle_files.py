@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Folders that somebody else made: no file leads out of the folder, none makes the reader wait or fills memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundle folders: what is read is what was written, bytes do not change, damage is named."""
 
 import json

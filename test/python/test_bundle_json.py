@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The JSON of a design: it fits the schemas, comes back exactly, and is refused when damaged."""
 
 import copy

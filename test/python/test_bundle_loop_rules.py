@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules on loops: what goes wrong in some iterations only, whether they are walked one by one or at once."""
 
 from __future__ import annotations

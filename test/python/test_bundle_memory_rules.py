@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The rules on memory over time: overlaps, conflicts and reads of what nobody wrote."""
 
 from dataclasses import replace

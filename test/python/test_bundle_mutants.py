@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random mutants of bundles: what is valid and gives other numbers is another program, by judges of its own kind.
 
 The judges know nothing of the validator: ``unsharded`` runs the same operations on whole tensors, and a transfer is

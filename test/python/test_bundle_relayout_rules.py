@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The rules on relayouts over time and on random ones: what cores hold is what they wrote, and all of it is there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writing over a bundle: what is not of a bundle stays, the old bundle is never lost, nothing temporary stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every rule of the validator on form, designs and places: one thing is broken and the rule names it."""
 
 import bundles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The stick rule of each kind of operation: good operands pass, each broken one is named."""
 
 from dataclasses import replace

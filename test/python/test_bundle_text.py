@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text of bundle.mlir: round trips, the published syntax, errors with their place."""
 
 import bundles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Modules in bytecode: damage of any kind is one diagnostic, and what is read is what was written."""
 
 from __future__ import annotations

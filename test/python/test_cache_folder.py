@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The folder of the cache: private, bounded, shared by processes; an entry is whole, or it is none."""
 
 from __future__ import annotations

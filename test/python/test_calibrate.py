@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-calibrate: measured beside predicted times, fitted constants that come back, one error for what is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Recorded calls of random models change, share and return what PyTorch changes, shares and returns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """--check: what it feeds a program, and what it accepts."""
 
 import math

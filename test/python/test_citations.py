@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a comment or a docstring cites is in the repository, or a public document by its title."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise functions from codes to codes give the bits of decoding, computing in float32 and encoding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``compile`` tells its options: to ``help``, to ``inspect``, and to type checkers and editors."""
 
 from __future__ import annotations

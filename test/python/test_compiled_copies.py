@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies tile by tile, between arrays that lie in memory in different orders."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Completion of a shell's command line, asked as a shell asks."""
 
 from __future__ import annotations

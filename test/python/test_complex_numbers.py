@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Complex numbers in a model are pairs of real ones in its program."""
 
 from __future__ import annotations

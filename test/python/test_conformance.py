@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The conformance check: designs of the compiler and of torch-spyre's front end pass, every old form is found."""
 
 import copy

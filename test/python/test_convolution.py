@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convolutions and poolings from PyTorch to numbers.
 
 Most inputs and weights are small integers, whose sums fp16 holds exactly, whatever the order of the taps: any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convolutions in bands of rows: any of them is exact, and taps find what they read in LX."""
 
 from __future__ import annotations

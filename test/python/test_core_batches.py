@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cores whose parts have equal shapes run in one call, in threads: the same bits as one by one, in one thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The prices of whole tensors, by which layouts are chosen, against the sentences and numbers they are made of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The prices of the cost model: each factor against a calculation by hand, and what must never get cheaper."""
 
 from __future__ import annotations

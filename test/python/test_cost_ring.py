@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What goes over the ring: loads of links by hand, against stick by stick at random, and the price of a relayout."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What an operation does, taken from its space: small cases by hand, totals against the planner's traffic."""
 
 from __future__ import annotations

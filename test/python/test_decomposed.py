@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decomposition call by call beside PyTorch's of the whole program, and inference once beside that of each call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The forms of PyTorch operations for the device, run by PyTorch itself and compared with the operation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Weights laid out ahead of time: the bytes, runs on them, files, and files that must not be taken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The table of device operations: each entry three ways on random numbers, and entries that are not complete.
 
 The body that an operation has in the IR runs on the CPU by upstream's lowering, the function of the simulator in numpy,

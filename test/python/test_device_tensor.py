@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """to_device: the bytes are where docs/layouts.md says, and come back; what has no place there is refused."""
 
 from __future__ import annotations

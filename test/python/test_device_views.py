@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of tensors on the device, their layouts, factories, and arithmetic by programs of one operation."""
 
 from __future__ import annotations

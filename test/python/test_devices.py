@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Device files, the target that modules and bundles carry, and programs for other devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations of the dialects in their generic form, which a text may have: a diagnostic, or an operation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What differs between two bundles: totals against the simulator, what is matched with what, and the two reports."""
 
 from __future__ import annotations

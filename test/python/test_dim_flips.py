@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dim flips: which divisions strategy B tries for one operation."""
 
 from __future__ import annotations

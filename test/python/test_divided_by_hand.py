@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Divisions written by hand, from the level laid out to the simulator: shared sums and slices that differ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Work division: what is divided, by how much, and who owns what."""
 
 from __future__ import annotations

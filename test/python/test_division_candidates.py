@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The divisions that operations on parts of a buffer are tried with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The mapping of cores to slices: reductions fastest, who adds up what, and who holds the finished value."""
 
 from __future__ import annotations

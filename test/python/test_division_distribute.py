@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Work distribution: output dims by size, one reduction dim, slices that are equal or as equal as can be."""
 
 from __future__ import annotations

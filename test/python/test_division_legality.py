@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which divisions a person may write down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A division that follows another operation's: it owns the same regions, or there is none."""
 
 from __future__ import annotations

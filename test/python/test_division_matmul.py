@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cost of a matmul's split: the documented rankings, and the cheapest of all legal splits."""
 
 from __future__ import annotations

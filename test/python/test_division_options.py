@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The documents' way to divide, as options of the pipeline."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What each core owns of a buffer: against every element, and between operations with dims of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Relayouts and copies: what each core holds before and after, against all sticks told one by one."""
 
 from __future__ import annotations

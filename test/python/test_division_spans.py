@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Span reduction: what one core spans of a tensor, and the fewest slices that keep it within the limit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parts of what cores hold in LX: against the place of every stick, counted one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loads of loops that go ahead: the same numbers in less predicted time, two buffers in turn, and only if that pays."""
 
 from __future__ import annotations

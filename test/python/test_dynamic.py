@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dynamic dims: a program per multiple of the granularity, padded calls, and what is refused; numbers are PyTorch's."""
 
 from __future__ import annotations

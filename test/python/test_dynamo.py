@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile runs models on the simulator: numbers, parameters, shapes, graph breaks and errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Weights of 8 bits from a file of safetensors."""
 
 import pytest

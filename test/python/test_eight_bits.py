@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Eight bits end to end: bits of the casts, and layers with weights and activations of int8 and fp8."""
 
 import numpy as np

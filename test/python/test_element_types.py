@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Element types that the device has not, or computes with as with others: f64, booleans, integers."""
 
 from __future__ import annotations

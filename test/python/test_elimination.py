@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Minimal sums of tables: exact against brute force, bounds and beams where the limit splits buckets."""
 
 from __future__ import annotations

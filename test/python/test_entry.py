@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """IR of a later level given to the whole pipeline: its operations are what they say, or it is refused."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Evaluations: choices cost what they cost in the rest of the pipeline, whatever that is; programs stay as they are."""
 
 from __future__ import annotations

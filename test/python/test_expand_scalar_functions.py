@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions that the device does not have, on every number of 16 bits: at most 3 units in the last place off."""
 
 from __future__ import annotations

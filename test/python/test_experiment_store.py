@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The store of results: refused as it is where it is damaged, foreign or of another version; rows are never lost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sweeps: rows in the order of the points, computed once, whatever computes them and whoever dies meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From the module at the bundle level to bundle values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The families: all can be made, take no memory, and have the figures that plans are judged by."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Findings: the first one names a planted problem and its remedy, and promises what the remedy then saves."""
 
 from __future__ import annotations

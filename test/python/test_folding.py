@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Constant folding evaluates equal calls once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``for_each_tile``: eager it is a loop over slices, compiled a loop of the bundle with what it carries in LX."""
 
 from __future__ import annotations

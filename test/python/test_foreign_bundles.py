@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundles of other writers: designs with fields that the public schema leaves open, and folders without a manifest."""
 
 import copy

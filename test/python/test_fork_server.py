@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls in a fork server are what calls of Python are."""
 
 from __future__ import annotations

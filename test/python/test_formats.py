@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The number formats: every DL16 code, published facts, constants."""
 
 import math

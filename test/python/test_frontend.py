@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch programs become linalg with the right form, arguments, locations, numbers and errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Conditions of torch become straight lines of linalg, loops ``scf.for``; a loop over data is an error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.ops.spyre.restickify and pin: one op each in linalg, where the model has them; PyTorch's numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands that torch-mlir's passes end the process on: dims from the end, no elements, bytes in matmuls."""
 
 from __future__ import annotations

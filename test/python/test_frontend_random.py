@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers of a model are drawn from PyTorch's generator, call by call, as eager PyTorch does it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs are called as their models: structures, keyword inputs, numbers, aliases, changes in place, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs of exact numbers: any difference at all is an element in the wrong place or a lost one.
 
 These are small and odd in size; ``test_random_plans.py`` has large ones, all in all 300.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The fuzzer: a few fixed cases of each kind are no faults, and planted faults are seen and made small."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs over named dims under hints: right, and no error where the program without names compiles.
 
 ``fuzz_named_dims.py`` runs more of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lookups on the device: numbers, traffic, the public form of an indirect access, and what is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The relayouts of a Granite model, row by row: right to the byte, owned, priced, and on chip in programs of ours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Halos: over the ring cores get the rows and columns of their neighbours that their windows read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hints on locations: they travel with an op, leave its source position alone, and come off without a trace."""
 
 from __future__ import annotations

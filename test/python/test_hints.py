@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of dims and hints come from the source of a model to its linalg operations, however it is captured."""
 
 from __future__ import annotations

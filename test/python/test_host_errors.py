@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a host function refuses to be, and what is an error of a run: never a dead process."""
 
 from __future__ import annotations

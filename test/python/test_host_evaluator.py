@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Host functions on numpy: every rule against numbers by hand or upstream's own lowering."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that the device cannot run whole: numbers, folders, what is told of them, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Scalar arithmetic of host functions, against Python's numbers."""
 
 from __future__ import annotations

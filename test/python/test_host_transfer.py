@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The DMA tuples of a layout: the loop nest they stand for moves each element to its place."""
 
 from __future__ import annotations

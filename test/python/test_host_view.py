@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of host arrays against numpy, and weights that the host cuts out against PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Floating-point operations of linalg, counted against formulas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program whose work is the host's says so, once, with the reasons."""
 
 from __future__ import annotations

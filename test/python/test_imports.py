@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Imports go one way: target <- mathematics <- dialects <- passes <- pipelines <- tools."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Exact packing against exhaustive search, and on instances that are packed without slack."""
 
 from __future__ import annotations

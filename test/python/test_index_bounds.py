@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Indices that the device only compares with positions: the host checks their range, in a program and in its folder."""
 
 import numpy as np

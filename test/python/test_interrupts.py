@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ctrl-C: every tool says that it was interrupted, ends with status 130, and leaves files as they were."""
 
 from __future__ import annotations

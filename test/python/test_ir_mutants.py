@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hostile and odd text of IR: a program with the numbers of its IR on the CPU, or one diagnostic; never a fault."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Divisions, homes and relayouts chosen together: against all other choices, and what makes one pay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs whose divisions, homes and relayouts are chosen together: numbers, traffic, predicted times, plan files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The usage of a function that passes share while none of them changes the function."""
 
 from __future__ import annotations

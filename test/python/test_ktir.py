@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs in KTIR on the public interpreter, where that can be imported: their numbers, and what a wrong plan does."""
 
 from __future__ import annotations

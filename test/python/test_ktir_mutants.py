@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Texts of KTIR that are damaged at random: the parser takes them, or has one diagnostic with a line."""
 
 from __future__ import annotations

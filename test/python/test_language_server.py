@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The language server, asked by a client over the standard streams as an editor asks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matmuls of large models: whatever the number of cores, each compiles, and no core spans too much of a tensor."""
 
 from __future__ import annotations

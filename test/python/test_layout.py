@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The algebra of stick layouts against torch-spyre's examples and against placement by padding and transposing."""
 
 from __future__ import annotations

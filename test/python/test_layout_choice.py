@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The layout choice against exhaustion, against edge-by-edge conversion, and against its own decisions."""
 
 from __future__ import annotations

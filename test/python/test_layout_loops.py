@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts through loops: the offsets of slices, slices that move, whole programs."""
 
 from __future__ import annotations

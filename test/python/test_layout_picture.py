@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The picture of a layout: its numbers against placement by padding and transposing, and that it can be read."""
 
 from __future__ import annotations

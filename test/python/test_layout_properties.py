@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Properties of layouts of every form over random shapes of rank 0 to 5, against loop nests and definitions."""
 
 from __future__ import annotations

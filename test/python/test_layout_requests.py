@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a user says about a layout: the conventions of docs/layouts.md, the sentences for what makes no sense."""
 
 from __future__ import annotations

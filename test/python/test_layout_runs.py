@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Run lengths of tiles against the sticks that a tile touches, marked one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sticks that hold several dims: the forms of 1-byte and 4-bit matmuls, and what views of them are legal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts as plan files write them: by dim order, room aside."""
 
 from __future__ import annotations

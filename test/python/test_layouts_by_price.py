@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Large inputs in the layouts that cost least: decoding over caches on the simulator, against PyTorch."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the compiler tells while it works: levels, topics, the progress line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lookups by a number that is known, and of what pointwise operations compute."""
 
 from __future__ import annotations

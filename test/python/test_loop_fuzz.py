@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random loops of PyTorch have the numbers of PyTorch, whether they are loops on the device or not."""
 
 from __future__ import annotations

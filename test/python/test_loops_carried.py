@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops that a user writes: what they carry, in whatever order it is read and handed on, has the right numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands in LX, placed by hand: the numbers of device memory, and less traffic by exactly what they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The map of the scratchpads: its numbers against bundles by hand and plans of the compiler, and its drawing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parts of buffers in LX, from PyTorch to numbers: each core finds, or leaves, its part where it has the buffer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Man pages of the tools: what their parsers say, in roff that a formatter takes."""
 
 from __future__ import annotations

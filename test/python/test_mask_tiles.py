@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Masks as runs of equal numbers: the classes of their tiles are those of a look at each element."""
 
 from __future__ import annotations

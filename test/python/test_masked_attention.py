@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Attention under masks whose numbers are known: tiles that they hide are not computed, and the numbers are right."""
 
 from __future__ import annotations

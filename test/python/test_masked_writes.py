@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes by boolean masks, extremes that broadcast, borders with negative amounts, transposed convolutions."""
 
 from __future__ import annotations

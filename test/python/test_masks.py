@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Masks of whole programs: each is needed, none is missing, and a wrong word about padding is found out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a compilation made is freed: a process that compiles thousands of programs stays as large as after a few."""
 
 from __future__ import annotations

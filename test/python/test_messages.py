@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Messages to users: one short sentence each, with the line and the module of the model, and no IR of the compiler."""
 
 from __future__ import annotations

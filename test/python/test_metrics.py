@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The figures of programs as plain numbers: of one bundle, of several steps, of folders, and written by a tool."""
 
 import json

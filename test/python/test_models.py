@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models of transformers and a convolutional network, small, as users bring them: imported, compiled and run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The model's own names: each operation has the path of its module, at every level and in all that tells of it."""
 
 from __future__ import annotations

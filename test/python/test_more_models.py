@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models of transformers and of images, unmodified, in fp16 and under autocast: types and numbers are PyTorch's."""
 
 from __future__ import annotations

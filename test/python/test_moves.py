@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that do not fit into LX at once, with moves and in other orders: the numbers, and what is saved."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names of tensor dims through views, against index arrays that numpy views; agreement of operands; nests of hints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every named operation of linalg: it gives upstream's numbers, or it is refused by one sentence."""
 
 from __future__ import annotations

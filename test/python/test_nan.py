@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """NaN: the largest number where elements are ordered, equal to nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arithmetic on bytes: with numbers, with tensors, with what wraps around."""
 
 from __future__ import annotations

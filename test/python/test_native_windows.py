@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convolutions and poolings as one operation of the device: numbers, forms, designs and the rules on them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What an iteration of an outer loop makes and reads stays in LX, also where inner loops touch slices of it."""
 
 from __future__ import annotations

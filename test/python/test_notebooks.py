@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs in a REPL and in a notebook: one line, a summary with a picture, and a line while a simulation runs."""
 
 from __future__ import annotations

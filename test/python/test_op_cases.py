@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A part of docs/coverage.md is run; the whole of it by the benchmark op-cases."""
 
 from __future__ import annotations

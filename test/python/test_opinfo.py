@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operator database of PyTorch as a benchmark: what a sample is, what becomes of it, and the tables."""
 
 from __future__ import annotations

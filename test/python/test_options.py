@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers of options that the device cannot have are one diagnostic, wherever they are given."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Passes of the user: names that are refused, the method that runs them, and where ``compile`` puts them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What padding holds, against memory that is filled and looked at; what operations need of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """When a model may run on padded inputs: every accepted program is compared with PyTorch, whatever pads its inputs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Attention to a cache in pages: rows are written at (page, slot), pages gathered by a table of the call."""
 
 import copy

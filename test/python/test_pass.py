@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Passes as values: options in text and in Python, registration, remarks."""
 
 from __future__ import annotations

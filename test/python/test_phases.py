@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Device and host take turns as rarely as a program allows."""
 
 from __future__ import annotations

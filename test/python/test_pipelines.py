@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Pipelines: their text, the named one, and what a run does with errors, times and remarks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plan files: what they say, that they hold when given back, and what is wrong with bad ones."""
 
 from __future__ import annotations

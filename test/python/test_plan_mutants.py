@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Mutants of plan files and of tables of buffers: each is right or one diagnostic, soon."""
 
 from __future__ import annotations

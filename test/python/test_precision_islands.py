@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Norms, statistics and what else PyTorch computes in f32: as exact as PyTorch whatever the inputs are like."""
 
 import pytest

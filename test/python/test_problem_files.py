@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Problems of a compilation as files: written, read back as they were, and what is wrong with a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tests do not see what other tests of their process have done."""
 
 from __future__ import annotations

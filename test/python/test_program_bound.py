@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The least that programs need: of the families as by hand, of small programs in all details, never too much."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The cache on disk of ``compile``: a served program is the compiled one, and whatever changes a program is a miss."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that pickle: what comes back runs as the program did, and says the same of itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reports about whole programs: exactly the file that is named, with all steps, as page, JSON and picture."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arguments that stay in device memory between calls: ``Program.state``."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every program end to end: PyTorch, the pipeline, the folder, the simulator, and the numbers.
 
 Each program is imported once; modules and results are kept for the tests that follow.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Where device operations come from: the lines of the levels, and the panes of the page that follow each other."""
 
 from __future__ import annotations

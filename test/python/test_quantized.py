@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matmuls of int8 and fp8 on the device: numbers at odd sizes, traffic, stick forms, what stays on the host."""
 
 from __future__ import annotations

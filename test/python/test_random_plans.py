@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random programs that are large enough for plans to matter: divisions and what is in LX change no number.
 
 Small ones are in ``test_fuzz.py``.

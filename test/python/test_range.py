@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Infinities and numbers outside the range of the 16-bit format: right, or said; never silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The README and the manuals do what they say: its files are written, its commands run in order, its outputs compared.
 
 ``<!-- file: NAME -->`` before a block makes it a file; ``<!-- output -->`` makes it the expected output of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The CPU reference runs linalg modules on numpy arrays, without torch."""
 
 from __future__ import annotations

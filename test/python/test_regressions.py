@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bugs that were found once, each by the smallest program that shows it."""
 
 from __future__ import annotations

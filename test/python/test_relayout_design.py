@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The design of a shuffle from its space and divisions: its source lies where the operation before left it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The work of a shuffle: what is taken from divided IR, and from the design that is made of it."""
 
 from __future__ import annotations

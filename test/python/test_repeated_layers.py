@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Equal layers: which are left out, that copies are what planning each gives, and what the whole program computes."""
 
 from __future__ import annotations

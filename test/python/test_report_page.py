@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The page about a program: its numbers against the simulator and the plan, its form."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The page about a program in windows of several widths, light and dark, and for who uses no mouse or no screen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The page about a program in a real browser: pictures, tables, keys, the pointer, and links to operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the script of the page is given: lines of the bundle and of sources, remarks by operation, owners, bars."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Modules on the page about a program: the graph, the table and the timeline fold together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reproducers: what a run leaves of which nothing else is left, and pipelines whose text has to be escaped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts that a batched matmul requests of the operations in front of it, through views."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What stays in LX from one bundle to the next: numbers and traffic, with the hint and without it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program of several bundles as a folder: what it says of LX, and what is wrong when it says something else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rows written into a cache at positions of a call: the row alone is moved, with the numbers of PyTorch."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors without dims or without elements, and results that no operation computes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Annealing over the order of placement."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Buffers as "Scratchpad (LX) optimization" writes them: a start, an end, parents; and what such a list cannot be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The check of plans: right ones pass, and each rule is refused when broken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The constraint program; all but its absence needs OR-Tools."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The engine of the heuristics and first fit, best fit and largest first on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Placement in the order of time."""
 
 from __future__ import annotations

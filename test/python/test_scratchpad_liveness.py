@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lifetimes over loops, against a program that is written out; and the order of reasons."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The load of some of the buffers of an instance, against a count at each time by itself."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Orders of independent tasks: legal, and better by the planner's own measure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The default solver: proofs, reasons, and never worse than any other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plans that move buffers: their bound, the solver, and the check."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bytes of device memory, counted by the simulator: the stages of softmax, and programs that reach the minimum."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What ``make check`` leaves out, and which tests run in one process."""
 
 from __future__ import annotations

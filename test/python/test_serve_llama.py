@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The example that serves a model: token for token what PyTorch generates, at a small size."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Several stick dims of f16 and f32: N + k device dims, as arguments and results of programs, and by restickify."""
 
 from __future__ import annotations

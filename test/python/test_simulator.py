@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whole programs on the simulator: numbers against numpy, and the traffic that they are said to cause."""
 
 import numpy as np

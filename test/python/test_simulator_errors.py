@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every misuse that the simulator must see, each in a good bundle with one thing broken."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers between host and device memory: the layouts of docs/layouts.md and others, types, shapes, padding."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundles that do not make sense: designs, operands, manifests and programs that the simulator refuses."""
 
 from dataclasses import replace

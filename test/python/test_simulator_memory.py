@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The memory of the simulator: tags by stick and by byte, arguments at their first use, mapped images."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Relayouts on the simulator: whole programs against numpy, random ones byte by byte against plain Python, errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-run: names of arrays, constants of the bundle, the table, diagnostics, nothing written on errors."""
 
 from dataclasses import replace

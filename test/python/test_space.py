@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Iteration spaces: whole sticks, granules, and the copies whose dims lie in pieces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """docs/specification.md: what it names exists, what has a number has a test; and numbers that no other test checks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-sweep: a sweep from a file, resumed, drawn, and one diagnostic with its line for what is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Imports of a short process: what a small program does not need is not loaded, and is there once it is asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Norms that update their running statistics, in operations whose schema says nothing of it."""
 
 from __future__ import annotations

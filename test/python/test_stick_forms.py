@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every form of the stick rules runs: laid out as it says, an operation computes the right numbers."""
 
 from __future__ import annotations

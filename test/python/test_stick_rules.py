@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stick rules: the table against plain predicates of what is published, and its messages."""
 
 from __future__ import annotations

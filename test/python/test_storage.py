@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views that are written through, and those that address a storage, give the model's numbers or an error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Strategy B: the search over all combinations, and its leaves against the real passes on the real IR."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names, docstrings and sizes of the package: the field's words, and parts that are small enough to read."""
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "spyre_mlir"
+
+#: The first line of every source, behind the one that names an interpreter; lit tests and pages go without.
+LICENSE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 
 #: Participles and pronouns that do not say what a variable is; docs/glossary.md has the field's nouns.
 VAGUE = set(
@@ -60,6 +65,20 @@ def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 yield path, node
+
+
+def sources() -> list[Path]:
+    """Every source of the checkout that has a header."""
+    folders = ("spyre_mlir", "benchmarks", "examples", "editors", "test", "typings")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
+    return [
+        file for file in files if file.suffix in (".py", ".pyi", ".js", ".css", ".toml") and file.is_file()
+    ]
+
+
+def test_sources_name_their_license() -> None:
+    bare = [file for file in sources() if LICENSE not in file.read_text(encoding="utf-8").split("\n\n")[0]]
+    assert bare == []
 
 
 @pytest.mark.parametrize(

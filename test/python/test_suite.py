@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The suite at reduced size on the byte simulator: numbers, traffic and all checks; benchmarks run it at full size."""
 
 from __future__ import annotations

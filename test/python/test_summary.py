@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The summary after a compile: one screen of facts, the same each time, without a run and with one."""
 
 from __future__ import annotations

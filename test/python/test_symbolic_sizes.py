@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundles of run-time sizes: one plan, right at every size; numbers by numpy and PyTorch."""
 
 from __future__ import annotations

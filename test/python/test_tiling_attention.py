@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Attention without the matrix of scores: numbers on the simulator, and what it moves at full size."""
 
 from __future__ import annotations

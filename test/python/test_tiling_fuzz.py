@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every program under random legal tilings: the numbers are those of PyTorch, and no check says anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The timeline of bundles: against the cost model, loops, the roofline, and what tools print of it."""
 
 from __future__ import annotations

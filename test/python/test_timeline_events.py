@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The simulated machine: exact times of hand-made jobs, and what holds for any program."""
 
 from __future__ import annotations

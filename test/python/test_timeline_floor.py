@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The floor of predictions: no program is faster than its bytes, or its multiply-adds, at the peak."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What links of the ring carry over a whole program: sums of what its operations do, in their runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the backend need not fetch again: only what the same cores have had in the operation before, and what fits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The trace, by what the Trace Event Format says of its events and by what they mean.
 
 A reader draws X events of one thread as a stack, so two of them must not overlap; it joins s and f events of one id

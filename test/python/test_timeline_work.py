@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The work of designs: against what the simulator counts, and what the cost model takes from IR."""
 
 from __future__ import annotations

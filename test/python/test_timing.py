@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Scopes in scopes, and the tree of their seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls of PyTorch's own kernels: for what has no form in linalg, and never what a file should not name."""
 
 from __future__ import annotations

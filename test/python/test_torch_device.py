@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The device "spyre" of PyTorch: tensors, operations, models and torch.compile on it, as on any other device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile is no black box: its programs are kept, and have pages in a folder with an index."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bytes that operands move in device memory: by hand, and against what the simulator counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The traffic of a program is one number, whoever tells it: simulator, plan, timeline, reports and summary."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile with gradients: forward and backward are programs, with help of the host where it is needed."""
 
 from __future__ import annotations

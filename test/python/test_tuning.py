@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tuning: never worse than the default, the same for a seed, each point once, trials that are kept, plans that hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Every device operation and a pointwise or reducing one behind it: with LX planning and without, on 1 and 32 cores.
 
 Results are compared bit by bit. Only where the cores share a sum in another way, so that it is added up in another

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles of which the last is smaller: numbers, traffic, and what hints ask for."""
 
 from __future__ import annotations

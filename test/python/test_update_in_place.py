@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Caches that a program changes in place: their memory alone is written, with the numbers of PyTorch."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Layouts that a caller chooses for what a model changes in place: the cache is written where it lies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models whose values decide shapes or branches run in pieces, with PyTorch's numbers, sizes and changes in place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of a buffer: numpy does to an array of addresses what the view operations do to a view."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The zoo: every name is a program, without torch as far as it goes, and the wheel has it."""
 
 from __future__ import annotations

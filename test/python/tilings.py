@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random legal tilings of programs: dims that are one over neighbouring operations are cut together."""
 
 from __future__ import annotations

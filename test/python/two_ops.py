@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of two operations: every device operation, then a pointwise one or a reduction.
 
 A program has one *chain* per shape and tail, each with inputs and a result of its own: producer(inputs), then

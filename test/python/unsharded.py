@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a bundle means without cores: the same operations on whole tensors, each by one core, all in device memory.
 
 Who works on which slice must not matter to the numbers. So a bundle whose run gives other numbers than this one is no

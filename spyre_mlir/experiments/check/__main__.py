@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """python -m spyre_mlir.experiments.check: run the algorithms of a file through the base test suite.
 
     python -m spyre_mlir.experiments.check my_algorithm.py

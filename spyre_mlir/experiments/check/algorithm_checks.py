@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The base test suite of algorithms, for those of anybody: ``checks_of`` a class, each to be run by pytest or alone.
 
     @pytest.mark.parametrize("check", checks_of(MyDivision), ids=str)

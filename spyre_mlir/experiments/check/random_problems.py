@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Seeded random problems of each kind of algorithm: small ones, the edges among them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ownership of the parts of the result of a chosen operation by cores."""
 
 from __future__ import annotations

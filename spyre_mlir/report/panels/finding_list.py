@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What is slow, why, and the change that a trial has shown to help, most important first."""
 
 from __future__ import annotations

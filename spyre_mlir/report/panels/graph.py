@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The program as a graph: operations from top to bottom in order, buffers as columns from writer to last reader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The map of the scratchpads over time, drawn by the script of the page, and tables of what is and is not in them."""
 
 from __future__ import annotations

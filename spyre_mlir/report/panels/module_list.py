@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The table of modules, which folds; without the script all of them are open."""
 
 from __future__ import annotations

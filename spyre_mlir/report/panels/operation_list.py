@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The table of operations: each execute of the program text is a row."""
 
 from __future__ import annotations

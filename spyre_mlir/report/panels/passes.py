@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The time that each pass of the compiler took."""
 
 from __future__ import annotations

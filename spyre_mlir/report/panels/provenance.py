@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Where operations come from, in three panes: the source, the IR at a level, the device operation with its files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The decisions of the passes, with a filter by pass and by text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Load of each link of the ring, in both directions."""
 
 from __future__ import annotations

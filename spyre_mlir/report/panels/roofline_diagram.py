@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rate that each operation attains and the attainable one, over its operations per byte."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The first panel: what the program is, moves and takes, in a few numbers."""
 
 from __future__ import annotations

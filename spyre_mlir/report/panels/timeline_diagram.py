@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bars of the engines of a core, the memory and the ring over time, which the script of the page draws."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A user's own pass, loaded with --load: it remarks on functions and fails on request."""
 
 from dataclasses import dataclass

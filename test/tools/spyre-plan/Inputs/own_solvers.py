@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Solvers of a user: one that stacks buffers, and one whose plans are wrong."""
 
 from dataclasses import dataclass
