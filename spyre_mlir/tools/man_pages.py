@@ -37,15 +37,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", metavar="DIR", help="the folder that gets man1/")
     folder = Path(parser.parse_args(argv).folder, "man1")
     folder.mkdir(parents=True, exist_ok=True)
-    parsers = {parser.prog: parser for parser in map(_parser_of, _TOOLS)}
-    for name, tool in parsers.items():
-        others = [other for other in parsers if other != name]
-        write_text(str(folder / f"{name}.1"), "\n".join(_page(tool, others)) + "\n")
+    tools = parsers()
+    for tool in tools:
+        others = [other.prog for other in tools if other is not tool]
+        write_text(str(folder / f"{tool.prog}.1"), "\n".join(_page(tool, others)) + "\n")
     return 0
 
 
-def _parser_of(tool: str) -> argparse.ArgumentParser:
-    return importlib.import_module(f"spyre_mlir.tools.{tool}")._parser()
+def parsers() -> list[argparse.ArgumentParser]:
+    """Return the parsers of all tools, by name."""
+    return [importlib.import_module(f"spyre_mlir.tools.{tool}")._parser() for tool in _TOOLS]
+
+
+def groups(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
+    """Yield the titles of the groups of a parser, with the arguments of each that its help shows."""
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if actions:
+            yield group.title or "", actions
 
 
 def _page(parser: argparse.ArgumentParser, others: Sequence[str]) -> Iterator[str]:
@@ -56,13 +65,10 @@ def _page(parser: argparse.ArgumentParser, others: Sequence[str]) -> Iterator[st
     yield from (".SH NAME", _escaped(f"{parser.prog} - {title.partition(': ')[2].rstrip('.')}"))
     yield from (".SH SYNOPSIS", _escaped(usage))
     yield from (".SH DESCRIPTION", *_described(description))
-    for group in parser._action_groups:
-        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
-        if actions:
-            yield f".SH {_escaped((group.title or '').upper())}"
+    for title, actions in groups(parser):
+        yield f".SH {_escaped(title.upper())}"
         for action in actions:
-            text = parser._get_formatter()._expand_help(action) if action.help else ""
-            yield from (".TP", f".B {_invocation(action)}", _escaped(text))
+            yield from (".TP", f".B {_escaped(invocation(action))}", _escaped(help_of(parser, action)))
     yield from (".SH EXIT STATUS", _EXIT_STATUS, ".SH ENVIRONMENT")
     for name, text in _ENVIRONMENT.items():
         yield from (".TP", f".B {name}", _escaped(text))
@@ -78,15 +84,21 @@ def _described(text: str) -> Iterator[str]:
         yield from (".PP", ".nf", *body, ".fi") if is_code else (".PP", *body)
 
 
-def _invocation(action: argparse.Action) -> str:
+def help_of(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """Return the help of an argument with its default."""
+    return parser._get_formatter()._expand_help(action) if action.help else ""
+
+
+def invocation(action: argparse.Action) -> str:
+    """Return an argument as it is written: ``-o, --output FILE``."""
     value = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
     value = " ".join(value) if isinstance(value, tuple) else value
     if not action.option_strings:
-        return _escaped(value)
+        return value
     flags = ", ".join(action.option_strings)
     if action.nargs == 0:
-        return _escaped(flags)
-    return _escaped(f"{flags} [{value}]" if action.nargs == "?" else f"{flags} {value}")
+        return flags
+    return f"{flags} [{value}]" if action.nargs == "?" else f"{flags} {value}"
 
 
 def _escaped(text: str) -> str:

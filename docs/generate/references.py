@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""References of passes, options, commands and device operations, as Markdown, from the code that has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+
+from spyre_mlir import passes
+from spyre_mlir.options import default_of, documentation_of, show_value
+from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.pipelines.spyre import LevelPasses
+from spyre_mlir.target.expressions import Expression
+from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
+from spyre_mlir.tools import man_pages
+
+
+def pages() -> dict[str, str]:
+    """Return the pages of the reference by the name of their file."""
+    return {
+        "passes": "\n".join(_passes()) + "\n",
+        "options": "\n".join(_options()) + "\n",
+        "tools": "\n".join(_tools()) + "\n",
+        "operations": "\n".join(_operations()) + "\n",
+    }
+
+
+def _passes() -> Iterator[str]:
+    yield "# Passes"
+    yield ""
+    yield "Each is a flag of `spyre-opt` and a name in `--pass-pipeline`; `spyre-opt --list-passes=NAME` prints the same."
+    yield "The passes of the pipeline with its default options come level by level, in the order in which they run; passes"
+    yield "of other options and those that check a level come after them. Upstream's passes work too:"
+    yield "`spyre-opt --list-passes` lists them."
+    known = passes.load_all()
+    shown: set[str] = set()
+    for level, texts in LevelPasses(SpyrePipeline()).stages():
+        names = dict.fromkeys(re.match(r"[\w-]+", text)[0] for text in texts)  # type: ignore[index]
+        in_level = [name for name in names if name in known and name not in shown]
+        yield from ("", f"## To the level *{level}*")
+        for name in in_level:
+            yield from _pass(known[name])
+        shown.update(in_level)
+    for title, is_check in (("Others", False), ("Checks", True)):
+        yield from ("", f"## {title}")
+        for name in sorted(known.keys() - shown):
+            if name.startswith("verify-") == is_check:
+                yield from _pass(known[name])
+
+
+def _pass(pass_: type[passes.Pass]) -> Iterator[str]:
+    yield from ("", f"### `{pass_.name}`", "", markdown_of(inspect.getdoc(pass_) or ""))
+    yield from _fields(pass_)
+
+
+def _options() -> Iterator[str]:
+    yield "# Options of the pipeline"
+    yield ""
+    yield "Keyword arguments of `spyre_mlir.compile`, with underscores, and options of `--spyre-pipeline` and"
+    yield "`--pipeline`: `spyre-opt --spyre-pipeline=\"sencores=4 verify-each\"`."
+    yield from _fields(SpyrePipeline)
+
+
+def _fields(owner: type) -> Iterator[str]:
+    """Yield the table of the options of a pass or a pipeline, empty for one without."""
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    if not fields:
+        return
+    types = typing.get_type_hints(owner)
+    rows = [
+        (
+            f"`{field.name.replace('_', '-')}`",
+            f"`{_type_name(types[field.name])}`",
+            f"`{show_value(default_of(field))}`",
+            _prose(documentation_of(field)),
+        )
+        for field in fields
+    ]
+    documented = any(row[-1] for row in rows)
+    head = ("option", "type", "default", "meaning")
+    yield from ("", *table(head if documented else head[:-1], [row if documented else row[:-1] for row in rows]))
+
+
+def _type_name(type_: object) -> str:
+    if typing.get_origin(type_) is typing.Literal:
+        return " or ".join(str(choice) for choice in typing.get_args(type_))
+    return type_.__name__ if isinstance(type_, type) and not typing.get_args(type_) else str(type_).replace("typing.", "")
+
+
+def _tools() -> Iterator[str]:
+    yield "# Commands"
+    yield ""
+    yield "What `--help` prints, and the man pages that `make man` writes. All of them exit with 0 on success and with 1"
+    yield "after an error or where a check fails."
+    for parser in man_pages.parsers():
+        title, _, description = (parser.description or "").partition("\n")
+        yield from ("", f"## {parser.prog}", "", _sentence(title))
+        yield from ("", markdown_of(description.strip("\n")))
+        for group, actions in man_pages.groups(parser):
+            yield from ("", f"**{group.capitalize()}**", "")
+            yield from table(
+                ("", "meaning"),
+                [(f"`{man_pages.invocation(action)}`", _prose(man_pages.help_of(parser, action))) for action in actions],
+            )
+
+
+def _sentence(title: str) -> str:
+    """Return the title of a command, ``spyre-run: execute a folder``, as a sentence without the name."""
+    text = title.partition(": ")[2]
+    return text[:1].upper() + text[1:]
+
+
+def _operations() -> Iterator[str]:
+    yield "# Device operations"
+    yield ""
+    yield "The operations that the device runs, from the one table that the compiler, the simulator and the cost model"
+    yield "refer to ([adding one](../adding-a-device-op.md)). A reduction combines what the expression gives."
+    for kind in Kind:
+        operations = [op for op in DEVICE_OPS.values() if op.kind is kind]
+        if operations:
+            yield from ("", f"## {kind.value[:1].upper()}{kind.value[1:]}", "")
+            yield from table(
+                ("operation", "inputs", "constants", "computes", "combined by", "formats"),
+                [_operation(op) for op in operations],
+            )
+
+
+def _operation(op: DeviceOp) -> Sequence[str]:
+    computes = "" if op.expression is None else f"`{_text(op.expression)}`"
+    formats = " or ".join(op.formats) + (f" -> {op.result}" if op.result else "")
+    constants = ", ".join(f"`{constant}`" for constant in op.constants)
+    return (f"`{op.name}`", ", ".join(op.operands), constants, computes, op.combine or "", formats)
+
+
+def _text(expression: Expression) -> str:
+    """Return an expression as a call: ``add(x, mul(y, 2.0))``."""
+    if not isinstance(expression, tuple):
+        return str(expression)
+    function, *arguments = expression
+    return f"{function}({', '.join(_text(argument) for argument in arguments)})"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table of Markdown."""
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in row) + " |"
+
+
+def markdown_of(docstring: str) -> str:
+    """Return a docstring as Markdown: a block that is indented, behind a line of prose too, is a block of code.
+
+    """
+    lines: list[str] = []
+    is_code = False
+    for line in docstring.splitlines():
+        indented = line.startswith("    ")
+        if indented and not is_code:
+            lines += ["", "```text"]
+        elif line.strip() and is_code and not indented:
+            lines = [*_without_blank_end(lines), "```", ""]
+        is_code = indented or (is_code and not line.strip())
+        lines.append(line[4:] if indented else line if is_code else _prose(line))
+    return "\n".join([*_without_blank_end(lines), "```"] if is_code else lines)
+
+
+def _prose(line: str) -> str:
+    """Return a line with angle brackets as text, and with the pages of the manual that it names as links."""
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](../\1.md)", line.replace("<", "&lt;"))
+
+
+def _without_blank_end(lines: list[str]) -> list[str]:
+    return lines[: next((index for index in range(len(lines), 0, -1) if lines[index - 1].strip()), 0)]
