@@ -8,7 +8,8 @@ READY := $(VENV)/.ready
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check check-all check-lit check-most check-python bench screenshots lint format wheel man clean
+.PHONY: help venv demo check check-all check-lit check-most check-python check-lowest bench screenshots lint format docs wheel package
+.PHONY: man clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -45,6 +46,16 @@ bench: $(READY) ## all benchmarks, written to docs/benchmarks.md
 screenshots: $(READY) ## the pictures of a report in docs/, by a headless Chromium
 	$(PY) -m benchmarks.screenshots
 
+# Without torch, which has one version; uv alone knows how to choose the lowest versions.
+check-lowest: $(READY) ## the lit tests with the lowest versions of all dependencies
+	rm -rf dist/lowest
+	$(PY) -m uv venv --quiet dist/lowest
+	$(PY) -m uv pip install --quiet --python dist/lowest --resolution lowest-direct \
+	    '.[cp-sat,calibrate,checkpoints,conformance,tune,experiments,dask,completion,lsp]'
+	$(PY) -m uv pip uninstall --quiet --python dist/lowest spyre-mlir
+	$(PY) -m uv pip install --quiet --python dist/lowest lit filecheck
+	PATH="$$PWD/dist/lowest/bin:$$PATH" dist/lowest/bin/lit -sv -j$(JOBS) test
+
 lint: $(READY) ## ruff and pyright
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -54,9 +65,19 @@ format: $(READY) ## format and sort imports
 	$(PY) -m ruff check --fix-only --quiet .
 	$(PY) -m ruff format .
 
+# Both variables silence notices about the future of mkdocs, which are no warnings of these pages.
+docs: $(READY) ## the site of the manual, in dist/docs
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --quiet --strict
+
 wheel: $(READY) ## a wheel, in dist/
-	rm -rf dist
+	rm -rf build dist/*.whl
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+package: $(READY) ## sdist and wheel, in dist/, checked
+	rm -rf build dist/*.whl dist/*.tar.gz
+	$(PY) -m build --outdir dist .
+	$(PY) -m twine check --strict dist/*.whl dist/*.tar.gz
+	$(PY) -m check_wheel_contents dist/*.whl
 
 man: $(READY) ## the man pages of the tools, in dist/man
 	$(PY) -m spyre_mlir.tools.man_pages dist/man

@@ -15,6 +15,13 @@ from pathlib import Path
 _TEXTS = ("softmax", "attention_512", "layer_64")
 
 
+_INTRODUCTION = """# Gallery
+
+Pictures and pages of the tools, made by the commands beside them when this site was built. The programs are those of
+the [zoo](zoo.md), as in `python -c "from spyre_mlir import zoo; print(zoo.load('linalg/softmax')[0])" > softmax.mlir`.
+Pages are files that load nothing else; open one in a tab of its own to use it."""
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """A picture (``.svg``), or a page (``.html``) of its own, and the commands that write it.
@@ -31,8 +38,8 @@ class Exhibit:
 EXHIBITS = (
     Exhibit(
         "A layout",
-        "A tensor of 512 x 240 elements of fp16 on the device: its logical grid with the number of each stick, and device "
-        "memory in order. The last stick of a row is padded.",
+        "A tensor of 512 x 240 elements of fp16 on the device: its logical grid with the number of each stick, and "
+        "device memory in order. The last stick of a row is padded.",
         ("spyre-report --layout 512x240xf16 -o layout.svg",),
         "layout.svg",
     ),
@@ -59,8 +66,8 @@ EXHIBITS = (
     ),
     Exhibit(
         "The report of a decoder layer",
-        "One page about a program: what it attains, its graph, divisions, scratchpads, timeline, roofline, operations and "
-        "the decisions of the passes.",
+        "One page about a program: what it attains, its graph, divisions, scratchpads, timeline, roofline, operations "
+        "and the decisions of the passes.",
         (
             "spyre-compile layer_64.mlir -o layer.bundle --remarks layer.jsonl",
             "spyre-report layer.bundle -o layer.html",
@@ -78,7 +85,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "Attention, spilled and why",
-        "The scratchpads of an attention over 512 keys as a page, with the buffers that are in device memory and the reason.",
+        "The scratchpads of an attention over 512 keys as a page, with the buffers that are in device memory and why.",
         (
             "spyre-compile attention_512.mlir -o attention.bundle --remarks attention.jsonl",
             "spyre-report --lx attention.bundle -o attention-lx.html",
@@ -106,7 +113,9 @@ def _run(command: str, folder: str) -> None:
     """Run a command with the tools of this checkout; RuntimeError with what it said where it fails."""
     tool, *arguments = command.split()
     module = f"spyre_mlir.tools.{tool.replace('-', '_')}"
-    done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=folder, capture_output=True, text=True
+    )
     if done.returncode != 0:
         raise RuntimeError(f"The command '{command}' of the gallery failed:\n{done.stderr}")
 
@@ -117,11 +126,7 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield "# Gallery"
-    yield ""
-    yield "What the tools draw, made by the commands beside each picture when these pages were built. The programs are those"
-    yield "of the [zoo](zoo.md), as in `python -c \"from spyre_mlir import zoo; print(zoo.load('linalg/softmax')[0])\" >"
-    yield "softmax.mlir`. Pages are files that load nothing else; open one in a tab of its own to use it."
+    yield _INTRODUCTION
     for exhibit in EXHIBITS:
         link = f"gallery/{exhibit.file}"
         yield from ("", f"## {exhibit.title}", "", exhibit.says, "", "```sh", *exhibit.commands, "```", "")

@@ -6,19 +6,17 @@ mkdocs-gen-files runs this file (mkdocs.yml); nothing of it is written into the 
 
 from __future__ import annotations
 
-import re
+import importlib
 import sys
 from pathlib import Path
 
 import mkdocs_gen_files
 
-ROOT = Path(__file__).parents[2]
-
-# mkdocs runs the file by its path, so its neighbours are no package.
+# mkdocs runs this file by its path, so its neighbours are found by theirs.
 sys.path.insert(0, str(Path(__file__).parent))
+gallery, references = map(importlib.import_module, ("gallery", "references"))
 
-import gallery
-import references
+ROOT = Path(__file__).parents[2]
 
 #: Files of the root that are pages of the site as well.
 ROOT_FILES = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md")
@@ -26,7 +24,12 @@ ROOT_FILES = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md")
 
 def page_of_root_file(name: str) -> str:
     """Return the text of a file of the root with its links as a page of the site has them."""
-    text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](").replace("](LICENSE)", "](license.md)")
+    text = (
+        (ROOT / name)
+        .read_text(encoding="utf-8")
+        .replace("](docs/", "](")
+        .replace("](LICENSE)", "](license.md)")
+    )
     for other in ROOT_FILES:
         text = text.replace(f"]({other}", f"]({other.lower().replace('_', '-')}")
     return text.replace("](SECURITY.md)", "](security.md#reporting)")

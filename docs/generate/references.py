@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
 import re
@@ -17,6 +18,27 @@ from spyre_mlir.target.expressions import Expression
 from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
 from spyre_mlir.tools import man_pages
 
+_PASSES = """# Passes
+
+A pass is a flag of `spyre-opt` and a name in `--pass-pipeline`; `spyre-opt --list-passes=NAME` prints the same. The
+passes of the pipeline with its default options come level by level, in the order in which they run; passes of other
+options and those that check a level come after them. Upstream's passes work too: `spyre-opt --list-passes` lists them."""
+
+_OPTIONS = """# Options of the pipeline
+
+Keyword arguments of `spyre_mlir.compile`, with underscores, and options of `--spyre-pipeline` and `--pipeline`:
+`spyre-opt --spyre-pipeline="sencores=4 verify-each"`."""
+
+_COMMANDS = """# Commands
+
+The text of `--help`, and of the man pages that `make man` writes. All commands exit with 0 on success and with 1 after
+an error or where a check fails."""
+
+_OPERATIONS = """# Device operations
+
+The operations that the device runs, from the one table that the compiler, the simulator and the cost model refer to
+([adding one](../adding-a-device-op.md)). A reduction combines the numbers that its expression gives."""
+
 
 def pages() -> dict[str, str]:
     """Return the pages of the reference by the name of their file."""
@@ -29,12 +51,7 @@ def pages() -> dict[str, str]:
 
 
 def _passes() -> Iterator[str]:
-    yield "# Passes"
-    yield ""
-    yield "Each is a flag of `spyre-opt` and a name in `--pass-pipeline`; `spyre-opt --list-passes=NAME` prints the same."
-    yield "The passes of the pipeline with its default options come level by level, in the order in which they run; passes"
-    yield "of other options and those that check a level come after them. Upstream's passes work too:"
-    yield "`spyre-opt --list-passes` lists them."
+    yield _PASSES
     known = passes.load_all()
     shown: set[str] = set()
     for level, texts in LevelPasses(SpyrePipeline()).stages():
@@ -57,10 +74,7 @@ def _pass(pass_: type[passes.Pass]) -> Iterator[str]:
 
 
 def _options() -> Iterator[str]:
-    yield "# Options of the pipeline"
-    yield ""
-    yield "Keyword arguments of `spyre_mlir.compile`, with underscores, and options of `--spyre-pipeline` and"
-    yield "`--pipeline`: `spyre-opt --spyre-pipeline=\"sencores=4 verify-each\"`."
+    yield _OPTIONS
     yield from _fields(SpyrePipeline)
 
 
@@ -81,20 +95,24 @@ def _fields(owner: type) -> Iterator[str]:
     ]
     documented = any(row[-1] for row in rows)
     head = ("option", "type", "default", "meaning")
-    yield from ("", *table(head if documented else head[:-1], [row if documented else row[:-1] for row in rows]))
+    yield from (
+        "",
+        *table(head if documented else head[:-1], [row if documented else row[:-1] for row in rows]),
+    )
 
 
 def _type_name(type_: object) -> str:
     if typing.get_origin(type_) is typing.Literal:
         return " or ".join(str(choice) for choice in typing.get_args(type_))
-    return type_.__name__ if isinstance(type_, type) and not typing.get_args(type_) else str(type_).replace("typing.", "")
+    return (
+        type_.__name__
+        if isinstance(type_, type) and not typing.get_args(type_)
+        else str(type_).replace("typing.", "")
+    )
 
 
 def _tools() -> Iterator[str]:
-    yield "# Commands"
-    yield ""
-    yield "What `--help` prints, and the man pages that `make man` writes. All of them exit with 0 on success and with 1"
-    yield "after an error or where a check fails."
+    yield _COMMANDS
     for parser in man_pages.parsers():
         title, _, description = (parser.description or "").partition("\n")
         yield from ("", f"## {parser.prog}", "", _sentence(title))
@@ -103,8 +121,15 @@ def _tools() -> Iterator[str]:
             yield from ("", f"**{group.capitalize()}**", "")
             yield from table(
                 ("", "meaning"),
-                [(f"`{man_pages.invocation(action)}`", _prose(man_pages.help_of(parser, action))) for action in actions],
+                [
+                    (f"`{man_pages.invocation(action)}`", _prose(man_pages.help_of(parser, action)))
+                    for action in actions
+                ],
             )
+
+
+def _argument(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str]:
+    return f"`{man_pages.invocation(action)}`", _prose(man_pages.help_of(parser, action))
 
 
 def _sentence(title: str) -> str:
@@ -114,10 +139,7 @@ def _sentence(title: str) -> str:
 
 
 def _operations() -> Iterator[str]:
-    yield "# Device operations"
-    yield ""
-    yield "The operations that the device runs, from the one table that the compiler, the simulator and the cost model"
-    yield "refer to ([adding one](../adding-a-device-op.md)). A reduction combines what the expression gives."
+    yield _OPERATIONS
     for kind in Kind:
         operations = [op for op in DEVICE_OPS.values() if op.kind is kind]
         if operations:
@@ -152,9 +174,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def markdown_of(docstring: str) -> str:
-    """Return a docstring as Markdown: a block that is indented, behind a line of prose too, is a block of code.
-
-    """
+    """Return a docstring as Markdown: a block that is indented, behind a line of prose too, is a block of code."""
     lines: list[str] = []
     is_code = False
     for line in docstring.splitlines():
