@@ -5,6 +5,7 @@ They are forked by a server; ``%python -m spyre_mlir.tools.NAME`` in a RUN line 
 """
 # ruff: noqa: F821 - lit defines `config`
 
+import importlib.util
 import os
 import sys
 
@@ -21,6 +22,10 @@ config.test_exec_root = root
 config.environment["PYTHONPATH"] = root
 # Tests are of the compiler, not of what it left in the cache; a test of that turns it on.
 config.environment["SPYRE_CACHE"] = "0"
+
+# The tools work without torch, and are tested so: `make check-lowest`.
+if importlib.util.find_spec("torch"):
+    config.available_features.add("torch")
 
 sys.path.insert(0, os.path.join(root, "test"))
 os.environ["PYTHONPATH"] = root

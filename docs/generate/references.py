@@ -22,7 +22,8 @@ _PASSES = """# Passes
 
 A pass is a flag of `spyre-opt` and a name in `--pass-pipeline`; `spyre-opt --list-passes=NAME` prints the same. The
 passes of the pipeline with its default options come level by level, in the order in which they run; passes of other
-options and those that check a level come after them. Upstream's passes work too: `spyre-opt --list-passes` lists them."""
+options and those that check a level come after them. Upstream's passes work too: `spyre-opt --list-passes` lists
+them."""
 
 _OPTIONS = """# Options of the pipeline
 
