@@ -56,6 +56,10 @@ def run_interpreter(
     ``RuntimeWarning`` says so: it counts what the device streams, too.
     """
     module = interpreter_module()
+    missing = [name for argument in manifest.arguments if argument.kind != "result"
+               and (name := argument.array_name) not in arrays]  # fmt: skip
+    if missing:
+        raise CompileError(f"The program needs the array '{missing[0]}'; give it by --inputs, or in a call.")
     memories: dict[str, NDArray | int] = {
         f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,15 @@ def test_a_relayout_is_read_from_the_scratchpads_of_all() -> None:
     text, _ = _compiled("sdpa", 4)[0].ktir
     assert "ktdp.construct_distributed_memory_view" in text and "<ct_local, ct_id = 3>" in text
     assert text.count("ktdp.inter_tile_reduce") == text.count("ktdp.construct_distributed_memory_view")
+
+
+def test_a_missing_array_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything runs, so this needs no interpreter."""
+    program, arrays = _compiled("exp", 1)
+    monkeypatch.setitem(__import__("sys").modules, "ktir_cpu", ModuleType("ktir_cpu"))
+    (name,) = arrays
+    with pytest.raises(CompileError, match=f"needs the array '{name}'"):
+        program.run({})
 
 
 def test_without_the_interpreter_the_error_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
