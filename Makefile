@@ -68,6 +68,7 @@ format: $(READY) ## format and sort imports
 # Both variables silence notices about the future of mkdocs, which are no warnings of these pages.
 docs: $(READY) ## the site of the manual, in dist/docs
 	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --quiet --strict
+	$(PY) docs/generate/check_site.py dist/docs
 
 wheel: $(READY) ## a wheel, in dist/
 	rm -rf build dist/*.whl

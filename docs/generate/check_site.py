@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Check a built site: whatever a page refers to is in it, headings included, and no page loads from the network.
+
+    python docs/generate/check_site.py dist/docs
+
+mkdocs checks the links between pages that are written in Markdown; this sees those of the theme, of pages that tools
+wrote, and of HTML in Markdown, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+#: Attributes whose file a browser loads at once, by the element.
+_LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "srcset", "link": "href"}
+
+
+class Page(HTMLParser):
+    """The references and the anchors of one page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        elif _LOADED.get(tag, "") in values:
+            self.loads.append(values[_LOADED[tag]])
+
+
+def problems(site: Path) -> Iterator[str]:
+    """Yield a sentence for each reference that leads nowhere, or out of the site at once."""
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    for path, page in pages.items():
+        name = path.relative_to(site)
+        if name.name == "404.html":
+            continue  # Its references begin at the root of a server.
+        for target in (*page.links, *page.loads):
+            url = urlsplit(target)
+            if url.scheme or url.netloc:
+                if target in page.loads and url.scheme != "data":
+                    yield f"{name} loads {target} from the network"
+                continue
+            file = (path.parent / unquote(url.path)).resolve() if url.path else path
+            if not file.is_relative_to(site) or not file.is_file():
+                yield f"{name} refers to {target}, which is not in the site"
+            elif url.fragment and file in pages and unquote(url.fragment) not in pages[file].anchors:
+                yield f"{name} refers to {target}, which is no heading there"
+
+
+def main(folder: str) -> int:
+    """Print all problems of a site; 1 where there are any."""
+    sentences = list(problems(Path(folder).resolve()))
+    print(*sentences, sep="\n", end="\n" if sentences else "")
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
