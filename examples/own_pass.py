@@ -156,7 +156,9 @@ def main() -> None:
     for name, program in (("before", before), ("after", after)):
         y, moved = program(x), program.traffic()
         error = float((y - expected).abs().max() / expected.abs().max())
-        print(f"{name}: {moved.read_bytes:,} bytes read in the simulator, error {error:.4f} of the largest logit")
+        print(
+            f"{name}: {moved.read_bytes:,} bytes read in the simulator, error {error:.4f} of the largest logit"
+        )
 
 
 if __name__ == "__main__":
