@@ -57,35 +57,37 @@ class SqueakyWheel(MemoryPlanSolver):
         return Placement(best, work=work)
 
 
-CAPACITY, TIME = 1 << 20, 1000
+#: A packing: units of 4 KiB, for addresses are multiples of sticks, and times.
+UNIT_BYTES, UNITS, TIMES = 4096, 256, 1000
 
 RIVALS = ("firstfit", "greedy", "largest-first", "annealing", "squeaky-wheel", "portfolio")
 
 
 def cut_buffers(count: int, seed: int) -> list[LifetimeBoundBuffer]:
-    """Return buffers that fill the memory without a gap: a rectangle of bytes and time, cut at random."""
+    """Return buffers that fill the memory without a gap: a rectangle of times and bytes, cut at random."""
     rng = random.Random(seed)
-    pieces = [((0, TIME), (0, CAPACITY))]
+    pieces = [((0, TIMES), (0, UNITS))]
     while len(pieces) < count:
         piece = rng.choice(pieces)
         axis = rng.randrange(2)
         begin, end = piece[axis]
-        if end - begin < 2:
+        # A buffer of one moment would save nothing.
+        if end - begin < 4:
             continue
-        cut = rng.randrange(begin + 1, end)
+        cut = rng.randrange(begin + 2, end - 1)
         pieces.remove(piece)
         for part in ((begin, cut), (cut, end)):
             pieces.append((part, piece[1]) if axis == 0 else (piece[0], part))
     rng.shuffle(pieces)
     return [
-        LifetimeBoundBuffer(f"b{index}", high - low, (begin, end - 1))
+        LifetimeBoundBuffer(f"b{index}", (high - low) * UNIT_BYTES, (begin, end - 1))
         for index, ((begin, end), (low, high)) in enumerate(pieces)
     ]
 
 
 def compare_packings() -> None:
     """Print the bytes that each solver sends through device memory, on packings that all have a perfect plan."""
-    space = MemorySpace(CAPACITY)
+    space = MemorySpace(UNITS * UNIT_BYTES)
     sets = [cut_buffers(count, seed) for count in (12, 20, 30, 60) for seed in range(5)]
     print(f"{'packings':<16}{'KiB moved':>10}{'buffers spilled':>17}")
     for name in RIVALS:
