@@ -199,7 +199,7 @@ def show(folder: Path) -> None:
     """Validate a folder, run it on random numbers, and print what it moves and how long the device would take."""
     bundle = read_bundle(folder)
     findings = validate(bundle)
-    print(f"{folder.name}: {len(bundle.designs)} designs, {len(findings)} errors")
+    print(f"{folder.name}: {len(bundle.designs)} designs, errors: {len(findings)}")
     for finding in findings:
         print(f"  {finding}")
     if findings:

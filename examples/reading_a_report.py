@@ -71,16 +71,34 @@ def change_for(advice: str) -> Callable[[Call], Call]:
     return next(change for words, change in CHANGES.items() if words in advice)
 
 
-def print_figures(program: spyre_mlir.Program, samples: int) -> None:
-    """Print where the time of a program goes, per sample."""
+def compiled(call: Call, number: int) -> spyre_mlir.Program:
+    """Compile a call, print where the time goes, per sample, and write the page of this round."""
+    program = spyre_mlir.compile(call.model, (call.x,), **call.options)
+    samples, dtype = len(call.x), str(call.x.dtype).removeprefix("torch.")
+    print(f"round {number}: {samples} x {dtype}, {call.options or 'no options'}")
     figures = program.metrics()
     if figures["host_operations"]:
         # The times of the device say little of a program that the host runs.
         print(f"  host       {figures['host_flop_share']:.1%} of the calculations")
-        return
-    time, bound = figures["predicted_us"] / samples, figures["bound_us"] / samples
-    print(f"  time       {time:.2f} us a sample, {bound:.2f} us at least by its bytes and products")
-    print(f"  bound by   {program.timeline().bound_by}, with {figures['mean_cores']:.0f} cores on average")
+    else:
+        time, bound = figures["predicted_us"] / samples, figures["bound_us"] / samples
+        print(f"  time       {time:.2f} us a sample, {bound:.2f} us at least by its bytes and products")
+        print(
+            f"  bound by   {program.timeline().bound_by}, with {figures['mean_cores']:.0f} cores on average"
+        )
+    program.report(f"round_{number}.html")
+    return program
+
+
+def changed(call: Call, program: spyre_mlir.Program) -> Call:
+    """Print the first finding about a call, and return the call with the change that it asks for."""
+    finding = program.findings[0]
+    print(f"  problem    {finding.problem}")
+    print(f"  cause      {finding.cause}")
+    print(f"  change     {finding.change}")
+    before, after = finding.before_us / len(call.x), finding.after_us / len(call.x)
+    print(f"  promise    {before:.2f} -> {after:.2f} us a sample")
+    return change_for(finding.change)(call)
 
 
 def main() -> None:
@@ -90,21 +108,12 @@ def main() -> None:
     call = Call(Classifier().eval(), torch.randn(1, 1024), {})
     with torch.no_grad():
         expected = call.model(call.x)
-    for number in range(1, 7):
-        program = spyre_mlir.compile(call.model, (call.x,), **call.options)
-        dtype = str(call.x.dtype).removeprefix("torch.")
-        print(f"round {number}: {len(call.x)} x {dtype}, {call.options or 'no options'}")
-        print_figures(program, len(call.x))
-        program.report(f"round_{number}.html")
-        if not program.findings:
-            break
-        finding = program.findings[0]
-        print(f"  problem    {finding.problem}")
-        print(f"  cause      {finding.cause}")
-        print(f"  change     {finding.change}")
-        before, after = finding.before_us / len(call.x), finding.after_us / len(call.x)
-        print(f"  promise    {before:.2f} -> {after:.2f} us a sample")
-        call = change_for(finding.change)(call)
+
+    number, program = 1, compiled(call, 1)
+    while program.findings:
+        number, call = number + 1, changed(call, program)
+        program = compiled(call, number)
+
     error = float((program(call.x) - expected).abs().max() / expected.max())
     print(f"largest error against float32: {error:.4f} of the largest probability")
 
