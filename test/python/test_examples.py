@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The examples run, say what docs/examples.md says they do, and hold what they are about.
 
-Each script runs once, in an empty folder, forked by the server of ``test_readme.py``'s tools; that test leaves the page
-to this one, so no script runs twice. ``serve_llama.py`` has ``test_serve_llama.py``, at a size for tests.
+Each script runs once, in an empty folder. The blocks of the page are marked ``run by`` this test, so ``test_readme.py``
+leaves them out. ``serve_llama.py`` has ``test_serve_llama.py``, at a size for tests.
 """
 
 from __future__ import annotations
