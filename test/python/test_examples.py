@@ -160,8 +160,11 @@ def reading_a_report(output: Output) -> None:
 
 def foreign_bundle(output: Output) -> None:
     """The folders are of no writer of ours, conform, and are told apart by what they move; the wrong one is refused."""
-    totals = [line.split() for line in output.lines("  gelufwd")]
-    assert [row[3] for row in totals] == ["262,144", "0"]
+    products, values = (
+        [line.split() for line in output.lines(f"  {op}")] for op in ("batchmatmul", "gelufwd")
+    )
+    # What the product is written and read with, in device memory and in LX.
+    assert [row[6] for row in products] == [row[3] for row in values] == ["262,144", "0"]
     assert all(float(line.split()[2]) < 0.002 for line in output.lines("  largest error"))
     (refusal,) = output.lines("  bundle.mlir, execute 1 of sdsc_1.json (gelufwd): Core 1 takes")
     assert refusal.endswith("[elements]")
