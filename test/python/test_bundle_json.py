@@ -68,7 +68,7 @@ def test_fits_own_schema(design):
     jsonschema.validate(to_json(design), _schema(OWN_SCHEMA))
 
 
-@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
+@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the SuperDSC schema is not on this machine")
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
 def test_fits_public_schema(design):
     public_schema().validate(to_json(design))

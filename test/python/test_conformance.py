@@ -33,9 +33,7 @@ from spyre_mlir.tools import spyre_validate
 
 UPSTREAM = Path(__file__).parents[3] / "shared" / "data" / "upstream-designs"
 FOLDERS = sorted(path for path in UPSTREAM.glob("*") if path.is_dir())
-needs_upstream = pytest.mark.skipif(
-    not FOLDERS, reason="the designs of the other front end are not on this machine"
-)
+needs_upstream = pytest.mark.skipif(not FOLDERS, reason="the designs of torch-spyre are not there")
 
 #: Programs with matmuls, batched ones, reductions, masks, constants, casts, gathers, restickifies and shuffles; the
 #: benchmark ``conformance`` checks all of them.
@@ -312,7 +310,7 @@ def test_the_host_copies_numbers_of_32_bits_to_another_stick(dtype):
     assert np.array_equal(columns.numpy(), array)
 
 
-# -- the public schema ----------------------------------------------------------------------------------
+# -- the SuperDSC schema ----------------------------------------------------------------------------------
 
 
 def leaves(value: Any, path: tuple = ()) -> list[tuple]:
@@ -321,7 +319,7 @@ def leaves(value: Any, path: tuple = ()) -> list[tuple]:
     return [place for key, item in inner for place in ((*path, key), *leaves(item, (*path, key)))]
 
 
-@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
+@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the SuperDSC schema is not on this machine")
 @pytest.mark.parametrize("seed", range(200))
 def test_the_schema_of_the_package_allows_what_the_public_one_does(seed):
     """Both have the same verdict on a design with one field taken away, renamed, or of another value."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bundles of other writers: designs with fields that the public schema leaves open, and folders without a manifest."""
+"""Bundles of other writers: designs with fields that the SuperDSC schema leaves open, folders without a manifest."""
 
 import copy
 import json
@@ -28,9 +28,7 @@ from spyre_mlir.tools import spyre_diff, spyre_report, spyre_run, spyre_validate
 
 UPSTREAM = Path(__file__).parents[3] / "shared" / "data" / "upstream-designs"
 FOLDERS = sorted(path for path in UPSTREAM.glob("*") if path.is_dir())
-needs_upstream = pytest.mark.skipif(
-    not FOLDERS, reason="the designs of the other front end are not on this machine"
-)
+needs_upstream = pytest.mark.skipif(not FOLDERS, reason="the designs of torch-spyre are not there")
 
 
 def random_inputs(bundle: Bundle, seed: int) -> dict[str, np.ndarray]:
@@ -45,7 +43,7 @@ def random_inputs(bundle: Bundle, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-# -- the designs of the other front end ---------------------------------------------------------------
+# -- the designs of torch-spyre ---------------------------------------------------------------
 
 
 @needs_upstream

@@ -153,7 +153,7 @@ def test_equals_pytorch(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_folder_is_the_bundle(name, tmp_path):
-    """Written and read back it is the same bundle, and every design fits the public schema."""
+    """Written and read back it is the same bundle, and every design fits the SuperDSC schema."""
     program = on_all_cores(name)
     program.save(tmp_path / "bundle")
     assert read_bundle(tmp_path / "bundle") == program.bundle

@@ -147,7 +147,7 @@ def planned(some: Sequence[LifetimeBoundBuffer], space: MemorySpace, **options) 
     ("name", "moved"), [("simple_eviction", 3250688), ("eviction_reallocation", 2166784)]
 )
 def test_the_eviction_patterns_reach_the_minimum(name, moved):
-    """The published patterns that no plan with one address per buffer holds."""
+    """The patterns of torch-spyre that no plan with one address per buffer holds."""
     plan = planned(*pattern(name))
     assert plan.proven and plan.traffic == moved
 

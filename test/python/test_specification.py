@@ -27,11 +27,11 @@ MEBIBYTE = 1 << 20
 
 #: Documents, by their headings on the page.
 DOCUMENTS = (
-    "Tiled tensors (RFC)",
+    "Tiled tensors (RFC 0047)",
     "Work Division Planning",
     "Scratchpad (LX) optimization",
     "Working Set Reduction",
-    "PlanMemory, order by size (pull request)",
+    "PlanMemory, order by size (PTOAS #885)",
     "Bundles of other writers",
 )
 CODE = re.compile(r"`([^`]+)`")
@@ -154,7 +154,7 @@ def test_a_name_that_is_not_there_is_found() -> None:
 
 
 def test_the_part_of_lx_that_a_program_may_use() -> None:
-    """int(2 MiB * 0.8) of the document is 1,677,721; 64 KiB of that are not ours: 1,625,344 are left, 1.6 MB too."""
+    """int(2 MiB * 0.8) of "Scratchpad (LX) optimization" is 1,677,721; without the 64 KiB not ours 1,625,344."""
     assert default_target().lx_bytes == 2 << 20
     assert (
         default_target().usable_lx_bytes
@@ -202,7 +202,7 @@ def test_a_tensor_of_4_mb_fits_four_cores() -> None:
     assert moved_bytes(one) > 2 * 4 * MEBIBYTE
 
 
-#: Bytes of the tiles in the two tests of the pull request, and of their memory.
+#: Bytes of the tiles in the two tests of PTOAS #885, and of their memory.
 TILES = {
     "with reuse": ((262144 // 8, 262144 // 8, 1048576 // 8), 1572864 // 8),
     "without reuse": ((8 << 10, 16 << 10, 24 << 10), 192 << 10),  # together 48 KB of 192
