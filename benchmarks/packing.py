@@ -44,7 +44,7 @@ def packing() -> Metrics:
         "jit_seconds": _jit_seconds(),
         "first_use_seconds": seconds(lambda: _pack(sets.guillotine(8, 0), 1 << 20)),
     }
-    if sets.FOLDER.exists():
+    if sets.INSTANCES.exists():
         metrics |= _hard(sets)
     return {**metrics, **_cut(sets)}
 

@@ -63,8 +63,8 @@ def packed_order(
 def natural_order(target: Target, shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
     """Return a dense layout whose device dims are in logical order, then the stick count, then the last other dim."""
     # Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
-    # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre measured
-    # ("Analytical Cost Model": the slower rate of the array for default layouts).
+    # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre's developers
+    # measured (untraced, docs/sources.md).
     others = [dim for dim in range(len(shape)) if dim != stick]
     count = [] if stick is None else [stick]
     return from_order(target, shape, dtype, stick, [*others[:-1], *count, *others[-1:]])

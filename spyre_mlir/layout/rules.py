@@ -210,7 +210,8 @@ _FOUR_BITS = (
 
 #: Sticks of several digits, per input, outermost first; None stands for the count that fills the stick. The elements of
 #: the last digit lie side by side. All other sticks hold one dim, by element type. The SuperDSC specification writes
-#: them innermost first, [K=2, N=64]: in the transfer of torch-spyre (csrc/spyre_mem.cpp) two elements of K are neighbours.
+#: them innermost first, [K=2, N=64]: in the transfer of torch-spyre (csrc/spyre_mem.cpp) two elements of K are
+#: neighbours.
 STICKS: dict[str, tuple[tuple[tuple[Role, int | None], ...], ...]] = {
     "batchmatmulfp8": _ONE_BYTE,
     "batchmatmulint8": _ONE_BYTE,

@@ -24,10 +24,10 @@ class CoOptimizeStrategyB(Pass):
     """Move splits to other dims where fewer bytes then go through device memory.
 
     The way of "Scratchpad (LX) optimization" to choose divisions and scratchpads together, kept to compare
-    with: an operation with a single split of an output dim may have that split on another output dim; all combinations are planned, and the one that
-    leaves the fewest bytes in device memory is taken, the divisions as they came if none is better. The time of
-    the operations is not looked at, and clones that later passes insert are not there yet. What a plan file pins
-    stays.
+    with: an operation with a single split of an output dim may have that split on another output dim; all
+    combinations are planned, and the one that leaves the fewest bytes in device memory is taken, the divisions as
+    they came if none is better. The time of the operations is not looked at, and clones that later passes insert
+    are not there yet. What a plan file pins stays.
 
     ``variant_cap`` is the largest number of divisions per operation, its own included. ``leaves`` bounds the
     combinations, of which there are exponentially many: where there are more, the choice is the best of the first
