@@ -7,18 +7,33 @@ They are forked by a server; ``%python -m spyre_mlir.tools.NAME`` in a RUN line 
 
 import importlib.util
 import os
+import shlex
 import sys
+import tempfile
 
 import lit.formats
+import lit.TestRunner
 
 root = os.path.dirname(os.path.abspath(__file__))
 
 config.name = "spyre-mlir"
-config.test_format = lit.formats.ShTest(execute_external=False)
+
+
+class QuotedPaths(lit.formats.ShTest):
+    """The shell tests of lit, also in a checkout with spaces in its path: %s and %S are words."""
+
+    def execute(self, test, lit_config):
+        source = test.getSourcePath()
+        words = [("%s", shlex.quote(source)), ("%S", shlex.quote(os.path.dirname(source)))]
+        return lit.TestRunner.executeShTest(test, lit_config, self.execute_external, words)
+
+
+config.test_format = QuotedPaths(execute_external=False)
 config.suffixes = [".mlir", ".test"]
 config.excludes = ["python", "Inputs", "Output"]
 config.test_source_root = root
-config.test_exec_root = root
+# %t also stands in options, where a space would end it.
+config.test_exec_root = root if shlex.quote(root) == root else tempfile.mkdtemp(prefix="spyre-lit-")
 config.environment["PYTHONPATH"] = root
 # Tests are of the compiler, not of what it left in the cache; a test of that turns it on.
 config.environment["SPYRE_CACHE"] = "0"
@@ -35,10 +50,10 @@ import fork_server  # noqa: E402
 files = sorted(os.listdir(os.path.join(root, "spyre_mlir", "passes")))
 passes = [f"spyre_mlir.passes.{file.removesuffix('.py')}" for file in files if file.endswith(".py")]
 server = fork_server.start("filecheck.main", "spyre_mlir.pipelines", "spyre_mlir.driver.compilation", *passes)
-python = " ".join(fork_server.command(server))
+python = shlex.join(fork_server.command(server))
 for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan", "diff"):
     config.substitutions.append(
         (rf"(?<![\w/.-])spyre-{tool}(?![\w/.-])", f"{python} -m spyre_mlir.tools.spyre_{tool}")
     )
 config.substitutions.append((r"(?<![\w/.-])(?:filecheck|FileCheck)(?![\w/.-])", f"{python} -m filecheck"))
-config.substitutions.append(("%python", sys.executable))
+config.substitutions.append(("%python", shlex.quote(sys.executable)))

@@ -18,7 +18,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir import moved_modules
+from spyre_mlir import moved_modules, systems
 from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, RecompileWarning
 from spyre_mlir.version import VERSION as __version__
 
