@@ -5,30 +5,21 @@ They are forked by a server; ``%python -m spyre_mlir.tools.NAME`` in a RUN line 
 """
 # ruff: noqa: F821 - lit defines `config`
 
-import importlib.util
 import os
 import shlex
 import sys
 import tempfile
 
-import lit.formats
-import lit.TestRunner
-
 root = os.path.dirname(os.path.abspath(__file__))
 
+sys.path.insert(0, os.path.join(root, "test"))
+os.environ["PYTHONPATH"] = root
+
+import fork_server  # noqa: E402
+import lit_format  # noqa: E402
+
 config.name = "spyre-mlir"
-
-
-class QuotedPaths(lit.formats.ShTest):
-    """The shell tests of lit, also in a checkout with spaces in its path: %s and %S are words."""
-
-    def execute(self, test, lit_config):
-        source = test.getSourcePath()
-        words = [("%s", shlex.quote(source)), ("%S", shlex.quote(os.path.dirname(source)))]
-        return lit.TestRunner.executeShTest(test, lit_config, self.execute_external, words)
-
-
-config.test_format = QuotedPaths(execute_external=False)
+config.test_format = lit_format.QuotedPaths(execute_external=False)
 config.suffixes = [".mlir", ".test"]
 config.excludes = ["python", "Inputs", "Output"]
 config.test_source_root = root
@@ -37,15 +28,6 @@ config.test_exec_root = root if shlex.quote(root) == root else tempfile.mkdtemp(
 config.environment["PYTHONPATH"] = root
 # Tests are of the compiler, not of what it left in the cache; a test of that turns it on.
 config.environment["SPYRE_CACHE"] = "0"
-
-# The tools work without torch, and are tested so: `make check-lowest`.
-if importlib.util.find_spec("torch"):
-    config.available_features.add("torch")
-
-sys.path.insert(0, os.path.join(root, "test"))
-os.environ["PYTHONPATH"] = root
-
-import fork_server  # noqa: E402
 
 files = sorted(os.listdir(os.path.join(root, "spyre_mlir", "passes")))
 passes = [f"spyre_mlir.passes.{file.removesuffix('.py')}" for file in files if file.endswith(".py")]

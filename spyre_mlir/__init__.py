@@ -22,6 +22,8 @@ from spyre_mlir import moved_modules, systems
 from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, RecompileWarning
 from spyre_mlir.version import VERSION as __version__
 
+systems.require_posix()
+
 if TYPE_CHECKING:
     from spyre_mlir.driver.compilation import compile, torch_backend
     from spyre_mlir.driver.dynamic import DynamicProgram

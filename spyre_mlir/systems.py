@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 
-if os.name != "posix":
-    raise ImportError("spyre-mlir runs on Linux and macOS; on Windows it runs in WSL (docs/systems.md).")
+
+def require_posix() -> None:
+    """Raise ``ImportError`` on Windows, which has none of the limits and locks that the compiler needs."""
+    if os.name != "posix":
+        raise ImportError("spyre-mlir runs on Linux and macOS; on Windows it runs in WSL (docs/systems.md).")
 
 
 def processor_count() -> int:
