@@ -5,6 +5,7 @@ They are forked by a server; ``%python -m spyre_mlir.tools.NAME`` in a RUN line 
 """
 # ruff: noqa: F821 - lit defines `config`
 
+import importlib.util
 import os
 import shlex
 import sys
@@ -28,6 +29,10 @@ config.test_exec_root = root if shlex.quote(root) == root else tempfile.mkdtemp(
 config.environment["PYTHONPATH"] = root
 # Tests are of the compiler, not of what it left in the cache; a test of that turns it on.
 config.environment["SPYRE_CACHE"] = "0"
+
+# The tools work without torch, and are tested so: `make check-lowest`.
+if importlib.util.find_spec("torch"):
+    config.available_features.add("torch")
 
 files = sorted(os.listdir(os.path.join(root, "spyre_mlir", "passes")))
 passes = [f"spyre_mlir.passes.{file.removesuffix('.py')}" for file in files if file.endswith(".py")]
