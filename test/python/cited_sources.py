@@ -118,3 +118,17 @@ def cells(heading: str) -> list[str]:
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [row.split("|")[1].strip() for row in rows]
+
+
+def foreign_names() -> set[str]:
+    """The names that docs/specification.md has for those of torch-spyre and that nothing of the package has."""
+    page = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
+    rows = [
+        line
+        for line in page.split("\n## Names\n")[1].split("\n## ")[0].splitlines()
+        if line.startswith("| `")
+    ]
+    names = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1]) if len(name) > 8}
+    files = list((ROOT / "spyre_mlir").rglob("*.py"))
+    code = " ".join((*(path.stem for path in files), *(path.read_text(encoding="utf-8") for path in files)))
+    return names - set(re.findall(r"\w+", re.sub(r"``.*?``|#.*", "", code)))

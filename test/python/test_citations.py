@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cited_sources import ROOT, Paragraph, cells, paragraphs, sentences, sources
+from cited_sources import ROOT, Paragraph, cells, foreign_names, paragraphs, sentences, sources
 
 #: A file of text, named in a sentence: notes, pages of the manual. Data files are not cited by a bare name.
 CITATION = re.compile(r"(?<![\w/.-])[\w./-]*\w\.(?:md|txt|rst|pdf)\b")
@@ -120,7 +120,7 @@ DEFINITE = re.compile(
     r"|\bpublic (?:inputs?|outputs?|lists?|texts?|forms?)\b"
     r"|\b(?:hardware's|official|upstream|those) documents?\b|\bthe documents'|\bof the documents\b"
     r"|\b(?:in|of|as) the document\b(?! as)|\bthe document's\b"
-    r"|`(?:" + "|".join(map(re.escape, FOREIGN)) + ")`"
+    r"|`(?:" + "|".join(map(re.escape, FOREIGN)) + r")`|\b(?:" + "|".join(sorted(foreign_names())) + r")\b"
 )
 
 #: A discussion by its number; the repository is part of its name in the table.
@@ -205,6 +205,7 @@ def test_every_row_of_the_table_is_cited_and_its_files_are_there() -> None:
         ("// In the notes.\nfunc.func private @f()\n// A first sketch.\n", ".mlir", ["In the notes", "first sketch"]),
         ('"""Conformance to torch-spyre."""\n# What the schema says.\nx = 1\n', ".py", []),
         ('"""Conformance."""\n# What the schema says.\nx = 1\n', ".py", ["the schema"]),
+        ("# As ``must_split_vars`` does, in LifetimeBoundBuffer.\nx = 1\n", ".py", ["must_split_vars"]),
         ("# A page\n\nAs the public interpreter has it.\n", ".md", ["public interpreter"]),
         ("# A page\n\nOf ktir-cpu.\n\n## A\n\nThe schema.\n\n## B\n\nThe schema, published.\n", ".md", ["published"]),
         ("# A page\n\n## RFC 0047\n\n| as the document's example |\n\n## Next\n\nThe document's.\n", ".md", []),
