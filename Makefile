@@ -5,6 +5,7 @@ JOBS ?= 2
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+OLD = "error: spyre-mlir needs Python 3.11 or later; name one: make venv PYTHON=python3.11"
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
@@ -12,12 +13,13 @@ PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 .PHONY: man clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 venv: $(READY) ## the Python environment, in .venv
 
 # The stamp makes the environment once, and again when the dependencies change.
 $(READY): pyproject.toml
+	@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit($(OLD) if sys.version_info < (3, 11) else 0)'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet torch==2.13.0
 	$(PY) -m pip install --quiet --editable '.[torch,test,dev]'
@@ -84,6 +86,7 @@ man: $(READY) ## the man pages of the tools, in dist/man
 	$(PY) -m spyre_mlir.tools.man_pages dist/man
 
 clean: ## remove what was made, the environment too
-	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache
+	find . -maxdepth 1 -name '*.egg-info' -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find test -name Output -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost model against the published measured times."""
+"""The cost model against the measured times of docs/sources.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BACKEND_FRACTION = 0.8
 
 @dataclass(frozen=True)
 class Anchor:
-    """A published measurement: what was measured, in microseconds, and the prediction for what was run."""
+    """A measurement of others: what was measured, in microseconds, and the prediction for what was run."""
 
     name: str
     measured_us: float
@@ -55,13 +55,13 @@ class Anchor:
 
 @benchmark(one_minus_rank_correlation=0.05, rms_log_error=0.25)
 def anchors() -> Metrics:
-    """The cost model against the published measured times.
+    """The cost model against measured times: softmax of torch-spyre, products of AdnanHoque/torch-spyre.
 
     Spearman's rank correlation, and the RMS of log(predicted / measured). Two stages of softmax were faster than
     their bytes at the peak of the memory allow: they are predicted to take these. The ratios are predictions
     for rows that tell no time of a program: the default layouts of a batched product over batch-outermost ones
-    (measured: up to 8.3), 32 slices of rows over 4 x 8 (about 2.5), an MLP whose divisions do not agree over one
-    whose do (1.2, of an unknown shape; here 512 x 4096 x 12800).
+    (measured: up to 8.3), 32 slices of rows over 4 x 8 (about 2.5), both untraced (docs/sources.md), an MLP whose
+    divisions do not agree over one whose do (1.2 in torch-spyre #2765; here 512 x 4096 x 12800).
     """
     rows = all_anchors()
     metrics = {
@@ -94,7 +94,8 @@ def _softmax(rows: int, columns: int, **options: Any) -> Timeline:
 def _softmax_anchors() -> list[Anchor]:
     """Compiled with the options that docs/scratchpad.md names for each stage.
 
-    On 4 cores upstream's neighbours were not made to agree. Of an interval the geometric mean is the measured value.
+    The times are those of "Scratchpad (LX) optimization", the interval that of "Analytical Cost Model"; its geometric
+    mean is the measured value. On 4 cores torch-spyre's neighbours were not made to agree.
     """
     reductions = {"clone_inputs": False, "in_place": False, "lx_ops": ("maxnonstick", "sumnonstick")}
     stages: tuple[tuple[str, float, dict[str, Any]], ...] = (
@@ -116,7 +117,7 @@ def _softmax_anchors() -> list[Anchor]:
 
 
 def _matmul_anchors() -> list[Anchor]:
-    """Products with forced splits, in the runs whose back end kept 0.8 of LX.
+    """Products with forced splits, in the runs whose back end kept 0.8 of LX (AdnanHoque/torch-spyre).
 
     Where a row names no layout it is that of blocks, a batched one in the default. The row of the attention names
     neither sizes nor split; its time is that of a batch of 512 and M 32 in the table of measured products. The bad

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether the bundles of compiled programs are as the public tool chain writes them."""
+"""Whether the bundles of compiled programs are as torch-spyre writes them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The relayouts of one Granite 8B model: its values, the cores that write them and those that read them.
 
-Reduced from the public list of 130 relayouts of a compiled model (the inventory of LX relayouts in the documents of
-torch-spyre): P of a prompt of 512 tokens, D of a decoding step. Where the list tells only how many pieces there are,
+Reduced from the 130 relayouts of a compiled model in the "Granite LX relayout inventory" of torch-spyre: P of a
+prompt of 512 tokens, D of a decoding step. Where the inventory tells only how many pieces there are,
 they are those of the operations that write and read the value.
 """
 

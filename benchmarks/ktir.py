@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs of the tests in KTIR on the public interpreter: how many run, are right, and why the others are not."""
+"""Programs of the tests in KTIR on ktir-cpu: how many run, are right, and why the others are not."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COLUMNS = ("programs", "tensors", "addresses", "larger_lx")
     tensors_not_right_percent=5, addresses_not_right_percent=20, larger_lx=0, emission_of_12_layers_seconds=1
 )
 def ktir(group: str = "", cores: int = 7) -> Metrics:
-    """KTIR: programs that the public interpreter runs with right numbers, of all groups or one, in both modes.
+    """KTIR: programs that ktir-cpu runs with right numbers, of all groups or one, in both modes.
 
     Programs with work for the host, or with numbers that KTIR has not, are none of them.
     """
     metrics: dict[str, float] = {"emission_of_12_layers_seconds": _emission_seconds()}
     if importlib.util.find_spec("ktir_cpu") is None:
-        return Noted(metrics, ["The public interpreter is not on PYTHONPATH, so nothing was run."])
+        return Noted(metrics, ["ktir-cpu is not on PYTHONPATH, so nothing was run."])
     tests = ktir_programs()
     groups = {name: cases for name, cases in tests.groups().items() if group in ("", name)}
     if not groups:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How long the exact packing of hard instances takes."""
+"""How long the exact packing of MiniMalloc's hard instances takes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BUDGET = 5_000_000
     }
 )
 def packing() -> Metrics:
-    """Exact packing: the public hard instances at their capacity, and cut rectangles without slack.
+    """Exact packing: MiniMalloc's hard instances at their capacity, and cut rectangles without slack.
 
     ``jit_seconds`` are those of compiling the search; ``first_use_seconds`` those of loading it from disk.
     """
@@ -44,7 +44,7 @@ def packing() -> Metrics:
         "jit_seconds": _jit_seconds(),
         "first_use_seconds": seconds(lambda: _pack(sets.guillotine(8, 0), 1 << 20)),
     }
-    if sets.FOLDER.exists():
+    if sets.INSTANCES.exists():
         metrics |= _hard(sets)
     return {**metrics, **_cut(sets)}
 

@@ -14,7 +14,7 @@ from benchmarks.programs import suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.target.target import default_target
 
-#: Ways to plan, as options of the pipeline: each operation divided for itself, as upstream searches, all together.
+#: Ways to plan, as options of the pipeline: each operation divided for itself, as torch-spyre searches, all together.
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "sequential": {"co_optimizing_lx_planning": False},
     "strategy_b": {"co_optimizer": "strategy-b"},
@@ -58,9 +58,9 @@ def plan_quality(only: str = "") -> Metrics:
 
     Nothing is run. The bound of traffic is each argument once. That of time is its time at the rate of one direction,
     or the compute on 32 full arrays, whatever takes longer. ``mean_cores`` is weighted by time. ``neighbours`` are
-    rows for the published MLP, where splits that agree saved 17 % of the time and used 79 % of the array instead
-    of 66 %. Used of the array is that of its sustained rate. Of the families (benchmark 'families', compiled in one
-    way; ``--only`` is a regular expression of their names) the bound is that of ``Program.bound``: what they need,
+    rows for the MLP of torch-spyre #2765, where splits that agree saved 17 % of the time and used 79 % of the array
+    instead of 66 %. Used of the array is that of its sustained rate. Of the families (benchmark 'families', compiled in
+    one way; ``--only`` is a regular expression of their names) the bound is that of ``Program.bound``: what they need,
     whatever the plan. The figures without a way, ``time_over_bound_geomean`` and so on, are theirs.
     """
     found = {name: apart(_qualities, name) for name in suite().SUITE}
@@ -146,7 +146,7 @@ def _is_slower(ways: Mapping[str, Quality]) -> bool:
 
 
 def _neighbours(ways: Mapping[str, Quality]) -> dict[str, float]:
-    """The MLP of torch-spyre's measurements, each operation divided for itself and all together."""
+    """The MLP of torch-spyre #2765, each operation divided for itself and all together."""
     alone, together = ways["sequential"], ways["joint"]
     before, after = alone.predicted_ns, together.predicted_ns
     return {

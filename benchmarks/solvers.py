@@ -36,7 +36,7 @@ def solvers() -> Metrics:
     say on how many sets largest-first (order-by-size) moves more than first-fit, and on how many less.
     """
     sets, packings = (_of_the_tests(name) for name in ("buffer_sets", "packings"))
-    metrics = _hard(packings) if packings.FOLDER.exists() else {}
+    metrics = _hard(packings) if packings.INSTANCES.exists() else {}
     for count in CHAINS:
         for name in (*HEURISTICS, *_loaded(), "portfolio"):
             metrics |= _run(f"chain_{count}", name, sets.chain(count), UNLIMITED, 128)

@@ -18,9 +18,11 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir import moved_modules
+from spyre_mlir import moved_modules, systems
 from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, RecompileWarning
 from spyre_mlir.version import VERSION as __version__
+
+systems.require_posix()
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.compilation import compile, torch_backend

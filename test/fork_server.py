@@ -4,6 +4,8 @@
     path = start("numpy", "torch")                   in the process whose end is that of the server
     python -IS fork_server.py PATH -m MODULE ..      as ``python -m MODULE ..``; so are ``-c TEXT`` and ``FILE``
 
+Where the system has no server (``is_supported``), the command is plain Python, and the same but slower.
+
 A call has the arguments, the environment, the folder and the standard streams of its client, which ends with its exit
 status. The server itself does nothing but import, so what a call finds is what a new process that has imported finds.
 """
@@ -23,11 +25,25 @@ ABORTED = 134
 _servers: dict[str, object] = {}
 
 
+def is_supported() -> bool:
+    """Return whether this system has what a server needs: macOS has no local sockets that keep messages apart."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET):
+            return hasattr(os, "fork")
+    except (AttributeError, OSError):
+        return False
+
+
 def start(*modules: str) -> str:
-    """Start a server that has imported the modules and ends with this process; return the path of its socket."""
+    """Start a server that has imported the modules and ends with this process.
+
+    Return the path of its socket; empty where there can be none.
+    """
     import subprocess
     import tempfile
 
+    if not is_supported():
+        return ""
     path = os.path.join(tempfile.mkdtemp(prefix="fork-server-"), "socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
@@ -39,7 +55,7 @@ def start(*modules: str) -> str:
 
 def command(path: str) -> list[str]:
     """The command that stands for ``python``."""
-    return [sys.executable, "-IS", __file__, path]
+    return [sys.executable, "-IS", __file__, path] if path else [sys.executable]
 
 
 def serve(path: str, listener: socket.socket, modules: list[str]) -> None:

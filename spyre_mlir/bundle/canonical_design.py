@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The JSON of a design as other writers have it, brought to the form that ``design_json.py`` reads.
 
-The public schema lets a writer leave out much of a design, say some facts in several forms, and add facts that change
+The SuperDSC schema lets a writer leave out much of a design, say some facts in several forms, and add facts that change
 nothing in what a design computes. Here defaults are filled in, forms become one, and facts without an effect go away;
 ``ignored`` lists those that said something. What would change the meaning of a design is an error.
 """

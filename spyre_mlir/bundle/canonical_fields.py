@@ -61,5 +61,5 @@ def integer(field: Field) -> int:
 
 
 def operations_of(function: str) -> list[DeviceOp]:
-    """The device operations that the public format knows by one name."""
+    """The device operations that the SuperDSC specification knows by one name."""
     return [op for op in DEVICE_OPS.values() if (op.function or op.name) == function]

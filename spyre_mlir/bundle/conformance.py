@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The conformance check: where a design is not as the public tool chain writes it, and how much that matters.
+"""The conformance check: where a design is not as torch-spyre writes it, and how much that matters.
 
 The validator asks whether a bundle means something and means it once. This asks whether the back end would take it: the
-rules are facts of the public schema, of the specification of bundles, and of the designs and the code of torch-spyre's
-front end. They look at the JSON of a design as it is in its file, so they also find what a reader makes good.
+rules are facts of the SuperDSC schema, of the SuperDSC specification, and of the designs and the code of
+torch-spyre. They look at the JSON of a design as it is in its file, so they also find what a reader makes good.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class ConformanceRule:
 
 
 SCHEMA = "schema"
-_SCHEMA_SOURCE = "public JSON schema of SuperDSC bundles"
+_SCHEMA_SOURCE = "SDSC Bundle JSON Schema 1.0.0"
 _SPEC = "SuperDSC bundle specification 1.0.0"
 _EMITTER = "torch-spyre, _inductor/codegen/compute_ops.py"
 _PARSER = "torch-spyre, _inductor/codegen/superdsc.py"
-_CONTRACT = "LX relayout SHUFFLE contract"
+_CONTRACT = "LX Relayout SHUFFLE Contract"
 
 #: The rules by name. A design that is not even of the schema's form is checked against nothing else.
 RULES: dict[str, ConformanceRule] = {
@@ -90,7 +90,7 @@ RULES: dict[str, ConformanceRule] = {
 
 @dataclass(frozen=True)
 class Nonconformance:
-    """One field of a design that is not as the public tool chain writes it."""
+    """One field of a design that is not as torch-spyre writes it."""
 
     rule: str
     filename: str

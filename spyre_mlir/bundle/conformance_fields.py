@@ -76,7 +76,7 @@ class DesignFields:
         return [text.rpartition("-idx")[0] or text for text in texts]
 
 
-# -- members that the front end always writes -----------------------------------------------------------
+# -- members that torch-spyre always writes -------------------------------------------------------------
 
 _BODY = "sdscFoldProps_ sdscFolds_ numWkSlicesPerDim_ coreIdToWkSlice_"
 _DSC = "numCoreletsUsed_ coordinateMasking_ maskingConstId_ dataStageParam_ primaryDsInfo_ constantInfo_"
@@ -85,13 +85,13 @@ _NODE = "prev_ ldsIdx_ component_ layoutDimOrder_ maxDimSizes_ startAddressCoreC
 _COORDINATES = "coordInfo coreIdToWkSlice_"
 _COMPUTE = "attributes_ location"
 
-#: Members that the front end writes since it writes ``debug_handle_``; its designs of June 2026 lack all of them.
+#: Members that torch-spyre writes since it writes ``debug_handle_``; its designs of June 2026 lack all of them.
 _LATER_STAGE = "symbolicDimInfo_ maxSymbolicVolume_ coreletSplit_ rowSplit_ peSfpSplit_ paddingSizes_"
 _LATER_NODE = "indirectAllocType_"
 
 
 def missing_members(design: DesignFields) -> Iterator[Difference]:
-    """Members that the schema leaves open and that every design of the front end has."""
+    """Members that the SuperDSC schema leaves open and that every design of torch-spyre has."""
     is_later = "debug_handle_" in design.body
     places = [(design.body, _BODY), (design.dsc, _DSC), (design.compute, _COMPUTE)]
     if is_later and "dataStageParam_" in design.dsc and "0" in design.dsc["dataStageParam_"]:
@@ -105,4 +105,4 @@ def missing_members(design: DesignFields) -> Iterator[Difference]:
     for place, members in places:
         missing = [f"'{member}'" for member in members.split() if member not in place]
         if missing:
-            yield place.path, f"lacks {', '.join(missing)}, which the front end always writes"
+            yield place.path, f"lacks {', '.join(missing)}, which torch-spyre always writes"

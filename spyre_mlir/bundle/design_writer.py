@@ -134,7 +134,7 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
 def _configuration(design: Design) -> Json:
     # The last slice may be shorter: ss_ is the full share, el_ that of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
-    # The schema has the name beside both halves, torch-spyre writes it in each.
+    # The SuperDSC schema has the name beside both halves, torch-spyre writes it in each.
     layouts, windows = _layouts(design), _padding_sizes(design)
     stage = {"name_": "core", "ss_": _stage(design, design.shares), "el_": _stage(design, last)}
     return {

@@ -293,7 +293,7 @@ Statement = Extract | Allocate | IndexConstant | Add | Apply | Execute | Loop
 
 @dataclass(frozen=True)
 class Transfer:
-    """The copy of a tensor between host and device: the loop nest of the tiled-tensor RFC, in elements.
+    """The copy of a tensor between host and device: the loop nest of RFC 0047, in elements.
 
     Device position ``sum(i_k * device_strides[k])`` holds host element ``host_offset + sum(i_k *
     host_strides[k])`` for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with
@@ -420,7 +420,7 @@ class Resident:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Facts that the public format leaves to the runtime: host arguments, allocations, the buffers of each operand.
+    """Facts that a SuperDSC bundle leaves to the runtime: host arguments, allocations, the buffers of each operand.
 
     ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
     ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reading the text of `bundle.mlir`.
 
-The grammar, in the custom syntax of the public interface::
+The grammar, in the custom syntax of the SuperDSC specification::
 
     file      ::= definition* `module` `{` function `}`
     definition::= `#`name `=` map

@@ -48,7 +48,7 @@ def _map_text(key: MapKey) -> str:
     dims, symbols, coefficients, offset = key
     names = [f"d{i}" for i in range(dims)] + [f"s{i}" for i in range(symbols)]
     terms = list(zip(names, coefficients, strict=True))
-    # The base address, a symbol, comes first, as in the examples of the public interface.
+    # The base address, a symbol, comes first, as in the examples of the SuperDSC specification.
     ordered = terms[dims:] + terms[:dims]
     parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in ordered if factor]
     if offset or not parts:

@@ -66,11 +66,11 @@ class RelayoutTraffic:
 def relayout_ns(relayout: Relayout) -> float:
     """Time of a relayout: the fit to measured ones, or its busiest link if that takes longer.
 
-    The fit (torch-spyre's): ``runs_per_core * (-1.14 + 3.92 log2(split)) + bytes_per_core * split / 547 bytes per ns``,
-    split clamped to 2 .. 8. It does not say whether a core's bytes are those of its source or of its target part. Here
-    they are those of the source: K [1, 4, 4096, 128] that 8 neighbours gather then takes 128 KiB * 8 / 547 = 1.9 us,
-    and the 4.8 us of its busiest link decide. With the 1 MiB of the target it would be 15 us, with all links idle
-    most of the time.
+    The fit (torch-spyre #3844): ``runs_per_core * (-1.14 + 3.92 log2(split)) +
+    bytes_per_core * split / 547 bytes per ns``, split clamped to 2 .. 8. It does not say whether a core's bytes are
+    those of its source or of its target part. Here they are those of the source: K [1, 4, 4096, 128] that 8
+    neighbours gather then takes 128 KiB * 8 / 547 = 1.9 us, and the 4.8 us of its busiest link decide. With the 1 MiB
+    of the target it would be 15 us, with all links idle most of the time.
     """
     rates, traffic = relayout.device.ring, relayout_traffic(relayout)
     least, largest = rates.relayout_splits

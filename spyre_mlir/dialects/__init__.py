@@ -2,7 +2,7 @@
 """Four Python-defined dialects over upstream linalg, and the parser of modules that use them.
 
 ``stick`` says how tensors lie in memory, ``sdsc`` what a device operation is and where it runs,
-``sdscbundle`` is the public output form, ``ktdp`` the other one.
+``sdscbundle`` is the output form of the SuperDSC specification, ``ktdp`` that of RFC 0682.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import resource
 import tempfile
 
 from spyre_mlir.dialects import parsed
-from spyre_mlir.dialects.parser_limits import check_survived
+from spyre_mlir.dialects.parser_limits import check_survived, lower_limit
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, load_tm_tensor
 
@@ -48,8 +48,8 @@ def _damaged(reason: str, source: str) -> CompileError:
 
 def _write_text(data: bytes, context: ir.Context, descriptor: int) -> None:
     """Read bytecode and write its text, or the reason why it has none; in a process that ends with it."""
-    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_TEXT_BYTES, resource.RLIM_INFINITY))
+    lower_limit(resource.RLIMIT_DATA, _MEMORY_BYTES)
+    lower_limit(resource.RLIMIT_FSIZE, _TEXT_BYTES)
     try:
         module = ir.Module.parse(data, context)
         text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The ``ktdp`` dialect of KTIR: kernels of tiles, the other public input of the Spyre tool chain.
+"""The ``ktdp`` dialect of KTIR (RFC 0682): kernels of tiles, the input of Spyre's backend beside bundles.
 
 At this level a module has one ``func.func`` with ``grid = [cores]``, which every core runs: memory goes in and out by
 the ops below, and what is between is ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf`` on tensors. The bindings

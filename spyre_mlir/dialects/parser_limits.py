@@ -67,6 +67,10 @@ def check_survived(parse: Callable[[], object], location: str, subject: str = "t
     if not child:
         _try(parse)
     _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise CompileError(
+            f"The {subject} cannot be read safely: the system sets no limits for a process.", location
+        )
     if os.WIFSIGNALED(status):
         timed_out = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM)
         problem = f"takes more than {SECONDS} s to read" if timed_out else "ends the parser of MLIR"
@@ -76,20 +80,28 @@ def check_survived(parse: Callable[[], object], location: str, subject: str = "t
 
 def _try(parse: Callable[[], object]) -> None:
     """Parse in the child and end it; the parent reports errors of the parser itself."""
-    faulthandler.disable()  # no traceback on stderr: the parent reports the crash
-    # A crash is one of the answers here, and leaves no core file.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # The limit is on all CPU time of a process, so what is used before counts.
-    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, resource.RLIM_INFINITY))
-    # A handler of the parent is Python, which does not run while the native parser does.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_WALL_SECONDS)  # a child that waits for a thread of its parent uses no processor
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    status = 1
     try:
+        faulthandler.disable()  # no traceback on stderr: the parent reports the crash
+        # A crash is one of the answers here, and leaves no core file.
+        lower_limit(resource.RLIMIT_CORE, 0)
+        # The limit is on all CPU time of a process, so what is used before counts.
+        lower_limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + SECONDS)
+        # A handler of the parent is Python, which does not run while the native parser does.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_WALL_SECONDS)  # a child that waits for a thread of its parent uses no processor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        status = 0
         parse()
     finally:
-        os._exit(0)  # without the exit handlers and buffers that the parent has, too
+        os._exit(status)  # without the exit handlers and buffers that the parent has, too
+
+
+def lower_limit(kind: int, most: int) -> None:
+    """Lower a limit of this process. What bounds it stays as it is: who may not raise that may have lowered it."""
+    soft, hard = resource.getrlimit(kind)
+    limits = [each for each in (most, soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(kind, (min(limits), hard))
 
 
 def _location(text: str, position: int, source: str) -> str:

@@ -391,7 +391,7 @@ def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
 
 
 def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
-    """Add a step to the history of an op; ``kind`` is one of the public format (fusion, remap, ...)."""
+    """Add a step to the history of an op; ``kind`` is one of the SuperDSC specification (fusion, remap, ...)."""
     before = list(op.attributes[HISTORY]) if HISTORY in op.attributes else []
     step = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in (kind, pass_name, reason)])
     op.attributes[HISTORY] = ir.ArrayAttr.get([*before, step])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The ``sdscbundle`` dialect: the public output form, a SuperDSC bundle.
+"""The ``sdscbundle`` dialect: the output form, a SuperDSC bundle.
 
 At this level a module has one ``func.func @sdsc_bundle`` without results, made of the ops below,
 ``scf.for`` with constant bounds and no carried values, ``arith.constant``, ``arith.addi`` and
 ``affine.apply`` on ``index``. The bindings print Python-defined ops in generic form; the writer of the
-bundle folder prints the custom syntax of the public interface.
+bundle folder prints the custom syntax of the SuperDSC specification.
 
 * ``sdscbundle.sdsc_execute`` runs the design ``sdsc_filename``; its operands bind ``symbol_ids``.
 * ``sdscbundle.device_mem_allocate`` reserves device memory for the whole kernel.

@@ -2,7 +2,7 @@
 """Which core owns which slices: core ids as a mixed radix over the split dims.
 
 A split reduction dim comes first, so that the cores that add up parts of one value are neighbours on the
-ring, as torch-spyre orders them. The finished value is on the core of the last reduction slice.
+ring, as by torch-spyre #1986. The finished value is on the core of the last reduction slice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A buffer in LX that other cores want than have it: what each core holds before and after. No IR.
 
-The ring carries it from one *distribution* to another, an LX relayout of the SuperDSC interface specification:
+The ring carries it from one *distribution* to another, an LX relayout of the "LX Relayout SHUFFLE Contract":
 all-to-all where each core ends up with a part of its own, all-gather where cores of a group end up with the same part.
 """
 

@@ -8,7 +8,7 @@ from spyre_mlir.division.legality import division_problem
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.layout.space import Space
 
-#: Variants of an operation, its seed included, as in the specification.
+#: Variants of an operation, its seed included, as in "Scratchpad (LX) optimization".
 DEFAULT_VARIANT_CAP = 6
 
 

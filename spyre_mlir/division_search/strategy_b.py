@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Strategy B: divisions and scratchpads chosen together, by planning every combination.
 
-The co-optimisation of "Scratchpad (LX) optimization", kept as the reference: each operation has few divisions
+The co-optimisation of "Scratchpad (LX) optimization", kept to compare with: each operation has few divisions
 (``division_search/dim_flips.py``), a leaf is one of them for each, and its score are the bytes that are
 left in device memory once a solver has planned it.
 """

@@ -103,7 +103,7 @@ def compile(
     and the largest size of named dims of the inputs, or is the ``dynamic_shapes`` of ``torch.export``, and
     ``torch._dynamo.mark_dynamic`` of an input does the same: one bundle for all sizes where that is possible and
     ``one_bundle`` is not False, else one for each size that calls want (docs/dynamic.md). ``target`` "ktir"
-    gives a program in KTIR, which the public interpreter runs (docs/ktir.md). ``cache`` says whether a program that
+    gives a program in KTIR, which ktir-cpu runs (docs/ktir.md). ``cache`` says whether a program that
     was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes; docs/cache.md). ``passes`` are
     of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``, instances or texts of a
     pipeline (docs/writing-a-pass.md). ``state`` says what stays in device memory between calls as

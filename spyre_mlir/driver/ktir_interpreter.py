@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs of KTIR programs by the public interpreter, where that can be imported."""
+"""Runs of KTIR programs by ktir-cpu, where that can be imported."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class InterpreterRun:
 
 
 def interpreter_module() -> ModuleType:
-    """Import the public interpreter; ``CompileError`` where it is not installed."""
+    """Import ktir-cpu; ``CompileError`` where it is not installed."""
     try:
         return importlib.import_module("ktir_cpu")
     except ImportError:
-        message = "KTIR programs are run by the public interpreter, which is not installed: put the folder that holds"
+        message = "KTIR programs are run by ktir-cpu, which is not installed: put the folder that holds"
         raise CompileError(
             f"{message} 'ktir_cpu' of torch-spyre/ktir-cpu on PYTHONPATH (docs/ktir.md)."
         ) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program in KTIR: called, it runs on the public interpreter; saved, it is a text and what its caller must know."""
+"""A program in KTIR: called, it runs on ktir-cpu; saved, it is a text and what its caller must know."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class KtirProgram(Program):
             return to_text(module), manifest
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the results as host arrays, from the arrays of all arguments by name, by the public interpreter."""
+        """Return the results as host arrays, from the arrays of all arguments by name, by ktir-cpu."""
         self.last_interpreter_run = run_interpreter(*self.ktir, arrays)
         outputs = self.last_interpreter_run.outputs
         return [outputs[argument.name] for argument in self.ktir[1].arguments if argument.kind == "result"]

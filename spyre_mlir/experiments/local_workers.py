@@ -19,6 +19,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+from spyre_mlir.systems import processor_count
+
 _CODE = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
     "from spyre_mlir.experiments.local_workers import serve; serve(int(sys.argv[1]))"
@@ -36,7 +38,7 @@ class LocalWorkers(Executor):
     """An executor with ``count`` processes, which start when there is a call for them."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or len(os.sched_getaffinity(0))
+        self.count = count or processor_count()
         self._threads = ThreadPoolExecutor(self.count, "spyre-worker")
         self._workers: dict[int, _WorkerProcess] = {}
 

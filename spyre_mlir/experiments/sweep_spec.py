@@ -65,7 +65,7 @@ class _SpecReader:
         self._folder = Path(path).resolve().parent
 
     def spec(self, tables: Mapping[str, Any]) -> SweepSpec:
-        """Return the specification."""
+        """Return the sweep specification."""
         known = ("programs", "axes", "store", "load", "executor", "columns", "plot")
         self._refuse_unknown(tables, known, "A sweep")
         for name in ("programs", "store"):

@@ -408,7 +408,7 @@ def _factory(operation: Any) -> Callable[..., Any]:
 
 
 def _extended_to(move: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors that go to the device, as in the RFC."""
+    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors that go to the device, as in RFC 0047."""
 
     @functools.wraps(move)
     def to(

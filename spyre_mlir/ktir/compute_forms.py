@@ -46,7 +46,7 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
     constants = {c.name: constant_value(c.bits, c.data_format) for c in lowering.design.constants}
     element = "f32" if is_wide and element_of(inputs[0]) == "f16" else element_of(inputs[0])
     names = {name: constants[name] for name in op.constants}
-    # The public interpreter charges a tensor that is used twice until the function ends, but those of a body with it.
+    # ktir-cpu charges a tensor that is used twice until the function ends, but those of a body with it.
     if element != "i32" and (is_repeated(expression) or len(set(inputs)) < len(inputs)):
         return body_of_expression(
             build, dict(zip(op.operands, inputs, strict=True)), names, expression, element

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""KTIR in the custom syntax of its public front end and interpreter, from the generic form of the bindings.
+"""KTIR in the custom syntax of ktir-mlir-frontend and ktir-cpu, from the generic form of the bindings.
 
-All but the ``ktdp`` ops is printed as MLIR does, with attributes in place of aliases, since the public interpreter
+All but the ``ktdp`` ops is printed as MLIR does, with attributes in place of aliases, since ktir-cpu
 resolves these only in some places. Its reader goes by lines: it takes a line that closes a region for the end of an
 operation only if an empty one follows, and ``else`` only at the end of a line.
 """

@@ -38,7 +38,7 @@ class LxAccesses:
     """Facts about the buffers in LX of a bundle.
 
     ``tensors`` are those that are tensors of KTIR, with their elements: all but large ones, those of operations that
-    run in a loop, and those that several operations read if these take much of LX. The public interpreter charges
+    run in a loop, and those that several operations read if these take much of LX. ktir-cpu charges
     such a tensor until the function ends. ``sparse`` buffers have one element per stick.
     """
 

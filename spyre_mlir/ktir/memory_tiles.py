@@ -93,7 +93,7 @@ class MemoryTiles(MemoryViews):
     def _staged(self, place: MemoryTile, value: ir.Value) -> ir.Value | None:
         """Put a large tensor that only some cores store into LX, and return the view of it; None for others.
 
-        The public interpreter charges a tensor that is used in a branch until the function ends.
+        ktir-cpu charges a tensor that is used in a branch until the function ends.
         """
         shape = place.tile.shape
         size = math.prod(shape)

@@ -10,7 +10,7 @@ from spyre_mlir.dialects import ktdp
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 
-#: Element index at which the scratchpad of each element type begins. The public interpreter keeps copies of what it
+#: Element index at which the scratchpad of each element type begins. ktir-cpu keeps copies of what it
 #: loads from 0 on, and memory in one type from the first store to it on, so addresses of a plan are moved behind that.
 SCRATCHPADS = {"f16": 1 << 29, "f32": 1 << 29, "i32": (1 << 29) + (1 << 20)}
 #: Elements behind the scratchpads of a plan where relayouts put what other cores read.

@@ -112,7 +112,7 @@ class TensorBuilder:
         if list(order) == sorted(order):
             return value
         shape, element = shape_of(value), element_of(value)
-        # No empty tensor: the public interpreter would charge one that nothing reads until the function ends.
+        # No empty tensor: ktir-cpu would charge one that nothing reads until the function ends.
         out = self.filled([shape[dim] for dim in order], element, 0)
         permutation = ir.DenseI64ArrayAttr.get(list(order))
         return self._named("linalg.transpose", [value], out, lambda args: args[0], permutation=permutation)
@@ -131,14 +131,14 @@ class TensorBuilder:
         element = element_of(value)
         kept = [size for dim, size in enumerate(shape_of(value)) if dim not in dims]
         if not kept:
-            # The public interpreter makes a number of a tensor without dims.
+            # ktir-cpu makes a number of a tensor without dims.
             value, kept = self.reshaped(value, (1, *shape_of(value))), [1]
             dims = [dim + 1 for dim in dims]
-        # A constant of its own: the public interpreter binds the result to the name of the destination, too.
+        # A constant of its own: ktir-cpu binds the result to the name of the destination, too.
         type_, axes = self.type(kept, element), ir.DenseI64ArrayAttr.get(list(dims))
         out = self.op("arith.constant", type_, value=_splat(type_, neutral))
 
-        # With the accumulator first it prints as the op alone, as the public interpreter reads it.
+        # With the accumulator first it prints as the op alone, as ktir-cpu reads it.
         def body(args: Sequence[ir.Value]) -> ir.Value:
             return self.op(combine, args[0].type, args[1], args[0])
 

@@ -114,7 +114,7 @@ def body_of_expression(
 ) -> ir.Value:
     """Build an expression as the body of one ``linalg.generic``, in numbers of an element type.
 
-    Its constants are tensors without dims: the public interpreter rounds numbers of a body to f16.
+    Its constants are tensors without dims: ktir-cpu rounds numbers of a body to f16.
     """
     tensors = list(dict.fromkeys(inputs.values()))
     numbers = [*dict.fromkeys([*constants.values(), *_numbers(expression)])]
@@ -149,7 +149,7 @@ def _numbers(expression: Expression) -> Iterator[float]:
 
 
 def _to_float(build: TensorBuilder, value: ir.Value) -> ir.Value:
-    """Build a cast from int32, element by element: the public interpreter takes one of a tensor for a cast to f16."""
+    """Build a cast from int32, element by element: ktir-cpu takes one of a tensor for a cast to f16."""
     out = build.empty(shape_of(value), "f32")
     return build.generic([value], out, lambda args, _: build.op("arith.sitofp", ir.F32Type.get(), args[0]))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Host transfer of a layout: the three tuples of the tiled-tensor RFC, with bounds for padded dims."""
+"""Host transfer of a layout: the three tuples of RFC 0047, with bounds for padded dims."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DmaTuples:
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
 
     def stick_outermost(self) -> DmaTuples:
-        """Return the loops in reverse, as in the example of the tiled-tensor RFC, whose outer loop is in the stick."""
+        """Return the loops in reverse, as in the example of RFC 0047, whose outer loop is in the stick."""
         last = len(self.ranges) - 1
         bounds = (
             (tuple(last - loop for loop in loops), weights, size) for loops, weights, size in self.bounds

@@ -48,8 +48,8 @@ def packed_order(
     """Return a dense layout whose sticks hold (dim, elements) of several dims, each once, outermost first.
 
     ``order`` are its device dims outermost first, as in ``from_order``; by default the dims in the stick are innermost:
-    an 8-bit [K, N] of ((N, 64), (K, 2)) is (N floordiv 64, K floordiv 2, N mod 64, K mod 2), as upstream lays out the
-    kernel of a matmul.
+    an 8-bit [K, N] of ((N, 64), (K, 2)) is (N floordiv 64, K floordiv 2, N mod 64, K mod 2), as torch-spyre lays out
+    the kernel of a matmul.
     """
     elements = dict(sticks)
     order = order or [*(dim for dim in range(len(shape)) if dim not in elements), *elements]
@@ -63,7 +63,8 @@ def packed_order(
 def natural_order(target: Target, shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
     """Return a dense layout whose device dims are in logical order, then the stick count, then the last other dim."""
     # Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
-    # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre measured.
+    # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre's developers
+    # measured (untraced, docs/sources.md).
     others = [dim for dim in range(len(shape)) if dim != stick]
     count = [] if stick is None else [stick]
     return from_order(target, shape, dtype, stick, [*others[:-1], *count, *others[-1:]])

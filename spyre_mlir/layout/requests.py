@@ -3,7 +3,7 @@
 
 ``stick_dims`` names the dims in the stick, the innermost last: one, or none for a stick-sparse tensor, or
 several; the others keep their default order. Of elements of 1 byte and of 4 bits one stick holds several dims. Of
-larger ones each of k stick dims is cut in sticks, as the tiled-tensor RFC has it: N + k device dims, of which the
+larger ones each of k stick dims is cut in sticks, as RFC 0047 has it: N + k device dims, of which the
 last k are the positions in a stick of each, so that the last one fills the sticks of 128 bytes. ``dim_order`` names the
 whole order: the last entry is the stick (-1 after all dims: stick-sparse), the first goes innermost before
 it. ``stick_outermost`` puts the stick count first.

@@ -8,7 +8,7 @@ law holds for all: a dim in the stick of any operand is padded to whole sticks i
 
 ``StickDims`` are iteration dims, one per operand, the result last; None is stick-sparse. They are normalised: a dim
 of size 1, or one that the operand has not, is None. In messages dims are those of the iteration, and inputs
-are counted from 1, as the hardware's documents do.
+are counted from 1, as "Tensor Layouts" does.
 
 Source: torch-spyre's "Tensor Layouts", per-operation stick and padding constraints, and the checks of its compiler.
 """
@@ -209,9 +209,9 @@ _FOUR_BITS = (
 )
 
 #: Sticks of several digits, per input, outermost first; None stands for the count that fills the stick. The elements of
-#: the last digit lie side by side. All other
-#: sticks hold one dim, by element type. The interface writes them innermost first, [K=2, N=64]: in the transfer of
-#: torch-spyre (spyre_mem.cpp) two elements of K are neighbours.
+#: the last digit lie side by side. All other sticks hold one dim, by element type. The SuperDSC specification writes
+#: them innermost first, [K=2, N=64]: in the transfer of torch-spyre (csrc/spyre_mem.cpp) two elements of K are
+#: neighbours.
 STICKS: dict[str, tuple[tuple[tuple[Role, int | None], ...], ...]] = {
     "batchmatmulfp8": _ONE_BYTE,
     "batchmatmulint8": _ONE_BYTE,

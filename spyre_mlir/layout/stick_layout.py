@@ -105,7 +105,7 @@ class StickLayout(IndexMap):
         innermost before the stick, the others stay outermost in the order given, then the stick count.
 
         Without ``dim_order`` the last dim is the stick. ``stick_outermost`` puts the stick count first
-        (the default of the tiled-tensor RFC).
+        (the default of RFC 0047).
 
         ``sticks`` says what one stick holds where that is more than one dim: (dim, elements) pairs,
         outermost first, whose elements multiply to a stick. ``((1, 64), (0, 2))`` is the form of the second
@@ -141,7 +141,7 @@ class StickLayout(IndexMap):
         dim_order: Sequence[int] | None = None,
         stick_outermost: bool = False,
     ) -> StickLayout:
-        """Return the layout of N + k device dims of the tiled-tensor RFC: k stick dims, each in pieces of one stick.
+        """Return the layout of N + k device dims of RFC 0047: k stick dims, each in pieces of one stick.
 
         The counts of the pieces and the other dims stand in the order of ``for_tensor``, then come the positions in the
         pieces, those of the last stick dim innermost: they fill the sticks.
@@ -158,7 +158,7 @@ class StickLayout(IndexMap):
 
     @property
     def tiled_dims(self) -> tuple[int, ...]:
-        """The stick dims as the tiled-tensor RFC counts them, innermost last: those whose positions in a stick are
+        """The stick dims as RFC 0047 counts them, innermost last: those whose positions in a stick are
         the innermost device dims. One for most layouts, several for ``tiled`` and for sticks of several dims.
         """
         if len(self.stick_digits) > 1:

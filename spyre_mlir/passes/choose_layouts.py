@@ -39,7 +39,7 @@ class ChooseLayouts(EvaluatingPass):
     holds. A reduction becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less.
     The cost, the candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
 
-    ``stick_outermost`` makes the default order that of the tiled-tensor RFC. ``width`` is that of the beam
+    ``stick_outermost`` makes the default order that of RFC 0047. ``width`` is that of the beam
     for functions whose choice is too wide to be exact; ``layout_choice`` is the name of another search
     (docs/writing-an-algorithm.md).
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Chooses divisions by the bytes that planning the scratchpads leaves: the specification's strategy B."""
+"""Chooses divisions by the bytes that planning the scratchpads leaves: strategy B of torch-spyre."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from spyre_mlir.scratchpad import MemorySpace, PlanError
 
 @dataclass(frozen=True)
 class CoOptimizeStrategyB(Pass):
-    """Move splits to other dims where fewer bytes then go through device memory ("Scratchpad (LX) optimization").
+    """Move splits to other dims where fewer bytes then go through device memory.
 
-    The published way to choose divisions and scratchpads together, kept to compare with: an operation with a single
-    split of an output dim may have that split on another output dim; all combinations are planned, and the one that
-    leaves the fewest bytes in device memory is taken, the divisions as they came if none is better. The time of
-    the operations is not looked at, and clones that later passes insert are not there yet. What a plan file pins
-    stays.
+    The way of "Scratchpad (LX) optimization" to choose divisions and scratchpads together, kept to compare
+    with: an operation with a single split of an output dim may have that split on another output dim; all
+    combinations are planned, and the one that leaves the fewest bytes in device memory is taken, the divisions as
+    they came if none is better. The time of the operations is not looked at, and clones that later passes insert
+    are not there yet. What a plan file pins stays.
 
     ``variant_cap`` is the largest number of divisions per operation, its own included. ``leaves`` bounds the
     combinations, of which there are exponentially many: where there are more, the choice is the best of the first

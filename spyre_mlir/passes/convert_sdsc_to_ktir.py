@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lowers placed device operations to KTIR, the tile programs that are the other public input of the tool chain."""
+"""Lowers placed device operations to KTIR, the tile programs of RFC 0682."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ConvertSdscToKtir(Pass):
     with ``addresses`` they are memory of the core's LX, at the addresses of the plan, moved behind what the public
     interpreter keeps there. Where cores read what others write, all wait for each other.
 
-    Before: level *placed*, one function. After: a function of the public interface, whose arguments are memories.
+    Before: level *placed*, one function. After: a function of KTIR (RFC 0682), whose arguments are memories.
     """
 
     name: ClassVar[str] = "convert-sdsc-to-ktir"

@@ -51,7 +51,7 @@ class ConvertSdscToSdscbundle(Pass):
     Designs, the host's manifest and the values of constants are attributes of the module. Operations with the
     same design share one file; the manifest has the origin of each.
 
-    Before: level *placed*, one function. After: only the ops of the public interface.
+    Before: level *placed*, one function. After: only the ops of the SuperDSC specification.
     """
 
     name: ClassVar[str] = "convert-sdsc-to-sdscbundle"

@@ -22,8 +22,8 @@ class ResolvePadding(Pass):
     """Record what the padding of each buffer holds, and a mask wherever an operation needs another number.
 
     ``host_padding`` is what arguments and constants hold there: ``zero`` if the host that runs the bundle
-    fills them, as the manifest then says. The public format promises nothing: the loops of a transfer write
-    elements only, and operations "are masked as needed" (tiled-tensor RFC), so ``undefined`` is the default.
+    fills them, as the manifest then says. The SuperDSC specification promises nothing: the loops of a transfer write
+    elements only, and operations "are masked as needed" (RFC 0047), so ``undefined`` is the default.
     Device operations leave padding undefined. That of an argument with several stick dims is zero
     always where it lies between elements, for a conversion moves whole pieces.
 

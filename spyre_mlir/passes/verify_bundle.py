@@ -16,7 +16,7 @@ from spyre_mlir.passes.base import Pass
 
 @dataclass(frozen=True)
 class VerifyBundle(Pass):
-    """Check that the module is a bundle and keeps every semantic rule of the public format (``spyre-validate``).
+    """Check that the module is a bundle and keeps all rules of the SuperDSC specification (``spyre-validate``).
 
     An error is at the op that executes the design which breaks a rule.
     """

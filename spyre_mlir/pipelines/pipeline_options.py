@@ -37,7 +37,7 @@ class PipelineOptions(Options):
     )
     stick_outermost: bool = option(
         False,
-        "makes the stick count the outermost device dim of a default layout, as in the tiled-tensor RFC",
+        "makes the stick count the outermost device dim of a default layout, as in RFC 0047",
     )
     argument_layouts: Literal["price", "default"] = option(
         "price", "large inputs come in the layout that costs least, or all in the default one"
@@ -57,7 +57,7 @@ class PipelineOptions(Options):
         "CO_OPTIMIZER",
         "joint",
         Literal["joint", "strategy-b"],
-        "changes them by joint planning, or in the way of the specification, to compare with",
+        'changes them by joint planning, or in the way of "Scratchpad (LX) optimization", to compare with',
     )
     layout_solver: str = from_environment(
         "LAYOUT_SOLVER",

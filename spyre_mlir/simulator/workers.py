@@ -20,6 +20,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.systems import processor_count
+
 T = TypeVar("T")
 
 #: Just below the size from which the C library always takes and gives back single blocks.
@@ -31,7 +33,7 @@ _SHARED_COPY_BYTES = 1 << 22
 
 def worker_count() -> int:
     """Return the number of threads: one for each processor that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processor_count()
 
 
 @functools.cache

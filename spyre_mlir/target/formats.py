@@ -2,17 +2,17 @@
 """The number formats of the device, bit for bit.
 
 DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits, value
-``(-1)^s * 2^(e-31) * (1 + m/512)``. Choices where the public texts are short:
+``(-1)^s * 2^(e-31) * (1 + m/512)``. The format is that of "DLFloat"; choices that it leaves open:
 
 - No subnormals: exponent 0 is an ordinary binade, except that mantissa 0 there is zero. So the smallest
   positive number is ``2^-31 * (1 + 1/512)``; what rounds to less becomes a zero that keeps its sign.
 - No infinities: exponent 63 mantissa 511 is NaN. What is above the maximum, 8573157376, becomes the maximum
   with its sign, an infinity too, so that masks and neutral elements compare as they should. The host
   takes the maximum for an infinity.
-- Rounding is to nearest, ties away from zero: the published fact fp16 0.5903 -> 0.5908 is a tie that
-  rounding to even would take to 0.5898, and IBM's own host code (onnx-mlir) adds half a unit and cuts.
+- Rounding is to nearest, ties away from zero: fp16 0.5903 became 0.5908 on a card (torch-spyre #1938), a tie that
+  rounding to even would take to 0.5898, and IBM's host code adds half a unit and cuts (onnx-mlir).
 - The host's conversion from IEEE fp16 stays inside the fp16 range: 65504 is a tie that would go to
-  65536, and becomes 65472 (``fp16_to_dl16``).
+  65536, and becomes 65472, as on a card (``fp16_to_dl16``; torch-spyre #2516).
 
 FP8 (``SEN143_FP8``): 1 sign, 4 exponent (bias 7), 3 mantissa bits, with subnormals; exponent 15 mantissa 7 is NaN, the
 largest number is 448. The host hands over the bits of float8_e4m3fn as they are (torch-spyre). Rounding is to nearest,

@@ -3,7 +3,7 @@
 
 Every level refers to it. From the expression of an entry follow the body in the IR, the function of the simulator, the
 folding of constants and the pattern by which it is fused; from its kind the stick rules, the division and the cost.
-``define`` checks an entry and adds it; ``opFuncName`` of the public interface is the key.
+``define`` checks an entry and adds it; ``opFuncName`` of the SuperDSC specification is the key.
 """
 
 from __future__ import annotations

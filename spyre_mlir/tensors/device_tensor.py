@@ -229,7 +229,7 @@ def to_device(
     ``stick_dims`` are the dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or
     several (``LayoutRequest``); the other dims keep their default order. ``dim_order`` names the order of all, the
     stick last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
-    tiled-tensor RFC does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
+    RFC 0047 does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
     "float8_e4m3fn" takes them in uint8. What is on the device already is laid out anew: a tensor of its own.
     Raises ``CompileError``.
     """

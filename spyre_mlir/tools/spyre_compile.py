@@ -19,8 +19,8 @@ type. Both the largest error and the largest that is allowed are printed. The ar
 are then saved in the bundle; with --lay-out-weights as the bytes that the device has. The exit status is 1 when
 a result is off; the bundle stays, to be looked at.
 
---target ktir writes a program in KTIR, the other public input of the Spyre tool chain (docs/ktir.md); --check then runs
-it by the public interpreter.
+--target ktir writes a program in KTIR, the tile programs of RFC 0682 (docs/ktir.md); --check then runs
+it by ktir-cpu.
 
 --autocast casts the operands of matmuls and convolutions of f32, and rounds their results (the pass
 autocast-products); --check compares with the CPU on the same casts.
@@ -321,7 +321,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--passes", action="append", default=[], metavar="LEVEL=PASSES",
                         help="passes of your own behind those of a level, such as: laid-out=my-pass{x=1}")  # fmt: skip
     parser.add_argument("--stick-outermost", action="store_true", default=None,
-                        help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
+                        help="default layouts have the stick count first, as in RFC 0047")  # fmt: skip
     parser.add_argument("--order-by-size", action="store_true", default=None,
                         help="plan all memories with the largest buffers first")  # fmt: skip
     parser.add_argument("--bundle-operations", type=int, metavar="N",

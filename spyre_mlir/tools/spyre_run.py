@@ -13,7 +13,7 @@ validated first, as spyre-validate does, unless --no-validate is given. Any
 misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
 output file is written on success only.
 
-A folder of KTIR (spyre-compile --target ktir) is run by the public interpreter, where that can be imported
+A folder of KTIR (spyre-compile --target ktir) is run by ktir-cpu, where that can be imported
 (docs/ktir.md); --stats then prints the time of the plan by its model and by ours.
 
 --timeline predicts the time of the bundle, which takes no numbers: alone it runs nothing and wants no inputs. The file
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_ktir(options: argparse.Namespace) -> int:
-    """Run a folder of KTIR by the public interpreter; statistics are the time of the plan by its model and by ours."""
+    """Run a folder of KTIR by ktir-cpu; statistics are the time of the plan by its model and by ours."""
     from spyre_mlir.driver.ktir_folder import latency_table, read_ktir
     from spyre_mlir.driver.ktir_interpreter import run_interpreter
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-translate: from MLIR to the public inputs of the Spyre tool chain, and back from KTIR.
+"""spyre-translate: from MLIR to SuperDSC bundles and to KTIR, and back from KTIR.
 
     spyre-opt --spyre-pipeline softmax.mlir | spyre-translate - --to-bundle softmax.bundle
     spyre-opt --spyre-pipeline=target=ktir softmax.mlir | spyre-translate - --to-ktir softmax.ktir.mlir

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format.
 
-With --conformance the designs are compared field by field with what the public tool chain writes instead: every
+With --conformance the designs are compared field by field with what torch-spyre writes instead: every
 difference is printed with its file and field, how much it matters to the back end, and the source of the rule.
 
 A folder of another writer, without a manifest.json, may hold bundle.mlir and its designs, or designs alone, which are
@@ -50,13 +50,13 @@ def _parser() -> ArgumentParser:
     parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
     text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
-    text = "compare the designs with what the public tool chain writes; exit status 1 if that may matter"
+    text = "compare the designs with what torch-spyre writes; exit status 1 if that may matter"
     parser.add_argument("--conformance", action="store_true", help=text)
     return parser
 
 
 def _conforms(folder: Path) -> bool:
-    """Print where designs differ from those of the public tool chain; return whether no difference may matter."""
+    """Print where designs differ from those of torch-spyre; return whether no difference may matter."""
     if not folder.is_dir():
         raise CompileError("There is no bundle folder with this name.", str(folder))
     count, findings = check_folder(folder)

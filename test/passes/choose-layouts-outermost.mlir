@@ -1,6 +1,6 @@
 // RUN: spyre-opt %s --choose-layouts="stick-outermost=true" --split-input-file --verify-diagnostics | filecheck %s
 
-// With the order of the tiled-tensor RFC, the number of the stick is outermost, then dims 1 to n-1, then dim 0.
+// With the order of RFC 0047, the number of the stick is outermost, then dims 1 to n-1, then dim 0.
 // CHECK: #[[OUT:map.*]] = affine_map<(d0, d1, d2) -> (d2 floordiv 64, d1, d0, d2 mod 64)>
 // CHECK-LABEL: func.func @input(
 // CHECK-SAME: tensor<5x100x150xf16, #stick.layout<#[[OUT]]>>

@@ -8,7 +8,7 @@
 // RUN: not spyre-opt %s --spyre-pipeline="precision=half" 2>&1 | filecheck %s --check-prefix=POLICY
 // RUN: not spyre-opt %s --spyre-pipeline="speed=3" 2>&1 | filecheck %s --check-prefix=OPTION
 
-// The result is a bundle: designs and manifest on the module, only the ops of the public interface in it.
+// The result is a bundle: designs and manifest on the module, only the ops of the SuperDSC specification in it.
 // CHECK: module attributes {sdscbundle.designs = {sdsc_0.json = {
 // CHECK-SAME: sdscbundle.manifest = {
 // CHECK-NEXT: func.func @sdsc_bundle(%{{.*}}: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>, %{{.*}}: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sets of buffers to plan: random ones, operator chains, the published patterns; and the definition of a plan."""
+"""Sets of buffers to plan: random ones, operator chains, torch-spyre's patterns; and the definition of a plan."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import itertools
 import json
 import random
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
+from foreign_data import PATTERNS
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
-
-PATTERNS = Path(__file__).parents[3] / "shared" / "data" / "lx-patterns.json"
 
 
 def buffer(
@@ -77,9 +75,9 @@ def random_lives(count: int, seed: int = 0) -> list[LifetimeBoundBuffer]:
 
 
 def pattern(name: str) -> tuple[list[LifetimeBoundBuffer], MemorySpace]:
-    """A published pattern of scratchpad use; without the file the test is skipped."""
+    """A pattern of torch-spyre's tests of scratchpads; without the file the test is skipped."""
     if not PATTERNS.exists():
-        pytest.skip("the published patterns are not there")
+        pytest.skip("the patterns of torch-spyre are not there")
     entry = json.loads(PATTERNS.read_text())[name]
     found = [
         buffer(each["size"], *each["uses"], name=each["name"], parents=each["in_place_parents"])

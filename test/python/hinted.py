@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The programs with hints of the specification of working-set reduction, and ways to capture a model."""
+"""The programs with hints of "Working Set Reduction", and ways to capture a model."""
 
 from __future__ import annotations
 

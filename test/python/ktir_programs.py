@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Groups of programs in KTIR, each one bundle of f16, f32 and int32, and what the public interpreter makes of them."""
+"""Groups of programs in KTIR, each one bundle of f16, f32 and int32, and what ktir-cpu makes of them."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def addresses(view: BufferView) -> np.ndarray:
 
 
 def moved(tuples: DmaTuples, host: np.ndarray, device_elements: int) -> np.ndarray:
-    """Runs the loop nest of the tiled-tensor RFC: the device array, -1 where nothing was put."""
+    """Runs the loop nest of RFC 0047: the device array, -1 where nothing was put."""
     device = np.full(device_elements, -1)
     loops = np.indices(tuples.ranges).reshape(len(tuples.ranges), -1)
     inside = np.ones(loops.shape[1], bool)

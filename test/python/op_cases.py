@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch operations one by one, as models use them: name -> factory of (fp16 module, inputs).
 
-``CASES`` are those of the reference on importing from torch, ``SAMPLES`` (op_samples.py) operations on random shapes.
+``CASES`` are operations and layers as models write them, ``SAMPLES`` (op_samples.py) operations on random shapes.
 Every factory seeds torch by its name, as in programs.py, whose ``check_close`` is the tolerance here, too.
 """
 

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sets of buffers to be packed whole: the public hard instances, and rectangles cut without slack."""
+"""Sets of buffers to be packed whole: MiniMalloc's hard instances, and rectangles cut without slack."""
 
 from __future__ import annotations
 
 import csv
 import random
 from collections.abc import Sequence
-from pathlib import Path
+
+from foreign_data import INSTANCES
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 
-#: The public instances A to H; their capacity is part of the file names.
-FOLDER = Path(__file__).parents[3] / "shared" / "data" / "dsa"
+#: That of all of MiniMalloc's instances.
 HARD_CAPACITY = 1_048_576
 
-#: All sizes of the public instances are multiples of it.
+#: All sizes of MiniMalloc's instances are multiples of it.
 _QUANTUM = 1024
 
 Rectangle = tuple[int, int, int, int]
 
 
 def hard(name: str) -> list[LifetimeBoundBuffer]:
-    """A public instance; ``FileNotFoundError`` without the file. Its lives are half-open."""
-    with (FOLDER / f"{name}.{HARD_CAPACITY}.csv").open(encoding="utf-8") as file:
+    """An instance of MiniMalloc; ``FileNotFoundError`` without the file. Its lives are half-open."""
+    with (INSTANCES / f"{name}.{HARD_CAPACITY}.csv").open(encoding="utf-8") as file:
         return [
             LifetimeBoundBuffer(row["id"], int(row["size"]), (int(row["lower"]), int(row["upper"]) - 1))
             for row in csv.DictReader(file)
@@ -30,7 +30,7 @@ def hard(name: str) -> list[LifetimeBoundBuffer]:
 
 
 def varied(name: str, seed: int) -> list[LifetimeBoundBuffer]:
-    """A public instance in another order, for odd seeds with time reversed, some buffers a quantum smaller."""
+    """An instance of MiniMalloc in another order, for odd seeds with time reversed, some buffers a quantum smaller."""
     rng = random.Random(f"{name}{seed}")
     end = max(buffer.last for buffer in hard(name))
     variants = []

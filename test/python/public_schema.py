@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The public JSON schema of a design, where it is on this machine."""
+"""The SDSC Bundle JSON Schema of torch-spyre as a validator, where the file is there."""
 
 import functools
 import json
-from pathlib import Path
 
 import jsonschema
-
-PATH = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
+from foreign_data import SCHEMA
 
 
 @functools.cache
 def public_schema() -> jsonschema.Draft202012Validator:
     """The schema, with lists of strings for the data of constants.
 
-    The schema has lists of integers, torch-spyre's front end writes strings, and the device takes what that writes.
+    The SDSC Bundle JSON Schema has lists of integers, torch-spyre writes strings, and the device takes those.
     """
-    schema = json.loads(PATH.read_text())
+    schema = json.loads(SCHEMA.read_text())
     data = schema["$defs"]["FoldManager"]["properties"]["data_"]["patternProperties"]
     for allowed in data.values():
         allowed["oneOf"].append({"type": "array", "items": {"type": "string"}, "minItems": 1})

@@ -10,7 +10,7 @@ from pathlib import Path
 import bundles
 import jsonschema
 import pytest
-from public_schema import PATH as PUBLIC_SCHEMA
+from foreign_data import needs_schema
 from public_schema import public_schema
 from relayouts import random_relayout
 
@@ -68,7 +68,7 @@ def test_fits_own_schema(design):
     jsonschema.validate(to_json(design), _schema(OWN_SCHEMA))
 
 
-@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
+@needs_schema
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
 def test_fits_public_schema(design):
     public_schema().validate(to_json(design))

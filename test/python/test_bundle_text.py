@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The text of bundle.mlir: round trips, the published syntax, errors with their place."""
+"""The text of bundle.mlir: round trips, the syntax of the SuperDSC specification, errors with their place."""
 
 import bundles
 import pytest

@@ -12,9 +12,9 @@ import bundles
 import numpy as np
 import pytest
 import torch
+from foreign_data import DESIGN_FOLDERS, DESIGNS, needs_designs, needs_schema
 from op_coverage import ALL
 from programs import PROGRAMS
-from public_schema import PATH as PUBLIC_SCHEMA
 from public_schema import public_schema
 
 import spyre_mlir
@@ -30,12 +30,6 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.lowering.design_builder import DesignBuilder
 from spyre_mlir.target.target import packaged_target
 from spyre_mlir.tools import spyre_validate
-
-UPSTREAM = Path(__file__).parents[3] / "shared" / "data" / "upstream-designs"
-FOLDERS = sorted(path for path in UPSTREAM.glob("*") if path.is_dir())
-needs_upstream = pytest.mark.skipif(
-    not FOLDERS, reason="the designs of the other front end are not on this machine"
-)
 
 #: Programs with matmuls, batched ones, reductions, masks, constants, casts, gathers, restickifies and shuffles; the
 #: benchmark ``conformance`` checks all of them.
@@ -60,9 +54,9 @@ def test_designs_of_the_compiler_conform(name, tmp_path):
     assert count and findings == []
 
 
-@needs_upstream
+@needs_designs
 def test_designs_of_the_other_front_end_conform():
-    assert check_folder(UPSTREAM) == (len(FOLDERS), [])
+    assert check_folder(DESIGNS) == (len(DESIGN_FOLDERS), [])
 
 
 # -- the forms of before --------------------------------------------------------------------------------
@@ -312,7 +306,7 @@ def test_the_host_copies_numbers_of_32_bits_to_another_stick(dtype):
     assert np.array_equal(columns.numpy(), array)
 
 
-# -- the public schema ----------------------------------------------------------------------------------
+# -- the SuperDSC schema ----------------------------------------------------------------------------------
 
 
 def leaves(value: Any, path: tuple = ()) -> list[tuple]:
@@ -321,7 +315,7 @@ def leaves(value: Any, path: tuple = ()) -> list[tuple]:
     return [place for key, item in inner for place in ((*path, key), *leaves(item, (*path, key)))]
 
 
-@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
+@needs_schema
 @pytest.mark.parametrize("seed", range(200))
 def test_the_schema_of_the_package_allows_what_the_public_one_does(seed):
     """Both have the same verdict on a design with one field taken away, renamed, or of another value."""
@@ -380,8 +374,8 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     return [] if ours == theirs else [f"{path} is {ours!r}, theirs is {theirs!r}"]
 
 
-@needs_upstream
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@needs_designs
+@pytest.mark.parametrize("folder", DESIGN_FOLDERS, ids=lambda folder: folder.name)
 def test_a_matmul_is_that_of_the_other_front_end_field_by_field(folder):
     """The same sizes, layouts, division and addresses: everything else follows, but for ``ADDITIONS``."""
     theirs = json.loads((folder / "sdsc_0.json").read_text())

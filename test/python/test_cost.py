@@ -43,7 +43,7 @@ def test_the_price_is_a_fixed_cost_for_each_run():
 
 
 def test_rows_apart_cost_more_than_their_bytes_say():
-    """Single sticks are 3.5 times slower, as measured products say, whose published extreme is 8.3."""
+    """Single sticks are 3.5 times slower, as the products of AdnanHoque/torch-spyre say."""
     ratio = pass_cost(default_target(), MEBIBYTE, default_target().stick_bytes) / pass_cost(
         default_target(), MEBIBYTE, default_target().burst_bytes
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost model against the published measured times: ranks and errors, and what no row decides alone."""
+"""The cost model against the measured times of docs/sources.md: ranks and errors, and what no row decides alone."""
 
 from __future__ import annotations
 

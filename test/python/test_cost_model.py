@@ -55,7 +55,7 @@ def test_a_split_reduction_keeps_one_corelet_busy():
 
 
 def test_one_way_and_balanced_bandwidth():
-    """150 GB/s in one direction, 105 if as much is written as read, as published."""
+    """150 GB/s in one direction, 105 if as much is written as read ("Analytical Cost Model")."""
     assert memory_ns(replace(UNARY, operands=(READ,))) == pytest.approx(MEGABYTE / 150)
     assert memory_ns(UNARY) == pytest.approx(2 * MEGABYTE / 105, rel=0.002)
 
@@ -140,7 +140,7 @@ def test_many_divisions_have_the_prices_of_each():
 
 
 def test_few_cores_do_not_saturate_the_memory():
-    """0.43 of the peak for 1 core, as measured, 0.54 for 8 and more, here relative to all cores."""
+    """0.43 of the peak for 1 core ("Scratchpad (LX) optimization"), 0.54 for 8 and more, relative to all cores."""
     assert (
         saturation(TARGET, 1) == pytest.approx(0.43 / 0.54)
         and saturation(TARGET, 4) == saturation(TARGET, 32) == 1

@@ -250,7 +250,7 @@ def test_one_holder_counts_as_two():
 
 
 def test_keys_that_neighbours_gather():
-    """128 KiB per core in S1, 1 MiB in S2 (a published relayout); seven parts over a link, which the fit is below."""
+    """128 KiB per core in S1, 1 MiB in S2 ("LX Relayout SHUFFLE Contract"); seven parts over a link decide."""
     traffic = relayout_traffic(NEIGHBOURS)
     assert (traffic.bytes_per_core, traffic.split) == (128 * KIB, 8)
     shares = [-(-count // split) for count, split in zip((4, 4096, 2), NEIGHBOURS.target.splits, strict=True)]
@@ -261,7 +261,7 @@ def test_keys_that_neighbours_gather():
 
 
 def test_a_shift_is_as_much_faster_than_all_to_all_as_measured():
-    """Upstream measured 130 and 36 bytes per ns at 16 MB: the ratio of both is met within a quarter."""
+    """Measured were 130 and 36 bytes per ns at 16 MB (untraced, docs/sources.md): the ratio is met within a quarter."""
     have = list(range(NODES))
     shift = parts_of_one_dim(have, [31, *have[:-1]], sticks=4096)
     square = replace(all_to_all(NODES), units=(128 * NODES, NODES))

@@ -16,7 +16,7 @@ M, N, K = 0, 1, 2
 
 
 def test_partners_of_a_partial_sum_are_neighbours():
-    """M8 x K4 as upstream: cores 0 to 3 add up the first rows, and 3, 7, .., 31 finish."""
+    """M8 x K4 as torch-spyre #1986: cores 0 to 3 add up the first rows, and 3, 7, .., 31 finish."""
     division = Division.of((8, 1, 4), (512, 16, 64), frozenset({K}))
     assert division.groups == tuple(tuple(range(first, first + 4)) for first in range(0, 32, 4))
     assert division.finishers == tuple(range(3, 32, 4))

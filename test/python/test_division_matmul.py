@@ -37,7 +37,7 @@ def batched(batch: int, rows: int, columns: int, depth: int, shared: bool) -> Sp
 
 @pytest.mark.parametrize(("columns", "depth"), [(12800, 4096), (4096, 12800), (4096, 4096)])
 def test_prefill_projections_split_both_dims(columns, depth):
-    """SwiGLU over 512 rows: M/4 x N/8, which M/32 is about 2.5 times slower than, as measured."""
+    """SwiGLU over 512 rows: M/4 x N/8, which M/32 is about 2.5 times slower than (untraced, docs/sources.md)."""
     space = matmul_of(512, columns, depth)
     assert cheapest(space, 32) == (4, 8, 1)
     good, rows_only = costs(space, (4, 8, 1), (32, 1, 1))
@@ -46,7 +46,7 @@ def test_prefill_projections_split_both_dims(columns, depth):
 
 @pytest.mark.parametrize("columns", [1024, 4096, 12800])
 def test_decode_projections(columns):
-    """64 rows: m4 n8 k1 for all three widths, as upstream divides them."""
+    """64 rows: m4 n8 k1 for all three widths, as torch-spyre #2407 divides them."""
     assert cheapest(matmul_of(64, columns, 4096), 32) == (4, 8, 1)
 
 

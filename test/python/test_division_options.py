@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The documents' way to divide, as options of the pipeline."""
+"""The way of "Work Division Planning" to divide, as options of the pipeline."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bundles of other writers: designs with fields that the public schema leaves open, and folders without a manifest."""
+"""Bundles of other writers: designs with fields that the SuperDSC schema leaves open, folders without a manifest."""
 
 import copy
 import json
@@ -13,6 +13,7 @@ from typing import Any
 import bundles
 import numpy as np
 import pytest
+from foreign_data import DESIGN_FOLDERS, needs_designs
 
 from spyre_mlir.bundle import read_bundle, write_bundle
 from spyre_mlir.bundle.context import Context
@@ -25,12 +26,6 @@ from spyre_mlir.target.target import packaged_target
 from spyre_mlir.timeline import timeline_of
 from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.tools import spyre_diff, spyre_report, spyre_run, spyre_validate
-
-UPSTREAM = Path(__file__).parents[3] / "shared" / "data" / "upstream-designs"
-FOLDERS = sorted(path for path in UPSTREAM.glob("*") if path.is_dir())
-needs_upstream = pytest.mark.skipif(
-    not FOLDERS, reason="the designs of the other front end are not on this machine"
-)
 
 
 def random_inputs(bundle: Bundle, seed: int) -> dict[str, np.ndarray]:
@@ -45,11 +40,11 @@ def random_inputs(bundle: Bundle, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-# -- the designs of the other front end ---------------------------------------------------------------
+# -- the designs of torch-spyre ---------------------------------------------------------------
 
 
-@needs_upstream
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@needs_designs
+@pytest.mark.parametrize("folder", DESIGN_FOLDERS, ids=lambda folder: folder.name)
 def test_upstream_designs_load_run_and_have_a_timeline(folder):
     bundle = read_bundle(folder)
     assert validate(bundle) == []
@@ -64,9 +59,9 @@ def test_upstream_designs_load_run_and_have_a_timeline(folder):
     assert np.abs(result - expected).max() <= 0.005 * np.abs(expected).max()
 
 
-@needs_upstream
+@needs_designs
 def test_tools_work_on_a_folder_with_one_design(tmp_path, capsys):
-    folder, other = FOLDERS[0], FOLDERS[1]
+    folder, other = DESIGN_FOLDERS[0], DESIGN_FOLDERS[1]
     assert spyre_validate.main([str(folder)]) == 0
     assert "input Tensor0: float16 [32, 128, 64]\n" in capsys.readouterr().out
     inputs = random_inputs(read_bundle(folder), 5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The number formats: every DL16 code, published facts, constants."""
+"""The number formats: every DL16 code, what cards did (torch-spyre #1938, #2516), constants."""
 
 import math
 

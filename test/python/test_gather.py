@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lookups on the device: numbers, traffic, the public form of an indirect access, and what is refused."""
+"""Lookups on the device: numbers, traffic, the form of an access in the SuperDSC schema, and what is refused."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_tables_and_positions_stay_in_device_memory() -> None:
                 assert [operand.memory for operand in design.operands[:2]] == ["hbm", "hbm"]
 
 
-# -- the public form ----------------------------------------------------------------------------------
+# -- the form in a design -----------------------------------------------------------------------------
 
 
 def test_the_form_of_an_indirect_access() -> None:

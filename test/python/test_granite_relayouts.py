@@ -32,8 +32,8 @@ TARGET = packaged_target()
 STICK_BYTES = TARGET.stick_bytes
 NAMES = [row.name for row in RELAYOUTS]
 
-#: Pieces of the source, of the target, copies, sources that meet a piece of the target, from the published list; and
-#: the bytes that go from core to core where the list has them.
+#: Pieces of the source, of the target, copies, sources that meet a piece of the target, from the "Granite LX relayout
+#: inventory"; and the bytes that go from core to core where it has them.
 PUBLISHED = {
     "P12": (16, 32, 1, 2, 3145728), "P09": (16, 8, 4, 2, 12582912), "P03": (32, 8, 4, 4, 12582912),
     "P04": (32, 8, 4, 4, 12582912), "P06": (32, 32, 1, 4, 3145728), "P01": (32, 1, 32, 32, 32505856),

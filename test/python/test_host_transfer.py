@@ -27,7 +27,7 @@ from spyre_mlir.target.target import default_target
 
 
 def test_the_loop_nest_of_the_rfc():
-    """(64, 1024, 4), (1, 64, 65536), (1, 256, 64) of the RFC, here from outermost to innermost."""
+    """(64, 1024, 4), (1, 64, 65536), (1, 256, 64) of RFC 0047, here from outermost to innermost."""
     tuples = dma_tuples(StickLayout.for_tensor(default_target(), [1024, 256], "f16"))
     assert tuples == DmaTuples((4, 1024, 64), (64, 256, 1), (65536, 64, 1), ())
     assert tuples.stick_outermost() == DmaTuples((64, 1024, 4), (1, 256, 64), (1, 64, 65536), ())

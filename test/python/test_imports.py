@@ -28,6 +28,7 @@ EVERYBODY = {
     "options",
     "problems",
     "remarks",
+    "systems",
     "tables",
     "timing",
     "version",

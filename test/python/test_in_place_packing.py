@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 from buffer_sets import buffer, buffers
-from packings import FOLDER, HARD_CAPACITY, guillotine, hard, varied
+from foreign_data import needs_instances
+from packings import HARD_CAPACITY, guillotine, hard, varied
 
 from spyre_mlir.scratchpad import in_place_packing as packing
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
@@ -174,7 +175,7 @@ def test_pairs_that_must_share_prove_nothing_if_they_may(monkeypatch):
     assert pack(some, 64, 100_000).offsets is not None
 
 
-@pytest.mark.skipif(not FOLDER.exists(), reason="the public instances are not on this machine")
+@needs_instances
 @pytest.mark.parametrize("name", "ABCDEFGH")
 def test_public_hard_instances_are_placed(name):
     """All buffers at the capacity that is known to be enough, with few nodes."""
@@ -184,7 +185,7 @@ def test_public_hard_instances_are_placed(name):
     assert (found.offsets % 1024 == 0).all()
 
 
-@pytest.mark.skipif(not FOLDER.exists(), reason="the public instances are not on this machine")
+@needs_instances
 @pytest.mark.parametrize("name", "ABCDEFGH")
 def test_variants_of_the_hard_instances_are_placed(name):
     """No order of the buffers or of time is needed, nor sizes just so: at most one of six gives up."""

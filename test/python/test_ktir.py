@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs in KTIR on the public interpreter, where that can be imported: their numbers, and what a wrong plan does."""
+"""Programs in KTIR on ktir-cpu, where that can be imported: their numbers, and what a wrong plan does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spyre_mlir.ktir.ktir_parser import parse_ktir
 from spyre_mlir.ktir.ktir_text import to_text
 
 needs_interpreter = pytest.mark.skipif(
-    importlib.util.find_spec("ktir_cpu") is None, reason="the public interpreter is not on PYTHONPATH"
+    importlib.util.find_spec("ktir_cpu") is None, reason="ktir-cpu is not on PYTHONPATH"
 )
 
 #: One program for each form, with the number of cores.

@@ -23,8 +23,8 @@ from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES, bytes_of, elements_per_stick
 from spyre_mlir.target.target import default_target
 
-#: shape, type, dim order; device size and stride map with the stick count second to last, as upstream;
-#: the same with it outermost, worked out by hand from the rule of the tiled-tensor RFC.
+#: shape, type, dim order; device size and stride map with the stick count second to last, as torch-spyre;
+#: the same with it outermost, worked out by hand from the rule of RFC 0047.
 VECTORS = [
     ([], "f16", None, [1, 64], [-1, -1], [1, 64], [-1, -1]),
     ([120], "f16", None, [2, 64], [64, 1], [2, 64], [64, 1]),
@@ -82,7 +82,7 @@ def test_check_vectors(shape, dtype, order, size, strides, rfc_size, rfc_strides
 
 
 def test_default_of_the_rfc():
-    """The strides that the RFC gives; with two dims both defaults are one layout."""
+    """The strides that RFC 0047 gives; with two dims both defaults are one layout."""
     layout = StickLayout.for_tensor(default_target(), [1024, 256], "f16", stick_outermost=True)
     assert (layout.device_size, layout.device_strides) == ((4, 1024, 64), (65536, 64, 1))
     assert layout == StickLayout.for_tensor(default_target(), [1024, 256], "f16")

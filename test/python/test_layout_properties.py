@@ -24,7 +24,7 @@ def small_form(rng: random.Random, places: int) -> StickLayout:
 
 
 def read_back(tuples: DmaTuples, device: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Runs the loop nest of the tiled-tensor RFC backwards: the host array."""
+    """Runs the loop nest of RFC 0047 backwards: the host array."""
     host = np.full(math.prod(shape), -1)
     loops = np.indices(tuples.ranges).reshape(len(tuples.ranges), -1)
     inside = np.ones(loops.shape[1], bool)

@@ -15,8 +15,8 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from foreign_data import SCHEMA
 from programs import FLOOR, PROGRAMS, check_close, error_bound
-from public_schema import PATH as PUBLIC_SCHEMA
 from public_schema import public_schema
 
 import spyre_mlir
@@ -153,13 +153,13 @@ def test_equals_pytorch(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_folder_is_the_bundle(name, tmp_path):
-    """Written and read back it is the same bundle, and every design fits the public schema."""
+    """Written and read back it is the same bundle, and every design fits the SuperDSC schema."""
     program = on_all_cores(name)
     program.save(tmp_path / "bundle")
     assert read_bundle(tmp_path / "bundle") == program.bundle
     held = read_arrays(tmp_path / "bundle")
     assert held.keys() == program.arrays.keys()
-    for path in (tmp_path / "bundle").glob("sdsc_*.json") if PUBLIC_SCHEMA.exists() else ():
+    for path in (tmp_path / "bundle").glob("sdsc_*.json") if SCHEMA.exists() else ():
         error = jsonschema.exceptions.best_match(public_schema().iter_errors(json.loads(path.read_text())))
         assert error is None, f"{path.name}: {error}"
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from buffer_sets import (
-    PATTERNS,
     buffer,
     buffers,
     chain,
@@ -23,6 +22,7 @@ from buffer_sets import (
     random_lives,
     random_set,
 )
+from foreign_data import needs_patterns
 
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
@@ -43,8 +43,6 @@ OTHERS = (
 )
 
 HERE = Path(__file__).parent
-
-needs_patterns = pytest.mark.skipif(not PATTERNS.exists(), reason="needs the published patterns")
 
 
 def small_set(seed: int) -> tuple[list[LifetimeBoundBuffer], MemorySpace]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from buffer_sets import PATTERNS, buffer, buffers, hands_over, pattern, random_set
+from buffer_sets import buffer, buffers, hands_over, pattern, random_set
+from foreign_data import needs_patterns
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.check import check_spill_and_reload_plan
@@ -20,8 +21,6 @@ from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 from spyre_mlir.scratchpad.spill_bound import spill_and_reload_bound
 
 Kept = tuple[bool, ...]
-
-needs_patterns = pytest.mark.skipif(not PATTERNS.exists(), reason="needs the published patterns")
 
 
 def intervals(each: LifetimeBoundBuffer) -> list[tuple[int, int]]:
@@ -147,7 +146,7 @@ def planned(some: Sequence[LifetimeBoundBuffer], space: MemorySpace, **options) 
     ("name", "moved"), [("simple_eviction", 3250688), ("eviction_reallocation", 2166784)]
 )
 def test_the_eviction_patterns_reach_the_minimum(name, moved):
-    """The published patterns that no plan with one address per buffer holds."""
+    """The patterns of torch-spyre that no plan with one address per buffer holds."""
     plan = planned(*pattern(name))
     assert plan.proven and plan.traffic == moved
 

@@ -16,7 +16,7 @@ from spyre_mlir.frontend import import_torch
 
 M, N, BYTES = 512, 1024, 2
 
-#: The stages of the specification, as options of the pipeline, and matrices and vectors moved.
+#: The stages of "Scratchpad (LX) optimization", as options of the pipeline, and matrices and vectors moved.
 STAGES = {
     "baseline": ({"lx_planning": False}, 8, 4),
     "reductions": (

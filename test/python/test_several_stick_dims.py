@@ -40,7 +40,7 @@ def pieces(
 
 @pytest.mark.parametrize("seed", range(120))
 def test_the_bytes_are_n_plus_k_dims(seed):
-    """Random shapes, types and stick dims against numpy's reshape and transpose; the loops of the RFC move them."""
+    """Random shapes, types and stick dims against numpy's reshape and transpose; the loops of RFC 0047 move them."""
     rng = random.Random(seed)
     dtype = rng.choice(list(PER_STICK))
     shape = tuple(rng.choice((1, 3, 32, 64, 70, 100)) for _ in range(rng.randint(2, 4)))

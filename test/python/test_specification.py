@@ -27,11 +27,11 @@ MEBIBYTE = 1 << 20
 
 #: Documents, by their headings on the page.
 DOCUMENTS = (
-    "Tiled tensors (RFC)",
+    "Tiled tensors (RFC 0047)",
     "Work Division Planning",
     "Scratchpad (LX) optimization",
     "Working Set Reduction",
-    "PlanMemory, order by size (pull request)",
+    "PlanMemory, order by size (PTOAS #885)",
     "Bundles of other writers",
 )
 CODE = re.compile(r"`([^`]+)`")
@@ -138,7 +138,7 @@ def text_of(test: str) -> str:
 
 
 def test_our_names_exist() -> None:
-    """The table from the names of the documents to ours."""
+    """The table from the names of torch-spyre to ours."""
     table = cells("Names")
     missing = [name for _, ours, *_ in table for name in CODE.findall(ours) if not is_there(name)]
     assert len(table) >= 30 and missing == []
@@ -150,11 +150,14 @@ def test_a_name_that_is_not_there_is_found() -> None:
     assert not is_test("test_layout.py::test_no_such") and not is_test("passes/no-such.mlir")
 
 
-# -- numbers of the documents -------------------------------------------------------------------------
+# -- numbers of the page ------------------------------------------------------------------------------
 
 
 def test_the_part_of_lx_that_a_program_may_use() -> None:
-    """int(2 MiB * 0.8) of the document is 1,677,721; 64 KiB of that are not ours: 1,625,344 are left, 1.6 MB too."""
+    """About 1.6 MB.
+
+    int(2 MiB * 0.8) of "Scratchpad (LX) optimization" is 1,677,721; 64 KiB of that are not ours, 1,625,344 are left.
+    """
     assert default_target().lx_bytes == 2 << 20
     assert (
         default_target().usable_lx_bytes
@@ -202,7 +205,7 @@ def test_a_tensor_of_4_mb_fits_four_cores() -> None:
     assert moved_bytes(one) > 2 * 4 * MEBIBYTE
 
 
-#: Bytes of the tiles in the two tests of the pull request, and of their memory.
+#: Bytes of the tiles in the two tests of PTOAS #885, and of their memory.
 TILES = {
     "with reuse": ((262144 // 8, 262144 // 8, 1048576 // 8), 1572864 // 8),
     "without reuse": ((8 << 10, 16 << 10, 24 << 10), 192 << 10),  # together 48 KB of 192
@@ -283,7 +286,7 @@ def test_the_order_of_names_is_significant() -> None:
 
 
 def test_the_order_of_passes() -> None:
-    """Layouts, span reduction, work distribution, scratchpads, as in the document; names and tiles before them."""
+    """Layouts, spans, work distribution, scratchpads, as torch-spyre has them; names and tiles before them."""
     names = [re.split(r"[{]", text)[0] for _, texts in SpyrePipeline().stages() for text in texts]
     published = ("choose-layouts", "span-reduction", "work-distribution", "scratchpad-planning")
     tiling = ("propagate-named-dims", "lower-hints", "coarse-tiling")
@@ -302,7 +305,7 @@ def test_the_order_of_passes() -> None:
     ],
 )
 def test_variables_of_the_environment(monkeypatch, variable, field, text, value, default) -> None:
-    """Those of the documents, with our defaults: scratchpads and co-optimisation are on."""
+    """Those of torch-spyre, with our defaults: scratchpads and co-optimisation are on."""
     holder = default_target if hasattr(default_target(), field) else SpyrePipeline
     monkeypatch.delenv(variable, raising=False)
     assert getattr(holder(), field) == default

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Stick rules: the table against plain predicates of what is published, and its messages."""
+"""Stick rules: the table against plain predicates after "Tensor Layouts", and its messages."""
 
 from __future__ import annotations
 

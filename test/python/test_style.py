@@ -72,7 +72,11 @@ def sources() -> list[Path]:
     folders = ("spyre_mlir", "benchmarks", "examples", "editors", "test", "typings")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
     return [
-        file for file in files if file.suffix in (".py", ".pyi", ".js", ".css", ".toml") and file.is_file()
+        file
+        for file in files
+        if file.suffix in (".py", ".pyi", ".js", ".css", ".toml")
+        and file.is_file()
+        and "Output" not in file.parts
     ]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The examples of the specification of working-set reduction, from PyTorch to numbers, and what tiling saves."""
+"""The examples of "Working Set Reduction", from PyTorch to numbers, and what tiling saves."""
 
 from __future__ import annotations
 

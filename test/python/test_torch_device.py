@@ -34,7 +34,7 @@ def half(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).half()
 
 
-# -- the documents' examples, as written ----------------------------------------------------------------------
+# -- examples of RFC 0047 and of "Working Set Reduction", as written --------------------------------------------
 
 
 def test_the_first_example_of_working_set_reduction():
@@ -95,7 +95,7 @@ def test_the_second_example_of_working_set_reduction():
 
 
 def test_to_and_factories_take_stick_dims():
-    """The RFC: ``to`` and the allocations of tensors are extended by the stick dims."""
+    """RFC 0047: ``to`` and the allocations of tensors are extended by the stick dims."""
     x: Any = half(512, 240)
     made = x.to("spyre", stick_dims=[0])
     assert made.device_tensor.layout == spyre_mlir.to_device(x, stick_dims=[0]).layout

@@ -7,7 +7,7 @@
 // RUN: spyre-report --layout 3x65xf16 --stick-dims 0 | filecheck %s --check-prefix=STICK
 // RUN: spyre-report --layout 3x65xf16 --dim-order 1,0 | filecheck %s --check-prefix=STICK
 // RUN: spyre-report --layout 3x65xf16 --stick-dims none | filecheck %s --check-prefix=SPARSE
-// RUN: spyre-report --layout 5x6x65xf16 --stick-outermost --show 1,2 | filecheck %s --check-prefix=RFC
+// RUN: spyre-report --layout 5x6x65xf16 --stick-outermost --show 1,2 | filecheck %s --check-prefix=OUTERMOST
 // RUN: spyre-report --layout f32 | filecheck %s --check-prefix=SCALAR
 
 // HOST: <title id="title">arg0: tensor&lt;3x65xf16&gt;, stick d1 x 64</title>
@@ -15,6 +15,6 @@
 // TYPE: <title id="title">tensor&lt;3x65xf16&gt;, stick d1 x 64</title>
 // STICK: <title id="title">tensor&lt;3x65xf16&gt;, stick d0 x 64</title>
 // SPARSE: <title id="title">tensor&lt;3x65xf16&gt;, stick-sparse</title>
-// RFC: d1 (6) down, d2 (65) across, d0 = 0
-// RFC-SAME: device size: (2, 6, 5, 64)
+// OUTERMOST: d1 (6) down, d2 (65) across, d0 = 0
+// OUTERMOST-SAME: device size: (2, 6, 5, 64)
 // SCALAR: <title id="title">tensor&lt;f32&gt;, stick-sparse</title>

@@ -2,7 +2,7 @@
 // RUN: filecheck %s < %t/bundle.mlir
 // RUN: spyre-validate %t | filecheck %s --check-prefix=VALID
 
-// The folder has the custom syntax of the public interface, and satisfies its rules.
+// The folder has the custom syntax of the SuperDSC specification, and satisfies its rules.
 // CHECK: func.func @sdsc_bundle(%arg_0_base_addr: !sdscbundle.input_arg<index>
 // CHECK: sdscbundle.sdsc_execute ({{.*}}) {sdsc_filename="sdsc_0.json", symbol_ids=[-1
 // VALID: valid (1 designs, 1 executes)
