@@ -11,11 +11,16 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch_mlir import ir
-from torch_mlir.dialects import ext
-from torch_mlir.passmanager import PassManager
+if TYPE_CHECKING:
+    # The wheel of the bindings has no types; the folder has nothing but them.
+    from spyre_mlir.bindings import ext, ir  # pyright: ignore[reportMissingModuleSource]
+    from spyre_mlir.bindings.passmanager import PassManager  # pyright: ignore[reportMissingModuleSource]
+else:
+    from torch_mlir import ir
+    from torch_mlir.dialects import ext
+    from torch_mlir.passmanager import PassManager
 
 __all__ = [
     "PassManager",

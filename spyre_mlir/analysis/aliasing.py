@@ -9,8 +9,9 @@ result that is written over it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
@@ -126,9 +127,9 @@ class AliasAnalysis:
         return self._divisions[attribute]
 
     @functools.cached_property
-    def live_ranges(self) -> dict[Hashable, LiveRange]:
+    def live_ranges(self) -> dict[ir.Value, LiveRange]:
         """The live range of each buffer, in positions of compute ops; of the program as it is at the first call."""
-        return live_ranges(self.steps())
+        return cast("dict[ir.Value, LiveRange]", live_ranges(self.steps()))
 
     def steps(self) -> list[OpAccesses | LoopAccesses]:
         """The program as liveness reads it: the accesses of each compute op to buffers, in loops as written."""
@@ -302,7 +303,7 @@ def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
     return [attributes_of(argument) for argument in func.regions[0].blocks[0].arguments]
 
 
-def attributes_of(argument: ir.BlockArgument) -> dict[str, ir.Attribute]:
+def attributes_of(argument: ir.Value) -> dict[str, ir.Attribute]:
     """The attributes of one argument of a function by name."""
     func = argument.owner.owner.operation
     if "arg_attrs" not in func.attributes:

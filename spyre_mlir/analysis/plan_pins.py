@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -110,7 +111,7 @@ def _placement_attr(placement: PlannedPlacement) -> ir.Attribute:
     )
 
 
-def _placement(attr: ir.Attribute) -> PlannedPlacement:
+def _placement(attr: Any) -> PlannedPlacement:
     return PlannedPlacement("hbm") if isinstance(attr, ir.StringAttr) else placement_from(attr)
 
 

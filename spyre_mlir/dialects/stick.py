@@ -196,7 +196,8 @@ def has_layout(type_: ir.Type) -> bool:
 def layout_of(type_: ir.Type, target: Target) -> StickLayout | None:
     """Return the layout of a tensor type; None without one. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
-    return layout_from(tensor.encoding, tensor, target) if has_layout(tensor) else None
+    encoding = tensor.encoding
+    return layout_from(encoding, tensor, target) if isinstance(encoding, LayoutAttr) else None
 
 
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:

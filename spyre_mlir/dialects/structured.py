@@ -367,7 +367,7 @@ class Body:
         zero = self("arith.constant", result=value.type, value=ir.FloatAttr.get(value.type, 0.0))
         return self._compare(_NOT_EQUAL, value, zero)
 
-    def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, op: str = "arith.cmpf") -> ir.Value:
+    def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, *, op: str = "arith.cmpf") -> ir.Value:
         i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
         return self(op, lhs, rhs, result=i1, predicate=ir.IntegerAttr.get(i64, predicate))
 
@@ -384,7 +384,7 @@ class Body:
         i64 = ir.IntegerType.get_signless(64)
         index = self("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, self.rank - 1))
         row_number = self("arith.index_cast", index, result=position.type)
-        is_match = self._compare(_EQUAL_INTEGERS, row_number, position, "arith.cmpi")
+        is_match = self._compare(_EQUAL_INTEGERS, row_number, position, op="arith.cmpi")
         return self("arith.select", is_match, row, accumulator)
 
 

@@ -130,9 +130,10 @@ class BlockScope:
         # Counted by itself, as a loop charges the work of its body per iteration.
         outer_work, self.work, self.depth = self.work, 0, self.depth + 1
         arguments = tuple(self.define(argument, op) for argument in block.arguments)
-        *body, end = [entry.operation for entry in block.operations] or [None]
-        if end is None or end.name != terminator:
+        operations = [entry.operation for entry in block.operations]
+        if not operations or operations[-1].name != terminator:
             raise failure(op, f"has a block that does not end with '{terminator}'")
+        *body, end = operations
         calls = self._calls(body, end)
         built = Block(arguments, calls, tuple(self.slot(value) for value in end.operands), self.work)
         self.work, self.depth = outer_work + self.work, self.depth - 1

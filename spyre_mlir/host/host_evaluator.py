@@ -37,7 +37,7 @@ class HostEvaluator:
     other shapes, an index out of bounds, an integer division by 0, an assertion, or a loop without end.
     """
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module | ir.OpView | ir.Operation) -> None:
         # The ops live as long as it does.
         self._module = module
         self._func = _only_function(module)

@@ -118,10 +118,12 @@ class LoopWriter:
                 level = LoopLevel(nest, number, masks=segment.masks)
                 values = self._iteration(level, carried, values)
             if segment.end > peeled:
-                values = self._loop(nest, replace(segment, first=peeled), carried, values)
+                initial = [value for value in values if value is not None]
+                values = self._loop(nest, replace(segment, first=peeled), carried, initial)
             begins = False
         self.results = before
         for tiled, value in zip(carried, values, strict=True):
+            assert value is not None
             if tiled.reduces(nest):
                 self.parts[tiled.result] = AvailablePart(value, outside)
                 self.sums[tiled] = value
