@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spyre_mlir.analysis.attention_masks import known_mask
 from spyre_mlir.analysis.loops import LOOP
@@ -109,7 +110,7 @@ class LoopWriter:
         # A sum begins with its first part: a neutral element would have to be written to memory.
         begins = any(tiled.reduces(nest) and tiled not in self.sums for tiled in carried)
         results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
-        values = [results[tiled].value if tiled in results else self.sums.get(tiled) for tiled in carried]
+        values: list[Any] = [results[t].value if t in results else self.sums.get(t) for t in carried]
         before, self.results = self.results, {**self.results, **results}
         for segment in segments(nest, self.levels):
             is_peeled = nest.unrolled or segment.is_peeled
@@ -118,12 +119,10 @@ class LoopWriter:
                 level = LoopLevel(nest, number, masks=segment.masks)
                 values = self._iteration(level, carried, values)
             if segment.end > peeled:
-                initial = [value for value in values if value is not None]
-                values = self._loop(nest, replace(segment, first=peeled), carried, initial)
+                values = self._loop(nest, replace(segment, first=peeled), carried, values)
             begins = False
         self.results = before
         for tiled, value in zip(carried, values, strict=True):
-            assert value is not None
             if tiled.reduces(nest):
                 self.parts[tiled.result] = AvailablePart(value, outside)
                 self.sums[tiled] = value
