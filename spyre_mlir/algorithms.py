@@ -108,8 +108,10 @@ class Registry(Generic[_Kind]):
     """
 
     def __init__(self, noun: str, group: str, default: str, module: str) -> None:
-        self.noun, self.group, self.default = noun, f"spyre_mlir.{group}", default
-        self.module = f"spyre_mlir.{module}"
+        self.noun: str = noun
+        self.group: str = f"spyre_mlir.{group}"
+        self.default: str = default
+        self.module: str = f"spyre_mlir.{module}"
         self.error: type[Exception] = AlgorithmError
         self.classes: dict[str, type[_Kind]] = {}
 

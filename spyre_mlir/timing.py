@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, overload
 
 from spyre_mlir import logs
 
@@ -103,7 +103,7 @@ class Timing(Sequence[tuple[str, float]]):
     """Measurements of ``collecting``: a sequence of (pass, seconds), and a tree of all scopes as ``report``."""
 
     def __init__(self) -> None:
-        self.root = TimingScope("Total")
+        self.root: TimingScope = TimingScope("Total")
         self._is_collecting = False
 
     @contextlib.contextmanager
@@ -127,7 +127,11 @@ class Timing(Sequence[tuple[str, float]]):
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return iter(self._passes())
 
-    def __getitem__(self, index):
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, float]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, float] | list[tuple[str, float]]:
         return self._passes()[index]
 
     def _passes(self) -> list[tuple[str, float]]:

@@ -37,6 +37,7 @@ from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.target import Target
 
 COPIES = ("sdsc.clone", "sdsc.shuffle", "stick.restickify")
 
@@ -58,14 +59,14 @@ class AliasAnalysis:
     """The places of all tensors of one function."""
 
     def __init__(self, func: ir.Operation) -> None:
-        self.target = target_of(func)
-        self.block = func.regions[0].blocks[0]
+        self.target: Target = target_of(func)
+        self.block: ir.Block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
         # A function has few types and divisions, and each takes a while to read.
         self._layouts: dict[ir.Type, StickLayout | None] = {}
         self._divisions: dict[ir.Attribute, Division] = {}
         self._known: Known = {}
-        self.symbolic = SymbolicAnalysis(func, self._known)
+        self.symbolic: SymbolicAnalysis = SymbolicAnalysis(func, self._known)
 
     def place(self, value: ir.Value) -> Place:
         """Return the buffer of a value and its view of it."""

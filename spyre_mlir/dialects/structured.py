@@ -287,7 +287,7 @@ class Body:
         self.rank = rank  # of the iteration space
 
     def __call__(
-        self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes
+        self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes: Any
     ) -> ir.Value:
         return ir.Operation.create(
             name, results=[result or self.element], operands=list(operands), attributes=attributes

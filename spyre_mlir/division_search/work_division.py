@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class SplitTable:
         )
 
 
-def _unchangeable(array: NDArray) -> NDArray:
+def _unchangeable(array: NDArray[Any]) -> NDArray[Any]:
     """Return a copy that nobody can change."""
     array = np.ascontiguousarray(array).copy()
     array.setflags(write=False)

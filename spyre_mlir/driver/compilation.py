@@ -243,7 +243,7 @@ def _in_pieces(
             reason.location,
         ) from reason
 
-    def compiled(function: Callable, example: Sequence[Any]) -> Program:
+    def compiled(function: Callable[..., Any], example: Sequence[Any]) -> Program:
         """Program of a piece, with the warnings of its passes but not that of the host's work."""
         program = _compiled_model(function, example, request, programs)
         _warn_of_passes(program)
@@ -368,7 +368,7 @@ def _bound_model(
 
 
 #: The backend of ``torch.compile``, whose class is its manual.
-torch_backend = TorchBackend(compile)
+torch_backend: TorchBackend = TorchBackend(compile)
 
 
 def _is_file(source: str | Path) -> bool:

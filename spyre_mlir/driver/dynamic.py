@@ -117,7 +117,7 @@ class DynamicProgram(Generic[ProgramT]):
 
         if not dynamic:
             raise CompileError("The option 'dynamic' names at least one dim.")
-        self.dims = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
+        self.dims: dict[str, DynamicDim] = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
         self.programs: dict[Sizes, ProgramT] = {}
         self.last: ProgramT | None = None
         self._model = model

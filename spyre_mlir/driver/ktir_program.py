@@ -28,7 +28,7 @@ _FUNCTION = "main"
 class KtirProgram(Program):
     """A program of one bundle, in KTIR. ``last_interpreter_run`` is what the interpreter made of the last call."""
 
-    addresses = False
+    addresses: bool = False
     last_interpreter_run: InterpreterRun | None = None
 
     @classmethod

@@ -51,7 +51,7 @@ def _is_given(argument: Argument) -> bool:
     return argument.kind == "input" or argument.leaf is not None
 
 
-def weights_of(signature: Signature) -> dict[str, NDArray]:
+def weights_of(signature: Signature) -> dict[str, NDArray[Any]]:
     """Return the weights and constants of a model by name, in the memory of its tensors."""
     weights = (argument for argument in signature.arguments if argument.kind != "input")
     return {argument.name: to_numpy(argument.tensor) for argument in weights}

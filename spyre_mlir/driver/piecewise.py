@@ -60,9 +60,9 @@ class PiecewiseProgram:
     ) -> None:
         from spyre_mlir.frontend.model_calls import ModelCalls
 
-        self.reason = reason
+        self.reason: CompileError = reason
         self.programs: OrderedDict[Hashable, Program] = OrderedDict()
-        self.compilations = 0
+        self.compilations: int = 0
         self.last: list[PieceRun] = []
         self.host_calls: list[Cause] = []
         self._compile = compile

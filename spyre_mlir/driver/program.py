@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import KernelArgument, Transfer
@@ -21,7 +22,7 @@ from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.report_files import write_report
-from spyre_mlir.driver.steps import BundleStep, run_steps
+from spyre_mlir.driver.steps import BundleStep, Step, run_steps
 from spyre_mlir.errors import CompileError, RangeWarning, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
@@ -53,7 +54,7 @@ class Traffic:
 
 
 #: The operands of one call by name, and what makes of the results what the caller gets.
-Bound = tuple[dict[str, np.ndarray | DeviceTensor], Callable[[list[np.ndarray]], Any]]
+Bound = tuple[dict[str, NDArray[Any] | DeviceTensor], Callable[[list[NDArray[Any]]], Any]]
 
 
 class Program(ProgramFigures):
@@ -68,23 +69,23 @@ class Program(ProgramFigures):
     is one of ``at``.
     """
 
-    is_instance = False
+    is_instance: bool = False
 
     def __init__(self, built: Built, numerics: str | None = None) -> None:
         self._built = built
-        self.steps = built.steps
-        self.arguments = built.arguments
-        self.results = built.results
-        self.compile_seconds = built.seconds
-        self.import_seconds = 0.0
+        self.steps: Sequence[Step] = built.steps
+        self.arguments: list[Value] = built.arguments
+        self.results: list[Value] = built.results
+        self.compile_seconds: float = built.seconds
+        self.import_seconds: float = 0.0
         self.passes: Sequence[tuple[str, float]] = built.passes
-        self.numerics = numerics or _needed_numerics(self.bundles)
-        self.arrays = self._only.arrays if self.is_one_bundle else {}
+        self.numerics: str = numerics or _needed_numerics(self.bundles)
+        self.arrays: dict[str, NDArray[Any]] = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
         # For pickles: the calling convention of a model, and what makes a program of a stored one.
         self.signature: Any = None
-        self.state = DeviceState()
+        self.state: DeviceState = DeviceState()
         self.restore: Callable[[Any], Program] | None = None
 
     def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:
@@ -110,8 +111,8 @@ class Program(ProgramFigures):
 
     def call(
         self,
-        operands: Mapping[str, np.ndarray | DeviceTensor],
-        finish: Callable[[list[np.ndarray]], Any],
+        operands: Mapping[str, NDArray[Any] | DeviceTensor],
+        finish: Callable[[list[NDArray[Any]]], Any],
     ) -> Any:
         """Runs the program on what a call gives, by name; what ``finish`` makes of its results."""
         arrays = {
@@ -120,7 +121,7 @@ class Program(ProgramFigures):
         }
         return finish(self.run({**self.arrays, **arrays}))
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def run(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """The results as host arrays, from the arrays of all arguments by name; each step in turn.
 
         The host runs a call with 64-bit integers that the device has not, if the linalg of the program is at hand.
@@ -164,7 +165,7 @@ class Program(ProgramFigures):
         names = listed(value.name for value in self.inputs)
         raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
 
-    def _on_the_host(self, name: str, value: DeviceTensor) -> np.ndarray:
+    def _on_the_host(self, name: str, value: DeviceTensor) -> NDArray[Any]:
         """The array of a tensor that lies as the bundles want it; the simulator loads it into its own memory."""
         # State is laid out again for a bundle that wants it otherwise.
         for step in self.bundles if self.state.get(name) is not value else ():
@@ -256,7 +257,7 @@ def _needed_numerics(steps: Sequence[BundleStep]) -> str:
     return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _array(name: str, value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -279,5 +280,5 @@ def _described(device_size: Sequence[int], transfer: Transfer) -> str:
     return f"device size {list(device_size)} with host strides {list(transfer.host_strides)}"
 
 
-def _one_or_all(arrays: list[np.ndarray]) -> Any:
+def _one_or_all(arrays: list[NDArray[Any]]) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)

@@ -40,7 +40,7 @@ class ProgramFigures:
 
     _built: Built
     steps: Sequence[Step]
-    arrays: dict[str, NDArray]
+    arrays: dict[str, NDArray[Any]]
     compile_seconds: float
     import_seconds: float
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None

@@ -46,7 +46,7 @@ class TorchBackend:
 
     def __call__(
         self, graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-    ) -> Callable:
+    ) -> Callable[..., Any]:
         """Return a callable for a graph of Dynamo, whose programs are compiled when it is called."""
         from spyre_mlir.frontend.dynamo import compiled
 

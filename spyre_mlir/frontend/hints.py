@@ -39,7 +39,7 @@ HINT_PREFIX = "_spyre_hint."
 
 _sizes: dict[str, int] = {}
 #: By identity: the names of a tensor go when it goes.
-_names = WeakIdKeyDictionary()
+_names: Any = WeakIdKeyDictionary()
 _numbers = itertools.count(1)
 
 
@@ -124,7 +124,7 @@ def dim_sizes() -> dict[str, int]:
     return dict(_sizes)
 
 
-def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager:
+def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager[None]:
     """Tile what is computed inside: each named dim in so many tiles of equal size, the first outermost."""
     annotation = annotate({_new_annotation_key(): dict(tiles)})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
@@ -141,7 +141,7 @@ def _new_annotation_key() -> str:
 
 
 @contextlib.contextmanager
-def _recorded(annotation: contextlib.AbstractContextManager) -> Iterator[None]:
+def _recorded(annotation: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
     """Annotation that torch.export keeps also where its caller does not ask for it, as Dynamo does."""
     with annotation, preserve_node_meta():
         yield

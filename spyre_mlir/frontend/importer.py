@@ -106,7 +106,7 @@ class Imported:
 
 
 def import_torch(
-    model: torch.nn.Module | Callable | ExportedProgram,
+    model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     inputs: Inputs = (),
     *,
     context: ir.Context,
@@ -127,7 +127,7 @@ def import_torch(
 
 
 def capture_torch(
-    model: torch.nn.Module | Callable | ExportedProgram,
+    model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     inputs: Inputs = (),
     autocast: torch.dtype | str | None = None,
 ) -> ExportedProgram:

@@ -9,6 +9,7 @@ cannot do more than compute. Indices, divisors and loops are checked during the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,7 @@ class HostEvaluator:
         """Scalar operations of a call, loops counted once."""
         return self._body.work
 
-    def __call__(self, *arrays: NDArray) -> list[NDArray]:
+    def __call__(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         self._check(arrays)
         numbers = [number_type(type_) for type_ in self._inputs]
         operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
@@ -77,7 +78,7 @@ class HostEvaluator:
             number_type(type_).to_host(array) for type_, array in zip(self._results, results, strict=True)
         ]
 
-    def _check(self, arrays: Sequence[NDArray]) -> None:
+    def _check(self, arrays: Sequence[NDArray[Any]]) -> None:
         name = ir.StringAttr(self._func.attributes["sym_name"]).value
         if len(arrays) != len(self._inputs):
             raise CompileError(f"@{name} takes {len(self._inputs)} arrays, not {len(arrays)}.")
@@ -90,7 +91,7 @@ class HostEvaluator:
                 raise CompileError(f"Argument {index} of @{name} is {dtype} {shape}, not {actual}.")
 
 
-def evaluate(module: ir.Module) -> list[NDArray]:
+def evaluate(module: ir.Module) -> list[NDArray[Any]]:
     """Results of a function without arguments."""
     return HostEvaluator(module)()
 

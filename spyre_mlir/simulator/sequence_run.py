@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -26,7 +27,7 @@ from spyre_mlir.timing import scope
 
 def run(
     bundle: Bundle,
-    arrays: Mapping[str, NDArray],
+    arrays: Mapping[str, NDArray[Any]],
     numerics: str | None = None,
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
@@ -48,7 +49,7 @@ class BundleCall:
     """A bundle and what the host gives it."""
 
     bundle: Bundle
-    arrays: Mapping[str, NDArray]
+    arrays: Mapping[str, NDArray[Any]]
     images: Images = field(default_factory=Images)
 
 

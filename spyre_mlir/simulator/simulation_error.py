@@ -24,8 +24,11 @@ class SimulationError(CompileError):
         core: int | None = None,
         address: int | None = None,
     ) -> None:
-        self.kind, self.tensor, self.core, self.address = kind, tensor, core, address
-        self.filename = design.filename if design else None
+        self.kind: str = kind
+        self.tensor: str | None = tensor
+        self.core: int | None = core
+        self.address: int | None = address
+        self.filename: str | None = design.filename if design else None
         where = f"{design.filename} ({design.opcode})" if design else ""
         parts = [
             where,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.expressions import (
@@ -109,7 +110,7 @@ class DeviceOp:
     constants: tuple[str, ...] = ()
     combine: str | None = None
     neutral: float | None = None
-    written: tuple[tuple[tuple, Mapping[str, float]], ...] = ()
+    written: tuple[tuple[tuple[Any, ...], Mapping[str, float]], ...] = ()
     unit: str = "sfp"
     index: int | None = None
     function: str = ""

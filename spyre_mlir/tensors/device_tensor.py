@@ -46,7 +46,7 @@ class Storage:
     dtype: str
     data: NDArray[np.uint8]
 
-    def read(self) -> NDArray:
+    def read(self) -> NDArray[Any]:
         """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         form = _DTYPES[self.dtype][1]
         host = np.zeros(self.layout.shape, np.uint8 if form is None else FORMATS[form].raw)
@@ -55,7 +55,7 @@ class Storage:
             return host.view(_BITS.get(self.dtype, self.dtype))
         return from_raw(host, self.dtype, form, _numerics(self.dtype))
 
-    def write(self, host: NDArray) -> None:
+    def write(self, host: NDArray[Any]) -> None:
         """Replace all elements by those of a dense host array as ``read`` gives it."""
         scatter(_raw(host, self.dtype, _DTYPES[self.dtype][1]), self.data, 0, transfer_of(self.layout))
 
@@ -74,8 +74,8 @@ class DeviceTensor(DeviceViews):
         dtype: str,
         data: NDArray[np.uint8],
     ) -> None:
-        self.storage = Storage(layout, dtype, data)
-        self.strided = StridedView.whole(layout.shape)
+        self.storage: Storage = Storage(layout, dtype, data)
+        self.strided: StridedView = StridedView.whole(layout.shape)
         self.steps: tuple[ViewStep, ...] = ()
 
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
@@ -124,14 +124,14 @@ class DeviceTensor(DeviceViews):
         """The loops of its transfer between host and device."""
         return transfer_of(self.layout)
 
-    def numpy(self) -> NDArray:
+    def numpy(self) -> NDArray[Any]:
         """Copy to a host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         host = self.storage.read()
         return np.ascontiguousarray(_strided(host, self.strided)).reshape(self.shape) if self.steps else host
 
     to_host = numpy
 
-    def write(self, array: NDArray) -> None:
+    def write(self, array: NDArray[Any]) -> None:
         """Replace its elements, in place, by those of an array as ``numpy()`` gives it; views of them see it."""
         # The storage is read and written whole: where an element lies follows from its layout, not from
         # the view.
@@ -245,7 +245,7 @@ def to_device(
     return laid_out(host, dtype, layout)
 
 
-def laid_out(host: NDArray, dtype: str, layout: StickLayout) -> DeviceTensor:
+def laid_out(host: NDArray[Any], dtype: str, layout: StickLayout) -> DeviceTensor:
     """Lay out a dense host array of a dtype; its padding is 0."""
     tensor = DeviceTensor(layout, dtype, np.zeros(layout.bytes, np.uint8))
     tensor.storage.write(host)
@@ -279,7 +279,7 @@ def eager() -> Any:
     return importlib.import_module("spyre_mlir.driver.eager")
 
 
-def _strided(host: NDArray, view: StridedView) -> NDArray:
+def _strided(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
     """Return a view of a dense host array as a numpy view."""
     # ``as_strided`` takes no offset.
     flat = host.reshape(-1)[view.offset :]
@@ -287,7 +287,7 @@ def _strided(host: NDArray, view: StridedView) -> NDArray:
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
-def _host_array(array: Any, dtype: Any) -> tuple[NDArray, str]:
+def _host_array(array: Any, dtype: Any) -> tuple[NDArray[Any], str]:
     """Convert an array to a dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
     if str(getattr(array, "dtype", "")).startswith("torch."):
         array, dtype = _of_torch(array.detach().cpu(), dtype)
@@ -307,7 +307,7 @@ def dtype_name(dtype: Any) -> str:
     return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
 
 
-def _converted(host: NDArray, dtype: str) -> NDArray:
+def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Copy an array, dense, to the numpy type of ``dtype``; ``CompileError`` where that changes values."""
     if dtype == "bfloat16" and host.dtype == np.uint16:
         return np.array(host, order="C")
@@ -335,7 +335,7 @@ def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
     return tensor, dtype
 
 
-def _raw(host: NDArray, dtype: str, form: str | None) -> NDArray:
+def _raw(host: NDArray[Any], dtype: str, form: str | None) -> NDArray[Any]:
     if form is None:
         return host.view(np.uint8)
     try:

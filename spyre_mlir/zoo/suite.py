@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -118,7 +119,7 @@ def _fill(module: nn.Module, fill: Fill) -> None:
 
 def _attention(
     sizes: SuiteSizes, rows: int, keys: int, key_heads: int
-) -> tuple[Callable, Shape, Shape, Shape]:
+) -> tuple[Callable[..., Any], Shape, Shape, Shape]:
     """Queries of all heads against some keys; fewer heads of keys are each of a group of queries."""
     grouped = key_heads != sizes.heads
     cache = (1, key_heads, keys, sizes.head)
