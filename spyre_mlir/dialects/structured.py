@@ -13,6 +13,7 @@ import contextvars
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir

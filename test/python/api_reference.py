@@ -138,8 +138,15 @@ def is_documented(obj: griffe.Object, owner: griffe.Object | None) -> bool:
         return True
     if isinstance(obj, griffe.Attribute) and owner is not None:
         # The text of an option of the pipeline is an argument of ``option``.
-        return obj.name in attributes_of(owner) or str(obj.value or "").startswith("option(")
+        is_option = str(obj.value or "").startswith("option(")
+        return is_option or obj.name in attributes_of(owner) or is_named(obj.name, owner)
     return obj.name in CALLED
+
+
+def is_named(name: str, cls: griffe.Object) -> bool:
+    """Return whether the prose of a class, or of one of its bases, names an attribute."""
+    bases = cls.mro() if isinstance(cls, griffe.Class) else []
+    return any(re.search(rf"``{name}\b", text_of(one)) for one in (cls, *bases))
 
 
 def unannotated(obj: griffe.Object) -> list[str]:
@@ -165,7 +172,7 @@ def unnamed_parameters(obj: griffe.Object, owner: griffe.Object | None) -> list[
     options = {name for name, value in _options(owner) if value}
     return [
         name for name in names
-        if name not in known | options and not any(f"``{name}" in text for text in documented)
+        if name not in known | options and not any(re.search(rf"``{name}\b", text) for text in documented)
     ]  # fmt: skip
 
 
@@ -193,7 +200,11 @@ def _raised(obj: griffe.Function) -> set[str]:
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef | ast.Lambda):
             continue
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+        if (
+            isinstance(node, ast.Raise)
+            and isinstance(node.exc, ast.Call)
+            and isinstance(node.exc.func, ast.Name)
+        ):
             # A lower-case name is a function that makes an error.
             if node.exc.func.id[0].isupper():
                 names.add(node.exc.func.id)
