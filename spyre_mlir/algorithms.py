@@ -51,6 +51,9 @@ class Algorithm(abc.ABC):
     """A decision that can be replaced; a subclass of one kind has the ``registry`` of it, and a ``name`` of its own.
 
     An algorithm is deterministic, changes nothing that it is given, and is bounded by steps instead of the clock.
+
+    Attributes:
+        name: The name by which an option of the pipeline chooses the algorithm.
     """
 
     name: ClassVar[str]
@@ -203,7 +206,18 @@ REGISTRIES: dict[str, Registry[Any]] = {
 
 
 def register(cls: _Class) -> _Class:
-    """Make an algorithm known by its name: a decorator of its class, whatever its kind."""
+    """Make an algorithm known by its name: a decorator of its class, whatever its kind.
+
+    Args:
+        cls: A class below one of the base classes of this page, with a ``name`` of its own.
+
+    Returns:
+        The class itself.
+
+    Raises:
+        CompileError: The class is no algorithm, is still abstract, or has the name of another one (``PlanError`` for a
+            solver).
+    """
     registry = getattr(cls, "registry", None)
     if not isinstance(registry, Registry):
         raise CompileError(

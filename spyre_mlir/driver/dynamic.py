@@ -97,10 +97,10 @@ ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 class DynamicProgram(Generic[ProgramT]):
     """A model compiled for some sizes of its dynamic dims: call it like the model.
 
-    ``dims`` are the dynamic dims by name, ``programs`` those of sizes that calls have wanted, ``last`` that of the last
-    call. ``symbolic`` is the program of all sizes, None where there is none, for the reason in ``remarks``.
-    ``compile(model, inputs)`` makes a program, ``compile_symbolic`` that of all sizes, if it is wanted.
-    ``occurrences`` are the dims in the inputs, if no names say them.
+    Attributes:
+        dims: The dynamic dims by name, with granularity and largest size in elements.
+        programs: The programs of sizes that calls have wanted, by the sizes in the order of ``dims``.
+        last: The program of the last call.
     """
 
     def __init__(
@@ -113,6 +113,20 @@ class DynamicProgram(Generic[ProgramT]):
         autocast: Any = None,
         occurrences: Sequence[Any] = (),
     ) -> None:
+        """Create a program for the sizes of the example inputs; ``spyre_mlir.compile`` does.
+
+        Args:
+            model: The model.
+            example_inputs: A tuple, or a mapping for keyword inputs.
+            dynamic: Granularity and largest size of each dynamic dim.
+            compile: ``compile(model, inputs)`` makes a program of one size.
+            compile_symbolic: It makes that of all sizes, if it is wanted.
+            autocast: As ``spyre_mlir.compile`` takes it.
+            occurrences: The dims in the inputs, if no names say them.
+
+        Raises:
+            CompileError: There is no dim, or a size is no multiple of its granularity.
+        """
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 
         if not dynamic:
@@ -135,7 +149,7 @@ class DynamicProgram(Generic[ProgramT]):
         self._program_for(self._inputs.example_sizes)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the program for the sizes of the inputs, which is compiled on first use."""
+        """Run the program for the sizes of the ``inputs`` and ``named`` inputs, which is compiled on first use."""
         sizes = self._inputs.sizes(inputs, named)
         program, padded = self._program_for(sizes)
         self.last = program
@@ -155,7 +169,14 @@ class DynamicProgram(Generic[ProgramT]):
         return [dict(zip(self.dims, key, strict=True)) for key in self.programs]
 
     def program(self, **sizes: int) -> ProgramT:
-        """Return the program for sizes that are multiples of the granularity; compile it on first use."""
+        """Return the program for sizes; compile it on first use.
+
+        Args:
+            **sizes: Elements of each dynamic dim, multiples of its granularity.
+
+        Raises:
+            CompileError: A dim has no size, or one that is no multiple of its granularity.
+        """
         if sorted(sizes) != sorted(self.dims):
             raise CompileError(f"A program needs a size of each dynamic dim: {', '.join(self.dims)}.")
         key = self._key(sizes)
@@ -250,7 +271,7 @@ class DynamicProgram(Generic[ProgramT]):
         return next((program.state for program in self.programs.values()), DeviceState())
 
     def report(self, path: str | Path) -> Path:
-        """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this path."""
+        """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this ``path``."""
         notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
         titles = [_shown(sizes) for sizes in self.sizes]
         reports = [
@@ -260,7 +281,11 @@ class DynamicProgram(Generic[ProgramT]):
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path) -> None:
-        """Write the bundle of all sizes; or a folder per program, and ``sizes.json``, which maps sizes to folders."""
+        """Write the bundle of all sizes; or a folder per program, and ``sizes.json``, which maps sizes to folders.
+
+        Args:
+            folder: The folder, which takes the place of one that this wrote before.
+        """
         if self._symbolic is not None and all(program.is_instance for program in self.programs.values()):
             self._symbolic.program.save(folder)
             return

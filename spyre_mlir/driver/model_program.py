@@ -9,7 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from spyre_mlir.driver.program import Bound, Program
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_calls import Bound
 from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
