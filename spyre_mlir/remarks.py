@@ -93,7 +93,7 @@ class Remarks(list[Remark]):
             _current.reset(token)
 
     def of_kind(self, kind: str) -> list[Remark]:
-        """Return the remarks of a kind."""
+        """Return the remarks of a ``kind``."""
         return [remark for remark in self if remark.kind == kind]
 
     def json_lines(self) -> str:
@@ -102,7 +102,11 @@ class Remarks(list[Remark]):
 
     @classmethod
     def from_json_lines(cls, text: str) -> Remarks:
-        """Parse the text of ``json_lines``; ``ValueError`` for a line that is no remark."""
+        """Parse the ``text`` of ``json_lines``.
+
+        Raises:
+            ValueError: A line is no remark.
+        """
         return cls(_remark(line, number) for number, line in enumerate(text.splitlines(), 1))
 
 

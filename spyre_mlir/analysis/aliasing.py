@@ -56,9 +56,14 @@ class Place:
 
 
 class AliasAnalysis:
-    """The places of all tensors of one function."""
+    """The places of all tensors of one function.
+
+    Attributes:
+        target: The device that the function is for.
+    """
 
     def __init__(self, func: ir.Operation) -> None:
+        """Read a function, ``func``, at a level from *laid out* on."""
         self.target: Target = target_of(func)
         self.block: ir.Block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
@@ -69,7 +74,7 @@ class AliasAnalysis:
         self.symbolic: SymbolicAnalysis = SymbolicAnalysis(func, self._known)
 
     def place(self, value: ir.Value) -> Place:
-        """Return the buffer of a value and its view of it."""
+        """Return the buffer of a ``value`` and its view of it."""
         place = self._places.get(value)
         if place is None:
             place = self._places[value] = self._resolve(value)
@@ -100,12 +105,12 @@ class AliasAnalysis:
         return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
 
     def is_whole(self, value: ir.Value) -> bool:
-        """Return whether a value is all of its buffer, and no slice."""
+        """Return whether a ``value`` is all of its buffer, and no slice."""
         place = self.place(value)
         return not place.moves and place.view == BufferView.of(self.layout(place.buffer))
 
     def operands(self, op: ir.Operation) -> tuple[ir.Value, ...]:
-        """The tensors that a compute op reads and writes, the output last."""
+        """Return the tensors that a compute ``op`` reads and writes, the output last."""
         if op.name in COPIES:
             return op.operands[0], op.results[0]
         return _operands(self._generic(op)[0])
@@ -119,7 +124,7 @@ class AliasAnalysis:
         return generic, opcode
 
     def division(self, op: ir.Operation) -> Division:
-        """The division that an op records."""
+        """Return the division that an ``op`` records; ``CompileError`` if it has none."""
         if sdsc.DIVISION not in op.attributes:
             raise error_at(op, "this operation has no division; run work-distribution first")
         attribute = op.attributes[sdsc.DIVISION]
@@ -147,7 +152,7 @@ class AliasAnalysis:
         return accesses
 
     def layout(self, value: ir.Value) -> StickLayout:
-        """The layout of a value's type."""
+        """Return the layout of the type of a ``value``; ``CompileError`` if it has none."""
         type_ = value.type
         if type_ not in self._layouts:
             self._layouts[type_] = stick.layout_of(type_, self.target)
@@ -283,7 +288,7 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 
 def is_compute(op: ir.Operation) -> bool:
-    """Return whether an op becomes an execution on the device."""
+    """Return whether an ``op`` becomes an execution on the device."""
     return op.name in COPIES or sdsc.OP in op.attributes
 
 
@@ -294,7 +299,7 @@ def is_in_lx(buffer: ir.Value) -> bool:
 
 
 def functions(module: ir.Operation) -> list[ir.Operation]:
-    """The functions with a body."""
+    """Return the functions of a ``module`` that have a body."""
     ops = [op.operation for op in module.regions[0].blocks[0].operations]
     return [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
 
@@ -324,5 +329,5 @@ def updated_arguments(func: ir.Operation, result: int | None = None) -> list[ir.
 
 
 def all_ops(func: ir.Operation) -> list[ir.Operation]:
-    """The ops of a function and of the loops in it, in program order."""
+    """Return the ops of a function, ``func``, and of the loops in it, in program order."""
     return nested_ops(func.regions[0].blocks[0])

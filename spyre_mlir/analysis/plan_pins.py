@@ -27,7 +27,15 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class Pins:
-    """The pinned decisions of one operation; None is the compiler's choice."""
+    """The pinned decisions of one operation; None is the compiler's choice.
+
+    Attributes:
+        layout: The layout of its result.
+        slices: The slices of each iteration dim.
+        core_order: The dims in the order in which core ids count the slices, the fastest first.
+        placement: The memory of its result, and the address in it.
+        relayout: Whether a relayout of the result is added.
+    """
 
     layout: StickLayout | None = None
     slices: tuple[int, ...] | None = None
@@ -40,7 +48,7 @@ NO_PINS = Pins()
 
 
 def set_pins(op: ir.Operation, pins: Pins) -> None:
-    """Pin an op; needs a current context."""
+    """Pin an ``op`` as ``pins`` say; needs a current context."""
     entries: dict[str, ir.Attribute] = {}
     if pins.layout is not None:
         entries["layout"] = stick.layout_attr(pins.layout)
@@ -57,7 +65,7 @@ def set_pins(op: ir.Operation, pins: Pins) -> None:
 
 
 def pins_of(op: ir.Operation) -> Pins:
-    """The pins of an op; ``NO_PINS`` without any."""
+    """Return the pins of an ``op``; ``NO_PINS`` without any."""
     if sdsc.PINS not in op.attributes:
         return NO_PINS
     entries = ir.DictAttr(op.attributes[sdsc.PINS])

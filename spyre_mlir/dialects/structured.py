@@ -29,7 +29,16 @@ Map = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Structured:
-    """View of a ``linalg.generic`` with one result; ``maps`` has one entry per input, then that of the output."""
+    """View of a ``linalg.generic`` with one result.
+
+    Attributes:
+        op: The operation.
+        inputs: Its inputs.
+        output: Its destination operand.
+        maps: For each input, then for the output, the iteration dim that indexes each of its dims; None is the
+            constant 0.
+        iterators: "parallel" or "reduction" for each iteration dim.
+    """
 
     op: ir.Operation
     inputs: tuple[ir.Value, ...]
@@ -66,7 +75,7 @@ class Structured:
 
 
 def reduced_dims(iterators: Sequence[str]) -> tuple[int, ...]:
-    """Return the reduction dims of an iteration space."""
+    """Return the dims of the ``iterators`` that are reductions."""
     return tuple(dim for dim, kind in enumerate(iterators) if kind == "reduction")
 
 
@@ -104,7 +113,9 @@ def parsed_once() -> Iterator[None]:
 def structured(op: ir.Operation, known: Known | None = None) -> Structured | None:
     """Return the view of a ``linalg.generic``; None if it has several results or maps that are not selections.
 
-    ``known`` caches parsed attributes: callers that read many ops outside of ``parsed_once`` pass the same one.
+    Args:
+        op: The operation.
+        known: A cache of parsed attributes: callers that read many ops outside of ``parsed_once`` pass the same one.
     """
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
@@ -155,21 +166,21 @@ def affine_map(dims: Map, rank: int) -> ir.AffineMap:
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """Return the shape of a ranked tensor value; () for a scalar."""
+    """Return the shape of a tensor ``value``."""
     if not isinstance(value.type, ir.RankedTensorType):
         return ()
     return tuple(ir.RankedTensorType(value.type).shape)
 
 
 def element_of(value: ir.Value) -> str:
-    """Return the element type of a tensor value, or the type of a scalar, as text."""
+    """Return the element type of a tensor ``value``, as text."""
     if isinstance(value.type, ir.RankedTensorType):
         return str(ir.RankedTensorType(value.type).element_type)
     return str(value.type)
 
 
 def defining_op(value: ir.Value) -> ir.Operation | None:
-    """Return the defining op of a value; None for a block argument."""
+    """Return the op that defines a ``value``; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
@@ -196,8 +207,16 @@ def device_op(
 ) -> ir.Value:
     """Build one device operation at the current insertion point and return its result.
 
-    ``shape`` are the iteration extents, ``maps`` one selection per input; ``result_map`` defaults to all
-    dims that are not ``reduced``, in order.
+    Args:
+        opcode: The name of the operation.
+        inputs: Its inputs.
+        maps: For each input the iteration dim that indexes each of its dims; None is the constant 0.
+        shape: The elements of each iteration dim.
+        element: The element type of the result, as text.
+        location: Where it comes from.
+        reduced: The iteration dims that are reductions.
+        result_map: The dims of the result; by default all that are not ``reduced``, in order.
+        constants: The numbers of its constants by name.
     """
     rank = len(shape)
     if result_map is None:
@@ -248,7 +267,7 @@ def rebuilt(
 
 
 def iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
-    """Build the iterator types of ``rank`` dims."""
+    """Build the iterator types of ``rank`` dims, of which the ``reduced`` ones are reductions."""
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")
 

@@ -10,8 +10,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from spyre_mlir.driver.program import Program
-from spyre_mlir.driver.program_calls import Bound
 from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
+from spyre_mlir.driver.program_calls import Bound
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.capture_key import captured_key, content_digests, input_layouts_key

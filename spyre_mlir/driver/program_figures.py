@@ -73,8 +73,7 @@ class ProgramFigures:
 
     @property
     def module(self) -> ir.Module:
-        """The IR at the bundle level of a program that is one bundle; ``CompileError`` for others and for one of a folder.
-        """
+        """The IR at the bundle level of a program that is one bundle; ``CompileError`` without."""
         step = self._only
         if step.module is None and self._rebuild is not None:
             step.module = self._rebuild()

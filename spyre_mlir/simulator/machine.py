@@ -44,7 +44,13 @@ _PLANS: IdentityTable[str, Plan] = IdentityTable()
 
 @dataclass(frozen=True)
 class Result:
-    """``outputs`` by argument name (bfloat16 results as float32 numbers), what the run moved, what left the range."""
+    """A run of a bundle.
+
+    Attributes:
+        outputs: The results as host arrays by argument name; bfloat16 as float32 numbers.
+        statistics: What the run moved.
+        losses: Numbers that left the range of the device's format.
+    """
 
     outputs: dict[str, NDArray[Any]]
     statistics: Statistics

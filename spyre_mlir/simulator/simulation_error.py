@@ -10,8 +10,12 @@ from spyre_mlir.errors import CompileError
 class SimulationError(CompileError):
     """A bundle that cannot be run, or that would read or write something it must not.
 
-    ``kind`` is a fixed word per misuse (the tests and the report go by it); ``filename`` is the design's
-    file; the other fields are set where they are known.
+    Attributes:
+        kind: A fixed word per misuse (the tests and the report go by it).
+        tensor: The tensor, where it is known.
+        core: The core, where it is known.
+        address: The address in bytes, where it is known.
+        filename: The design's file, where it is known.
     """
 
     def __init__(
@@ -24,6 +28,8 @@ class SimulationError(CompileError):
         core: int | None = None,
         address: int | None = None,
     ) -> None:
+        """Create an error of a ``kind`` with its ``text``, for a ``design`` and a ``tensor``, ``core`` and ``address``.
+        """
         self.kind: str = kind
         self.tensor: str | None = tensor
         self.core: int | None = core

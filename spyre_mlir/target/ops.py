@@ -26,7 +26,22 @@ from spyre_mlir.target.patterns import ANY, Pattern, ordered
 
 
 class Kind(enum.Enum):
-    """Class of an operation by its use of the iteration space; decides stick rules and lowering."""
+    """Class of an operation by its use of the iteration space; decides stick rules and lowering.
+
+    Attributes:
+        POINTWISE: Each element of the result is computed from those at its position.
+        CAST: A change of the number format.
+        REDUCE_STICK: A reduction over the stick dim.
+        REDUCE_OTHER: A reduction over other dims.
+        MATMUL: A product of matrices.
+        CONVOLUTION: A convolution, whose windows the device slides.
+        NORMALISE: A normalisation.
+        POOLING: A pooling, whose windows the device slides.
+        TOP_K: The largest elements.
+        RESTICKIFY: A copy to another stick.
+        RELAYOUT: A relayout over the ring.
+        GATHER: An indirect access.
+    """
 
     POINTWISE = "pointwise"
     CAST = "cast"
@@ -82,7 +97,10 @@ class Kind(enum.Enum):
         return self in (Kind.MATMUL, Kind.CONVOLUTION)
 
 
-DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
+DL16 = "SEN169_FP16"
+"""The format of 16-bit numbers on the device, one of the ``formats`` of a ``DeviceOp``."""
+
+FP32, INT32 = "IEEE_FP32", "IEEE_INT32"
 INT8, FP8 = "SENINT8", "SEN143_FP8"
 _BOTH = (DL16, FP32)
 
@@ -91,14 +109,22 @@ _BOTH = (DL16, FP32)
 class DeviceOp:
     """One device operation.
 
-    ``operands`` name its inputs, ``constants`` its constants. ``expression`` is what it computes of them, element by
-    element; a reduction combines the elements that this gives by the scalar function ``combine``, and ``neutral`` is
-    the input that changes nothing. ``written`` are other expressions of programs that it takes the place of, each with
-    the constants that it does not name.
-
-    ``formats`` are those of its inputs; ``result`` is the format of the result if it differs. ``index`` is the number
-    of an INT32 input with positions in the input after it. ``function`` is the ``opFuncName`` of the interface where
-    that differs from the name. ``whole_sums``: the contracted dim is never split over cores.
+    Attributes:
+        name: Its name, the ``opFuncName`` of the interface unless ``function`` says another.
+        kind: Its class.
+        operands: The names of its inputs.
+        expression: What it computes of them, element by element: nested tuples of a scalar function and its arguments.
+        formats: The formats of its inputs.
+        result: The format of the result if it differs.
+        constants: The names of its constants.
+        combine: The scalar function by which a reduction combines the elements that ``expression`` gives.
+        neutral: The input of a reduction that changes nothing.
+        written: Other expressions of programs that it takes the place of, each with the constants that it does not
+            name.
+        unit: The unit that computes it.
+        index: The position of an INT32 input with positions in the input after it.
+        function: The ``opFuncName`` of the interface where that differs from the name.
+        whole_sums: The contracted dim is never split over cores.
     """
 
     name: str
@@ -182,7 +208,14 @@ PATTERNS: list[Pattern] = []
 
 
 def define(*ops: DeviceOp) -> None:
-    """Add operations to the table; ``CompileError`` for the first that is incomplete, before any is added."""
+    """Add operations to the table.
+
+    Args:
+        *ops: The operations, with names that are not in the table.
+
+    Raises:
+        CompileError: An operation is incomplete, or has the name of another; then none is added.
+    """
     table = {**DEVICE_OPS}
     for op in ops:
         problem = next(_problems(op, table), None)

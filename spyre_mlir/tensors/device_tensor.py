@@ -74,6 +74,7 @@ class DeviceTensor(DeviceViews):
         dtype: str,
         data: NDArray[np.uint8],
     ) -> None:
+        """Wrap ``data``, the bytes of elements of a ``dtype`` in a ``layout``; ``to_device`` lays out arrays."""
         self.storage: Storage = Storage(layout, dtype, data)
         self.strided: StridedView = StridedView.whole(layout.shape)
         self.steps: tuple[ViewStep, ...] = ()
@@ -132,7 +133,7 @@ class DeviceTensor(DeviceViews):
     to_host = numpy
 
     def write(self, array: NDArray[Any]) -> None:
-        """Replace its elements, in place, by those of an array as ``numpy()`` gives it; views of them see it."""
+        """Replace its elements, in place, by those of an ``array`` as ``numpy()`` gives it; views of them see it."""
         # The storage is read and written whole: where an element lies follows from its layout, not from
         # the view.
         host = self.storage.read()
@@ -144,7 +145,15 @@ class DeviceTensor(DeviceViews):
         return eager().to_torch(self)
 
     def to(self, device: str, **layout: Any) -> Any:
-        """Copy to a PyTorch tensor for "cpu"; for "spyre", to a tensor in the layout that the options choose."""
+        """Copy the tensor to another place.
+
+        Args:
+            device: "cpu" for a PyTorch tensor there; "spyre" for a tensor in another layout.
+            **layout: The options of ``to_device``.
+
+        Raises:
+            CompileError: There is no such device.
+        """
         if device == "cpu" and not layout:
             return self.cpu()
         if device == "spyre":
@@ -166,7 +175,7 @@ class DeviceTensor(DeviceViews):
         return eager().dense_copy(self)
 
     def restickify(self, stick_dims: Sequence[int]) -> DeviceTensor:
-        """Copy the tensor on the device to a layout with other stick dims."""
+        """Copy the tensor on the device to a layout with other ``stick_dims``."""
         return restickify(self, stick_dims)
 
     def __repr__(self) -> str:
@@ -226,12 +235,18 @@ def to_device(
 ) -> DeviceTensor:
     """Lay out a numpy array, or a PyTorch tensor on the CPU, in a device layout.
 
-    ``stick_dims`` are the dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or
-    several (``LayoutRequest``); the other dims keep their default order. ``dim_order`` names the order of all, the
-    stick last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
-    RFC 0047 does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
-    "float8_e4m3fn" takes them in uint8. What is on the device already is laid out anew: a tensor of its own.
-    Raises ``CompileError``.
+    What is on the device already is laid out anew: a tensor of its own.
+
+    Args:
+        array: The array or the tensor.
+        stick_dims: The dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or several
+            (docs/layouts.md); the other dims keep their default order.
+        dim_order: The order of all dims, the stick last (-1 after all of them: stick-sparse).
+        stick_outermost: Put the stick count first, as the tiled-tensor RFC does.
+        dtype: The host's type to convert to; "bfloat16" also takes bits in uint16, "float8_e4m3fn" takes them in uint8.
+
+    Raises:
+        CompileError: There is no such layout, or no form of the type on the device.
     """
     fields = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
     if isinstance(array, DeviceTensor):
@@ -253,7 +268,15 @@ def laid_out(host: NDArray[Any], dtype: str, layout: StickLayout) -> DeviceTenso
 
 
 def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
-    """Copy a tensor on the device to a layout with other stick dims: every byte is read and written."""
+    """Copy a tensor on the device to a layout with other stick dims: every byte is read and written.
+
+    Args:
+        tensor: The tensor.
+        stick_dims: As ``to_device`` takes them.
+
+    Raises:
+        CompileError: It is no tensor on the device, or there is no such layout.
+    """
     if not isinstance(tensor, DeviceTensor):
         raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
     return eager().restickify(tensor, stick_dims=list(stick_dims))

@@ -27,8 +27,8 @@ CALLED = ("__init__", "__call__")
 UNITS = {
     "bytes": ("byte",),
     "traffic": ("byte",),
-    "ns": ("nanosecond", "``ns``"),
-    "us": ("microsecond", "``us``"),
+    "ns": ("nanosecond", "per ns"),
+    "us": ("microsecond",),
     "seconds": ("second",),
     "sticks": ("stick",),
 }
@@ -138,9 +138,13 @@ def is_documented(obj: griffe.Object, owner: griffe.Object | None) -> bool:
         return True
     if isinstance(obj, griffe.Attribute) and owner is not None:
         # The text of an option of the pipeline is an argument of ``option``.
-        is_option = str(obj.value or "").startswith("option(")
-        return is_option or obj.name in attributes_of(owner) or is_named(obj.name, owner)
+        return is_option(obj) or obj.name in attributes_of(owner) or is_named(obj.name, owner)
     return obj.name in CALLED
+
+
+def is_option(obj: griffe.Object | griffe.Alias) -> bool:
+    """Return whether an attribute is an option, whose text is an argument of what makes it."""
+    return str(getattr(obj, "value", "")).startswith(("option(", "from_environment("))
 
 
 def is_named(name: str, cls: griffe.Object) -> bool:
@@ -166,19 +170,18 @@ def unnamed_parameters(obj: griffe.Object, owner: griffe.Object | None) -> list[
     documented = [text_of(obj), *([text_of(owner)] if is_constructor and owner is not None else [])]
     known = {name.lstrip("*") for name in sections(obj).get("parameters", [])}
     if is_constructor and owner is not None:
-        known |= {*sections(owner).get("parameters", []), *attributes_of(owner)}
+        known |= {*sections(owner).get("parameters", []), *attributes_of(owner), *explained(owner)}
     names = [p.name for p in obj.parameters if p.name not in ("self", "cls") and not p.name.startswith("_")]
-    # Options of the pipeline are explained where they are defined.
-    options = {name for name, value in _options(owner) if value}
     return [
         name for name in names
-        if name not in known | options and not any(re.search(rf"``{name}\b", text) for text in documented)
+        if name not in known and not any(re.search(rf"``{name}\b", text) for text in documented)
     ]  # fmt: skip
 
 
-def _options(owner: griffe.Object | None) -> Iterator[tuple[str, bool]]:
-    for name, member in owner.all_members.items() if isinstance(owner, griffe.Class) else ():
-        yield name, str(getattr(member, "value", "")).startswith("option(")
+def explained(cls: griffe.Object) -> set[str]:
+    """Return the fields of a class that have a text beside them."""
+    fields = cls.all_members.items() if isinstance(cls, griffe.Class) else ()
+    return {name for name, member in fields if is_option(member) or member.docstring is not None}
 
 
 def unnamed_errors(obj: griffe.Object) -> list[str]:
