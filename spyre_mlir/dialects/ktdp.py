@@ -50,8 +50,7 @@ class TileFutureType(Ktdp.Type, name="tile_future"):
 
 
 class GetComputeTileIdOp(Ktdp.Operation, name="get_compute_tile_id"):
-    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: ``tiles``, the number of the core or its place in a grid.
-    """
+    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: number of the core, or ``tiles`` of a grid."""
 
     tiles: Sequence[ext.Result[ir.IndexType]]
 

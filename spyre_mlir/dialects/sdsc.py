@@ -176,9 +176,8 @@ class CloneOp(Sdsc.Operation, name="clone"):
 class WindowsOp(Sdsc.Operation, name="windows"):
     """View of ``source`` by windows that slide along some of its dims; each becomes two, of positions and of a window.
 
-    Element ``(.., o, k, ..)`` of the ``result`` is element ``(.., stride * o + dilation * k - before, ..)`` of the
-    source, and where there is none the neutral number of the operation that reads it. Only operations with windows
-    read it.
+    Element ``(.., o, k, ..)`` of ``result`` is element ``(.., stride * o + dilation * k - before, ..)`` of the source,
+    and where there is none the neutral number of the operation that reads it. Only operations with windows read it.
 
     ``%1 = "sdsc.windows"(%0) {dims = array<i64: 1>, strides = array<i64: 2>, dilations = array<i64: 1>,
     before = array<i64: 1>} : (tensor<8x9x64xf16>) -> tensor<8x5x3x64xf16>``

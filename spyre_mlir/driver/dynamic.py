@@ -10,7 +10,6 @@ needs it. A call of another size is padded to the next multiple where that is pr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
-from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver.dynamic_dims import DynamicDim, PaddingProofs
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.size_prices import SizePrice
 from spyre_mlir.driver.symbolic_program import SymbolicProgram
@@ -30,44 +29,8 @@ from spyre_mlir.tensors.device_state import DeviceState
 if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.program_figures import ProgramFigures
-    from spyre_mlir.frontend.importer import Imported
 
 __all__ = ["DynamicDim", "DynamicProgram"]
-
-
-@dataclass(frozen=True)
-class DynamicDim:
-    """A dim of ``granularity``, ``2 * granularity``, .. up to ``max_value`` positions."""
-
-    name: str
-    granularity: int
-    max_value: int
-
-    @classmethod
-    def of(cls, name: str, pair: Any) -> DynamicDim:
-        """Create a dim from the pair ``(granularity, max_value)`` of a user; ``CompileError`` for anything else."""
-        numbers = list(pair) if isinstance(pair, tuple | list) else []
-        if len(numbers) != 2 or not all(type(number) is int and number > 0 for number in numbers):
-            raise CompileError(
-                f"The dynamic dim '{name}' takes two positive numbers, granularity and largest size, not {pair!r}."
-            )
-        granularity, max_value = numbers
-        if max_value % granularity:
-            raise CompileError(
-                f"The largest size {max_value} of dim '{name}' is not a multiple of its granularity {granularity}."
-            )
-        return cls(name, granularity, max_value)
-
-    def bucket(self, size: int) -> int:
-        """Round a size up to a multiple of the granularity; ``CompileError`` above ``max_value``."""
-        if not 0 < size <= self.max_value:
-            raise CompileError(f"Dim '{self.name}' has size {size}, but at most {self.max_value}.")
-        return -(-size // self.granularity) * self.granularity
-
-    @property
-    def sizes(self) -> range:
-        """All sizes that a program can be compiled for."""
-        return range(self.granularity, self.max_value + 1, self.granularity)
 
 
 #: Sizes of the dynamic dims, in the order of the option.
@@ -134,11 +97,9 @@ class DynamicProgram(Generic[ProgramT]):
         self.dims: dict[str, DynamicDim] = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
         self.programs: dict[Sizes, ProgramT] = {}
         self.last: ProgramT | None = None
-        self._model = model
-        self._compile = compile
-        self._autocast = autocast
+        self._model, self._compile, self._autocast = model, compile, autocast
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic), occurrences)
-        self._unpadded_imports: dict[Sizes, Imported] = {}
+        self._padding = PaddingProofs(model, self._inputs, autocast)
         self._reasons: list[Remark] = []
         self._prices: dict[Sizes, SizePrice] = {}
         self._symbolic: SymbolicProgram | None = None
@@ -155,7 +116,7 @@ class DynamicProgram(Generic[ProgramT]):
         self.last = program
         if padded == sizes:
             return program(*inputs, **named)
-        unpadded = self._unpadded_imports[self._key(sizes)]
+        unpadded = self._padding.imported(sizes)
         return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
@@ -311,43 +272,11 @@ class DynamicProgram(Generic[ProgramT]):
         """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
         if padded != sizes:
-            self._prove_padding_safe(sizes, padded)
+            self._padding.prove(self.dims, sizes, padded, self.state)
         return self.program(**padded), padded
-
-    def _prove_padding_safe(self, sizes: Mapping[str, int], padded: Mapping[str, int]) -> None:
-        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be."""
-        from spyre_mlir.frontend import capture_torch, import_torch
-        from spyre_mlir.frontend.module_pairs import DifferentPrograms
-        from spyre_mlir.frontend.padding_safety import check_padding_safety
-
-        key = self._key(sizes)
-        if key in self._unpadded_imports:
-            return
-        # In one context, so that attributes and types of both modules compare.
-        context, imported = new_context(), []
-        for dim_sizes in (sizes, padded):
-            with self._inputs.at_sizes(dim_sizes) as example:
-                captured = capture_torch(self._model, example, self._autocast)
-                imported.append(import_torch(captured, example, context=context, state=self.state))
-        try:
-            check_padding_safety(*imported)
-        except DifferentPrograms as error:
-            raise CompileError(_refusal(self.dims, sizes, padded, error.reason), error.location) from None
-        self._unpadded_imports[key] = imported[0]
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:
         return tuple(sizes[name] for name in self.dims)
-
-
-def _refusal(
-    dims: Mapping[str, DynamicDim], sizes: Mapping[str, int], padded: Mapping[str, int], reason: str
-) -> str:
-    """Return the message for a size that is between two multiples, and cannot be padded for a reason."""
-    dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
-    return (
-        f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
-        f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
-    )
 
 
 def _remark(reason: str, location: str) -> Remark:

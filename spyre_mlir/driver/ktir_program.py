@@ -59,8 +59,7 @@ class KtirProgram(Program):
             return to_text(module), manifest
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the results as host arrays, from the ``arrays`` of all arguments by name, by ktir-cpu.
-        """
+        """Return the results as host arrays, by ktir-cpu, from ``arrays`` of all arguments by name."""
         self.last_interpreter_run = run_interpreter(*self.ktir, arrays)
         outputs = self.last_interpreter_run.outputs
         return [outputs[argument.name] for argument in self.ktir[1].arguments if argument.kind == "result"]

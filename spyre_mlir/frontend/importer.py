@@ -108,7 +108,11 @@ class Imported:
         return self.signature.bind(args, kwargs)
 
     def operands(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the operands of @main, inputs, parameters, constants, for a call of the model with ``args`` and ``kwargs``.
+        """Return the operands of @main for a call of the model: inputs, parameters, constants.
+
+        Args:
+            *args: Inputs by position.
+            **kwargs: Inputs by name.
         """
         return self.bind(*args, **kwargs).operands()
 

@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +62,7 @@ class StructuredOp:
         """Indices of the output operands."""
         return range(self.inputs, len(self.accesses))
 
-    def results(self, operands: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def results(self, operands: Sequence[NDArray]) -> list[NDArray]:
         """Arrays for the results: new ones where every element is written, else copies of the outputs."""
         return [
             np.empty(self.accesses[k].shape, self.numbers[k].storage)
@@ -72,9 +71,9 @@ class StructuredOp:
             for k in self.outputs
         ]
 
-    def views(self, operands: Sequence[NDArray[Any]]) -> list[NDArray[Any] | None]:
+    def views(self, operands: Sequence[NDArray]) -> list[NDArray | None]:
         """Views of the operands that the body reads; one whose elements are read several times is widened first."""
-        views: list[NDArray[Any] | None] = []
+        views: list[NDArray | None] = []
         for index, operand in enumerate(operands):
             if not self.read[index]:
                 views.append(None)
@@ -84,14 +83,14 @@ class StructuredOp:
             views.append(self.accesses[index].view(np.asarray(source)))
         return views
 
-    def load(self, views: Sequence[NDArray[Any] | None], part: Part) -> list[NDArray[Any] | None]:
+    def load(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray | None]:
         """Operands as scalars, over a part of the loops."""
         return [
             None if view is None else self.numbers[index].widened(view[_within(view, part)])
             for index, view in enumerate(views)
         ]
 
-    def store(self, target: NDArray[Any], index: int, part: Part, value: NDArray[Any]) -> None:
+    def store(self, target: NDArray, index: int, part: Part, value: NDArray) -> None:
         """Write the value of an operand over a part of the loops."""
         target[_within(target, part)] = self.numbers[index].rounded(value)
 
@@ -101,7 +100,7 @@ def _sizes(part: Part) -> list[int]:
     return [slice_.stop - slice_.start for slice_ in part]
 
 
-def _within(view: NDArray[Any], part: Part) -> Part:
+def _within(view: NDArray, part: Part) -> Part:
     """Part of a view that belongs to a part of the loops: all of an axis that it does not have."""
     return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
 
@@ -111,7 +110,7 @@ def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     structured = _structured(op, scope)
     run = _evaluation(structured, scope)
 
-    def kernel(frame: Frame, *operands: NDArray[Any]) -> list[NDArray[Any]]:
+    def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
         """Results of the op; without points, its outputs unchanged."""
         if not math.prod(structured.extents):
             return [np.array(operands[k]) for k in structured.outputs]
@@ -168,7 +167,7 @@ def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
     return max(1, len(list(block.operations)) - 1)
 
 
-Evaluation = Callable[[Frame, Sequence[NDArray[Any]], list[NDArray[Any]]], None]
+Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
 
 
 def _evaluation(structured: StructuredOp, scope: BlockScope) -> Evaluation:
@@ -203,7 +202,7 @@ def _parts(
         )
 
 
-def _indices(part: Part) -> list[NDArray[Any]]:
+def _indices(part: Part) -> list[NDArray]:
     """Values of linalg.index in a part: an array per loop that varies along its own axis."""
     return [
         np.arange(slice_.start, slice_.stop).reshape([-1 if axis == dim else 1 for axis in range(len(part))])
@@ -217,7 +216,7 @@ class _Pointwise:
 
     structured: StructuredOp
 
-    def run(self, frame: Frame, operands: Sequence[NDArray[Any]], targets: list[NDArray[Any]]) -> None:
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op part by part."""
         structured = self.structured
         views = structured.views(operands)
@@ -235,7 +234,7 @@ class _Serial:
     structured: StructuredOp
     vectorised: tuple[int, ...]
 
-    def run(self, frame: Frame, operands: Sequence[NDArray[Any]], targets: list[NDArray[Any]]) -> None:
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op point by point."""
         structured = self.structured
         views = structured.views(operands)
@@ -254,7 +253,7 @@ class _Serial:
     def _vector_size(self, sizes: Sequence[int]) -> int:
         return math.prod(sizes[loop] for loop in self.vectorised)
 
-    def _initial(self, views: Sequence[NDArray[Any] | None], part: Part) -> list[NDArray[Any]]:
+    def _initial(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray]:
         """Outputs over the vectorised loops, in the type of sums."""
         structured = self.structured
         state = []
@@ -275,9 +274,7 @@ class _Serial:
         access_ = self.structured.accesses[index]
         return [size if dim in access_.dims else 1 for dim, size in enumerate(access_.extents)]
 
-    def _step(
-        self, frame: Frame, views: Sequence[NDArray[Any] | None], part: Part, state: list[NDArray[Any]]
-    ) -> None:
+    def _step(self, frame: Frame, views: Sequence[NDArray | None], part: Part, state: list[NDArray]) -> None:
         """Evaluate the body at one point of the serial loops, and update the state."""
         structured = self.structured
         frame.indices = _indices(part)
@@ -308,19 +305,19 @@ class _Reduction:
         self.independent = [call for call in calls if not slots.intersection(call.results)]
         self.dependent = [call for call in calls if slots.intersection(call.results)]
 
-    def set_arguments(self, frame: Frame, values: Sequence[NDArray[Any] | None]) -> None:
+    def set_arguments(self, frame: Frame, values: Sequence[NDArray | None]) -> None:
         """Set the block arguments of the body."""
         for slot, value in zip(self.structured.body.arguments, values, strict=True):
             frame.values[slot] = value
 
-    def value(self, frame: Frame, value: ir.Value) -> NDArray[Any]:
+    def value(self, frame: Frame, value: ir.Value) -> NDArray:
         """Array of a value of the body, with an axis per loop."""
         array = frame.values[self.scope.slot(value)]
         assert array is not None
         # A constant of the body has no axes.
         return np.reshape(array, (1,) * len(self.structured.extents)) if np.ndim(array) == 0 else array
 
-    def initial(self, loaded: Sequence[NDArray[Any] | None], k: int) -> NDArray[Any]:
+    def initial(self, loaded: Sequence[NDArray | None], k: int) -> NDArray:
         """Output ``k`` before the reduction, in the type of sums."""
         value = loaded[self.structured.inputs + k]
         assert value is not None
@@ -336,7 +333,7 @@ class _Folds(_Reduction):
         products = {scope.slot(fold.value) for fold in folds if self._multiplies(fold)}
         self.independent = [call for call in self.independent if not products.intersection(call.results)]
 
-    def run(self, frame: Frame, operands: Sequence[NDArray[Any]], targets: list[NDArray[Any]]) -> None:
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op, a part of the parallel loops at a time."""
         structured = self.structured
         views = structured.views(operands)
@@ -350,11 +347,11 @@ class _Folds(_Reduction):
         return _parts(extents, loops, math.prod, _BLOCK)
 
     def _reduce(
-        self, frame: Frame, views: Sequence[NDArray[Any] | None], whole: Part, targets: list[NDArray[Any]]
+        self, frame: Frame, views: Sequence[NDArray | None], whole: Part, targets: list[NDArray]
     ) -> None:
         """Run all of the reduction loops for a part of the parallel ones."""
         structured = self.structured
-        state: list[NDArray[Any]] | None = None
+        state: list[NDArray] | None = None
         for inner in self._parts(_sizes(whole), structured.reduced):
             part = tuple(
                 slice(start.start + offset.start, start.start + offset.stop)
@@ -373,7 +370,7 @@ class _Folds(_Reduction):
         for target, index, value in zip(targets, structured.outputs, state or [], strict=True):
             structured.store(target, index, whole, value)
 
-    def _folded(self, frame: Frame, fold: Fold, before: NDArray[Any], part: Part) -> NDArray[Any]:
+    def _folded(self, frame: Frame, fold: Fold, before: NDArray, part: Part) -> NDArray:
         extents = tuple(_sizes(part))
         reduced = self.structured.reduced
         if self._multiplies(fold):
@@ -417,7 +414,7 @@ class _Selections(_Reduction):
         super().__init__(structured, scope)
         self.kinds = kinds
 
-    def run(self, frame: Frame, operands: Sequence[NDArray[Any]], targets: list[NDArray[Any]]) -> None:
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op, a part of the parallel loops at a time with all reduction loops."""
         structured = self.structured
         views = structured.views(operands)
@@ -427,12 +424,12 @@ class _Selections(_Reduction):
             for index, value in zip(structured.outputs, self._results(frame, loaded, part), strict=True):
                 structured.store(targets[index - structured.inputs], index, part, value)
 
-    def _results(self, frame: Frame, loaded: list[NDArray[Any] | None], part: Part) -> list[NDArray[Any]]:
+    def _results(self, frame: Frame, loaded: list[NDArray | None], part: Part) -> list[NDArray]:
         inputs = self.structured.inputs
         self.set_arguments(frame, loaded)
         for call in self.independent:
             call.run(frame)
-        results: dict[int, NDArray[Any]] = {}
+        results: dict[int, NDArray] = {}
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Fold):
                 init = self.initial(loaded, k)
@@ -448,13 +445,13 @@ class _Selections(_Reduction):
                 results[k] = self._selected(frame, kind, self.initial(loaded, k), part)
         return [self._with_loops(results[k], part) for k in range(len(self.kinds))]
 
-    def _selected(self, frame: Frame, kind: Selected, init: NDArray[Any], part: Part) -> NDArray[Any]:
+    def _selected(self, frame: Frame, kind: Selected, init: NDArray, part: Part) -> NDArray:
         condition = self._flat(self.value(frame, kind.condition), part)
         values = self._flat(self.value(frame, kind.value), part)
         condition = condition if kind.holds else ~condition
         return reductions.last_selected(condition, values, self._flat(init, part, whole=False))
 
-    def _flat(self, value: NDArray[Any], part: Part, whole: bool = True) -> NDArray[Any]:
+    def _flat(self, value: NDArray, part: Part, whole: bool = True) -> NDArray:
         """Value with the parallel loops as axes and all reduction loops as the last; without ``whole`` of size 1."""
         structured, sizes = self.structured, _sizes(part)
         if not whole:
@@ -463,7 +460,7 @@ class _Selections(_Reduction):
         spread = np.broadcast_to(value, sizes).transpose(order)
         return spread.reshape([sizes[loop] for loop in structured.parallel] + [-1])
 
-    def _with_loops(self, value: NDArray[Any], part: Part) -> NDArray[Any]:
+    def _with_loops(self, value: NDArray, part: Part) -> NDArray:
         """The inverse of ``_flat``."""
         structured, sizes = self.structured, _sizes(part)
         order = (*structured.parallel, *structured.reduced)
@@ -485,7 +482,7 @@ def softmax_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         raise failure(op, f"has no dim {dim} in its operand")
     scope.charge(op, 4 * math.prod(tensor_shape(op.operands[0].type)))
 
-    def kernel(frame: Frame, source: NDArray[Any], out: NDArray[Any]) -> tuple[NDArray[Any]]:
+    def kernel(frame: Frame, source: NDArray, out: NDArray) -> tuple[NDArray]:
         """Softmax in float64."""
         wide = source.astype(np.float64)
         if wide.size:

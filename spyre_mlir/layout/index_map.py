@@ -50,8 +50,7 @@ class IndexMap:
         )
 
     def extent(self, dim: int) -> int:
-        """Return the positions of a logical ``dim`` in the device array, padding included; its size if it is repeated.
-        """
+        """Return the positions of a ``dim`` in the device array, padding included; its size if it is repeated."""
         return max(
             (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
             default=self.shape[dim],

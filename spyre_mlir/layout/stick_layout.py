@@ -285,31 +285,31 @@ class StickLayout(IndexMap):
     def same_memory(self, other: StickLayout) -> bool:
         """Return whether each element lies at the same offset in both, dims and digits of size 1 aside.
 
-        The shapes have to agree but for dims of size 1. Padding behind the last element is not compared:
-        ``bytes`` may differ.
-
-        Args:
-            other: The other layout.
+        The shapes have to agree with the ``other`` one's but for dims of size 1. Padding behind the last element is not
+        compared: ``bytes`` may differ.
         """
-        mine, theirs = (
-            [dim for dim, size in enumerate(layout.shape) if size != 1] for layout in (self, other)
-        )
-        if self.dtype != other.dtype or len(mine) != len(theirs):
-            return False
-        return all(
-            np.array_equal(self._offsets(dim), other._offsets(other_dim))
-            for dim, other_dim in zip(mine, theirs, strict=True)
-        )
+        return _is_same_memory(self, other)
 
-    def _offsets(self, dim: int) -> NDArray[np.int64]:
-        """The part of each position of one dim in the device offset, in elements."""
-        # Offsets of dims add up, so a tensor needs no array of all its elements here.
-        position = np.arange(self.shape[dim], dtype=np.int64)
-        offsets = np.zeros_like(position)
-        for digit, stride in zip(self.digits, self.device_strides, strict=True):
-            if digit.dim == dim:
-                offsets += digit.of(position) * stride
-        return offsets
+
+def _is_same_memory(layout: StickLayout, other: StickLayout) -> bool:
+    dims, other_dims = ([dim for dim, size in enumerate(one.shape) if size != 1] for one in (layout, other))
+    if layout.dtype != other.dtype or len(dims) != len(other_dims):
+        return False
+    return all(
+        np.array_equal(_offsets(layout, dim), _offsets(other, other_dim))
+        for dim, other_dim in zip(dims, other_dims, strict=True)
+    )
+
+
+def _offsets(layout: StickLayout, dim: int) -> NDArray[np.int64]:
+    """The part of each position of one dim in the device offset, in elements."""
+    # Offsets of dims add up, so a tensor needs no array of all its elements here.
+    position = np.arange(layout.shape[dim], dtype=np.int64)
+    offsets = np.zeros_like(position)
+    for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
+        if digit.dim == dim:
+            offsets += digit.of(position) * stride
+    return offsets
 
 
 def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:

@@ -105,8 +105,7 @@ class Instance:
         return self.load_of(np.ones(len(self), bool))
 
     def load_of(self, selected: NDArray[np.bool_]) -> Array:
-        """Return the ``loads`` of the ``selected`` buffers, flags of all; a pair is shared only if both are selected.
-        """
+        """Return the ``loads`` of ``selected`` buffers (flags); a pair is shared only if both are selected."""
         sizes = np.where(selected, self.sizes, 0)
         begin, end = self._live_times
         change = np.zeros(len(self.times) + 1, np.int64)

@@ -28,8 +28,7 @@ class SimulationError(CompileError):
         core: int | None = None,
         address: int | None = None,
     ) -> None:
-        """Create an error of a ``kind`` with its ``text``, for a ``design`` and a ``tensor``, ``core`` and ``address``.
-        """
+        """Create an error of a ``kind`` with a ``text``, of ``design``, ``tensor``, ``core`` and ``address``."""
         self.kind: str = kind
         self.tensor: str | None = tensor
         self.core: int | None = core

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 import spyre_mlir
-from spyre_mlir import dialects, experiments, zoo
+from spyre_mlir import dialects, experiments, mlir, zoo
 from spyre_mlir.algorithms import Algorithm, register
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.plan_pins import Pins, pins_of, set_pins
@@ -47,6 +47,7 @@ from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDi
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.problem_files import read_problem
 from spyre_mlir.driver.program import Traffic
+from spyre_mlir.driver.torch_programs import TorchBackend
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import Results, Tuned, TuningSpace, sweep, tune
 from spyre_mlir.frontend import import_torch
@@ -85,14 +86,14 @@ from spyre_mlir.simulator import (
     run,
     run_sequence,
 )
-from spyre_mlir.target.ops import DeviceOp, Kind, define
+from spyre_mlir.target.ops import DL16, DeviceOp, Kind, define
 from spyre_mlir.target.target import Target, default_target, packaged_target
 from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tiling.tiling_choice import TilingChoice, TilingProblem
 from spyre_mlir.timeline import Execution, Timeline, timeline
 from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
 from spyre_mlir.timing import Timing, scope
-from spyre_mlir.zoo.suite import SuiteSizes
+from spyre_mlir.zoo.suite import FULL, SuiteSizes
 from spyre_mlir.zoo.suite import program as suite_program
 
 # -- a pass, with options, that reads and writes IR ----------------------------------------------------
@@ -129,6 +130,7 @@ class MultiplyByReciprocal(Pass):
         if not divisions:
             self.warn(module, "there is no division")
         clean(module)
+        assert mlir.ir is ir
 
 
 # -- algorithms: a decorator keeps the class -----------------------------------------------------------
@@ -275,6 +277,7 @@ def compilations(x: torch.Tensor) -> None:
     for entry in spyre_mlir.torch_backend.programs:
         if isinstance(entry, spyre_mlir.PiecewiseProgram):
             in_pieces(entry, x)
+    assert_type(spyre_mlir.torch_backend, TorchBackend)
     spyre_mlir.torch_backend.programs.clear()
 
 
@@ -512,7 +515,7 @@ def costs(device: Target) -> None:
 
 def devices() -> Target:
     """A device, and an operation that it has besides."""
-    define(DeviceOp("square", Kind.POINTWISE, expression=("mul", "x", "x")))
+    define(DeviceOp("square", Kind.POINTWISE, expression=("mul", "x", "x"), formats=(DL16,)))
     layout = StickLayout.for_tensor(packaged_target(), (512, 240), "f16")
     print(layout.device_size, layout.bytes, layout.padding, layout.stick_dims, dma_tuples(layout).ranges)
     print(layout.to_device([3, 5]), layout.padded(0, 64).shape, layout.reshaped_to((256, 240)).shape)
@@ -609,7 +612,12 @@ def trials(model: torch.nn.Module, x: torch.Tensor) -> None:
     tuned.save("plan.json")
     program, inputs = zoo.load("linalg/softmax", weights=False)
     sizes = SuiteSizes(64, 8, 128, 64, 2, 1, 32, 128, 2, 64, 1, 16, 8)
-    print(spyre_mlir.compile(program, inputs), suite_program("mlp", sizes), experiments.sweep)
+    print(
+        spyre_mlir.compile(program, inputs),
+        suite_program("mlp", FULL),
+        suite_program("mlp", sizes),
+        experiments.sweep,
+    )
     with dialects.context() as context:
         imported = import_torch(model, (x,), context=context, precision="device", state=["cache"])
         assert_type(imported, Imported)
