@@ -131,7 +131,7 @@ class DivisionOfOperation:
         return {tuple(row): index for index, row in enumerate(self.table.splits.tolist())}
 
     def cost_ns(self, splits: Sequence[int]) -> float:
-        """Return the nanoseconds of ``splits``, with operands in device memory; infinite for others than in the table."""
+        """Return the nanoseconds of ``splits``, operands in device memory; infinite for others than in the table."""
         row = self._row_of.get(tuple(splits))
         return math.inf if row is None else float(self.table.cost_ns[row])
 
