@@ -117,7 +117,7 @@ class StickLayout(IndexMap):
             shape: The elements of each logical dim.
             dtype: The MLIR element type.
             dim_order: Each dim once; by default the last dim is the stick.
-            stick_outermost: Put the stick count first (the default of the tiled-tensor RFC).
+            stick_outermost: Put the stick count first (the default of RFC 0047).
             sticks: What one stick holds where that is more than one dim: (dim, elements) pairs, outermost first,
                 whose elements multiply to a stick. ``((1, 64), (0, 2))`` is the form of the second operand of an int8
                 matmul; a dim may come twice, as in ``((1, 8), (0, 2), (1, 16))`` of int4. The dim of the last pair is

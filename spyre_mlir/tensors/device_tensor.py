@@ -242,7 +242,7 @@ def to_device(
         stick_dims: The dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or several
             (docs/layouts.md); the other dims keep their default order.
         dim_order: The order of all dims, the stick last (-1 after all of them: stick-sparse).
-        stick_outermost: Put the stick count first, as the tiled-tensor RFC does.
+        stick_outermost: Put the stick count first, as RFC 0047 does.
         dtype: The host's type to convert to; "bfloat16" also takes bits in uint16, "float8_e4m3fn" takes them in uint8.
 
     Raises:
