@@ -96,7 +96,7 @@ def evaluate(module: ir.Module) -> list[NDArray[Any]]:
     return HostEvaluator(module)()
 
 
-def _only_function(module: ir.Module) -> ir.Operation:
+def _only_function(module: ir.Module | ir.OpView | ir.Operation) -> ir.Operation:
     """The function of a module that has nothing else."""
     ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
     other = next((op for op in ops if op.name != "func.func"), None)
