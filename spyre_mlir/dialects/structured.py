@@ -249,7 +249,11 @@ def rebuilt(
 ) -> ir.Value:
     """Build the device operation of ``generic`` on other inputs, with its history.
 
-    ``extents`` and the ``element`` type of the result default to its own.
+    Args:
+        generic: The view of the operation.
+        inputs: The other inputs, as many.
+        extents: The elements of each iteration dim; by default its own.
+        element: The element type of the result, as text; by default its own.
     """
     result = device_op(
         generic.opcode,

@@ -23,6 +23,7 @@ from spyre_mlir.algorithms import Algorithm, register
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.plan_pins import Pins, pins_of, set_pins
 from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
+from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.cost.cost_model import OperationCost, operation_cost
 from spyre_mlir.cost.replaced_model import CostModel
 from spyre_mlir.cost.ring_traffic import RelayoutTraffic, cheapest, relayout_ns, relayout_traffic
@@ -34,6 +35,7 @@ from spyre_mlir.dialects.structured import (
     device_op,
     element_of,
     iterators,
+    rebuilt,
     reduced_dims,
     shape_of,
     structured,
@@ -50,6 +52,7 @@ from spyre_mlir.driver.program import Traffic
 from spyre_mlir.driver.torch_programs import TorchBackend
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import Results, Tuned, TuningSpace, sweep, tune
+from spyre_mlir.experiments.check.algorithm_checks import Check, CheckFailure, checks_of
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.frontend.importer import Imported
 from spyre_mlir.layout import StickLayout
@@ -425,6 +428,8 @@ def bundles(folder: Path) -> None:
     print(run_sequence([], numerics="dl16", lx_backend_fraction=None))
     write_bundle(bundle, folder / "copy", arrays, remarks=[], laid_out_for="ieee")
     times(timeline(bundle))
+    assert_type(validate(bundle, lx_backend_fraction=0.2), list[Finding])
+    print([(finding.rule, finding.message, finding.where) for finding in validate(bundle)])
 
 
 def counted(result: Result) -> None:
@@ -490,6 +495,12 @@ def memory_plans() -> MemoryPlan:
         plan = solver("portfolio").plan(buffers, space)
     except PlanError as error:
         raise SystemExit(str(error)) from error
+    checks = checks_of(Ascending, seeds=3)
+    assert_type(checks, list[Check])
+    for check in checks:
+        with contextlib.suppress(CheckFailure):
+            check.run()
+        print(check.name)
     print(plan.addresses, plan.spilled, plan.traffic, plan.bound, plan.gap, plan.proven, plan.peak, plan.load)
     return plan
 
@@ -570,6 +581,7 @@ def operation(op: ir.Operation, memory: AliasAnalysis) -> None:
     print(generic.opcode, generic.extents, generic.reduced, generic.result, iterators(2, frozenset({1})))
     inputs, maps = list(generic.inputs), generic.maps[:-1]
     copy = device_op("add", inputs, maps, shape_of(value), element_of(value), location=op.location)
+    print(rebuilt(generic, inputs, extents=[512, 64], element="f16"))
     print(defining_op(sdsc.clone(copy, op.location)), reduced_dims(generic.iterators))
     if isinstance(
         op.opview, stick.RestickifyOp | stick.PinOp | sdsc.CloneOp | sdsc.WindowsOp | sdsc.ShuffleOp
