@@ -81,11 +81,13 @@ _MODULES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module 'spyre_mlir' has no attribute '{name}'")
+if not TYPE_CHECKING:
+    # To a type checker it would say that the package has any name.
+    def __getattr__(name: str) -> Any:
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"module 'spyre_mlir' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

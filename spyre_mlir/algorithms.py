@@ -51,6 +51,9 @@ class Algorithm(abc.ABC):
     """A decision that can be replaced; a subclass of one kind has the ``registry`` of it, and a ``name`` of its own.
 
     An algorithm is deterministic, changes nothing that it is given, and is bounded by steps instead of the clock.
+
+    Attributes:
+        name: The name by which an option of the pipeline chooses the algorithm.
     """
 
     name: ClassVar[str]
@@ -108,8 +111,10 @@ class Registry(Generic[_Kind]):
     """
 
     def __init__(self, noun: str, group: str, default: str, module: str) -> None:
-        self.noun, self.group, self.default = noun, f"spyre_mlir.{group}", default
-        self.module = f"spyre_mlir.{module}"
+        self.noun: str = noun
+        self.group: str = f"spyre_mlir.{group}"
+        self.default: str = default
+        self.module: str = f"spyre_mlir.{module}"
         self.error: type[Exception] = AlgorithmError
         self.classes: dict[str, type[_Kind]] = {}
 
@@ -201,7 +206,18 @@ REGISTRIES: dict[str, Registry[Any]] = {
 
 
 def register(cls: _Class) -> _Class:
-    """Make an algorithm known by its name: a decorator of its class, whatever its kind."""
+    """Make an algorithm known by its name: a decorator of its class, whatever its kind.
+
+    Args:
+        cls: A class below one of the base classes of this page, with a ``name`` of its own.
+
+    Returns:
+        The class itself.
+
+    Raises:
+        CompileError: The class is no algorithm, is still abstract, or has the name of another one (``PlanError`` for a
+            solver).
+    """
     registry = getattr(cls, "registry", None)
     if not isinstance(registry, Registry):
         raise CompileError(

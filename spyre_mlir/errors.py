@@ -61,10 +61,13 @@ def with_suggestion(sentence: str, name: str, names: Iterable[str]) -> str:
 class CompileError(Exception):
     """A program, an option or a file that cannot be compiled or run.
 
-    ``message`` is one sentence that says what is wrong and what to do; ``location`` is
-    ``file:line:col`` of the user's source, or empty where there is none. In a PyTorch model ``operation`` is what the
-    model called there, and ``module`` the path of the module that did. Tools print it as
-    ``location: error: message`` and exit with status 1.
+    Tools print it as ``location: error: message`` and exit with status 1.
+
+    Attributes:
+        message: One sentence that says what is wrong and what to do.
+        location: ``file:line:col`` of the user's source, or empty where there is none.
+        operation: What a PyTorch model called there, or empty.
+        module: The path of the module of the model that did, or empty.
     """
 
     def __init__(self, message: str, location: str = "", operation: str = "", module: str = "") -> None:

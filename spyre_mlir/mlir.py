@@ -11,11 +11,16 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch_mlir import ir
-from torch_mlir.dialects import ext
-from torch_mlir.passmanager import PassManager
+if TYPE_CHECKING:
+    # The wheel of the bindings has no types; the folder has nothing but them.
+    from spyre_mlir.bindings import ext, ir  # pyright: ignore[reportMissingModuleSource]
+    from spyre_mlir.bindings.passmanager import PassManager  # pyright: ignore[reportMissingModuleSource]
+else:
+    from torch_mlir import ir
+    from torch_mlir.dialects import ext
+    from torch_mlir.passmanager import PassManager
 
 __all__ = [
     "PassManager",
@@ -73,7 +78,7 @@ _defer_dialect("linalg")
 
 
 def clean(operation: ir.Operation) -> None:
-    """Run upstream's canonicalization and elimination of common subexpressions."""
+    """Run upstream's canonicalization and elimination of common subexpressions on an ``operation``."""
     with operation.context:
         PassManager.parse("builtin.module(canonicalize,cse)").run(operation)
 
@@ -87,7 +92,7 @@ def execution_engine(module: ir.Module) -> Any:
 
 
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
-    """Return the indexing maps of a structured op."""
+    """Return the indexing maps of a structured ``op``."""
     if "indexing_maps" in op.attributes:
         return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
     # Only a named op lacks the attribute.
@@ -126,7 +131,7 @@ def memref_descriptor(array: Any) -> Any:
 
 
 def location_of(location: ir.Location) -> str:
-    """Return the innermost ``file:line:col`` in a location tree, or an empty string."""
+    """Return the innermost ``file:line:col`` in the tree of a ``location``, or an empty string."""
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.CallSiteLoc):
@@ -139,7 +144,7 @@ def location_of(location: ir.Location) -> str:
 
 
 def source_operation(location: ir.Location) -> str:
-    """Return the PyTorch operation in the metadata of a location tree (``aten.gather.default``), or an empty string."""
+    """Return the PyTorch operation (``aten.gather.default``) in the metadata of a ``location``, or an empty string."""
     return source_note(location, "aten")
 
 

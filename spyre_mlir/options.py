@@ -38,7 +38,14 @@ class Options:
 
     @classmethod
     def parse(cls, text: str = "") -> typing.Self:
-        """Create an instance from ``x=1 y``; unknown names and bad values are a CompileError."""
+        """Create an instance from text.
+
+        Args:
+            text: Options, ``x=1 y``; what it does not name is at its default.
+
+        Raises:
+            CompileError: An option is unknown, comes twice, or has a bad value.
+        """
         types_ = typing.get_type_hints(cls)
         fields = {_shown(f.name): f.name for f in _fields(cls)}
         values: dict[str, Any] = {}

@@ -13,7 +13,7 @@ import contextlib
 import ctypes
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -152,7 +152,7 @@ def _is_negative(value: ir.Value) -> ir.Value:
     return ir.Operation.create("arith.cmpi", [boolean], operands, {"predicate": less}).result
 
 
-def _index(value: int) -> ir.Value:
+def _index(value: SupportsInt) -> ir.Value:
     index = ir.IndexType.get()
     attributes = {"value": ir.IntegerAttr.get(index, int(value))}
     return ir.Operation.create("arith.constant", [index], attributes=attributes).result

@@ -47,10 +47,18 @@ _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remar
 
 @dataclass(frozen=True)
 class Remark:
-    """One decision of a pass about an operation: its kind, its reason, and the cost before and after.
+    """One decision of a pass about an operation.
 
-    ``module`` is the path of the PyTorch module that the operation is of, empty for that of the model itself and where
-    there is none.
+    Attributes:
+        pass_name: The pass.
+        op_location: The operation's ``file:line:column``, empty if it is unknown.
+        op_name: The operation, ``linalg.generic`` for instance.
+        kind: What was decided, as a word.
+        reason: Why, as a sentence.
+        before: The cost before, in the unit that the reason names.
+        after: The cost after, in the same unit.
+        module: The path of the PyTorch module that the operation is of, empty for that of the model itself and where
+            there is none.
     """
 
     pass_name: str
@@ -85,7 +93,7 @@ class Remarks(list[Remark]):
             _current.reset(token)
 
     def of_kind(self, kind: str) -> list[Remark]:
-        """Return the remarks of a kind."""
+        """Return the remarks of a ``kind``."""
         return [remark for remark in self if remark.kind == kind]
 
     def json_lines(self) -> str:
@@ -94,7 +102,11 @@ class Remarks(list[Remark]):
 
     @classmethod
     def from_json_lines(cls, text: str) -> Remarks:
-        """Parse the text of ``json_lines``; ``ValueError`` for a line that is no remark."""
+        """Parse the ``text`` of ``json_lines``.
+
+        Raises:
+            ValueError: A line is no remark.
+        """
         return cls(_remark(line, number) for number, line in enumerate(text.splitlines(), 1))
 
 

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, overload
 
 from spyre_mlir import logs
 
@@ -60,7 +60,14 @@ _outer: contextvars.ContextVar[TimingScope | None] = contextvars.ContextVar("out
 def scope(
     name: str, kind: Kind = "parts", options: str = "", place: tuple[int, int] | None = None
 ) -> Iterator[None]:
-    """Time a block, or a decorated function, as a scope; any scope inside of a pass is a part."""
+    """Time a block, or a decorated function, as a scope; any scope inside of a pass is a part.
+
+    Args:
+        name: Its name in reports.
+        kind: "stages", "passes" or "parts": what it is shown as.
+        options: Its name with options, for a pass.
+        place: Its number and how many there are, for the line of progress.
+    """
     enclosing, outer = _path.get(), _outer.get()
     is_part = any(scope.kind != "stages" for scope in enclosing)
     current = TimingScope(name, "parts" if is_part else kind, options, place)
@@ -100,10 +107,14 @@ def _progress(path: Sequence[TimingScope]) -> str:
 
 
 class Timing(Sequence[tuple[str, float]]):
-    """Measurements of ``collecting``: a sequence of (pass, seconds), and a tree of all scopes as ``report``."""
+    """Measurements of ``collecting``: a sequence of (pass, seconds), and a tree of all scopes as ``report``.
+
+    Attributes:
+        root: The tree of the scopes.
+    """
 
     def __init__(self) -> None:
-        self.root = TimingScope("Total")
+        self.root: TimingScope = TimingScope("Total")
         self._is_collecting = False
 
     @contextlib.contextmanager
@@ -127,7 +138,11 @@ class Timing(Sequence[tuple[str, float]]):
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return iter(self._passes())
 
-    def __getitem__(self, index):
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, float]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, float] | list[tuple[str, float]]:
         return self._passes()[index]
 
     def _passes(self) -> list[tuple[str, float]]:
@@ -136,8 +151,9 @@ class Timing(Sequence[tuple[str, float]]):
     def report(self, display: Display = "tree") -> str:
         """Format seconds and percentages; scopes of the same name in the same scope are one line.
 
-        A ``list`` has a line for each name, wherever it is, the longest time first; time inside of a scope counts for
-        the scope, too.
+        Args:
+            display: "tree", or "list": a line for each name, wherever it is, the longest time first; time inside of a
+                scope counts for the scope, too.
         """
         total = self.root.seconds
         rows = [*self._lines(display), ("Rest", self._rest()), ("Total", total)]
@@ -146,7 +162,7 @@ class Timing(Sequence[tuple[str, float]]):
         return "\n".join([*head, *table]) + "\n"
 
     def json_report(self, display: Display = "tree") -> str:
-        """Format the report as JSON, one line for each of its lines, with their depth in the tree."""
+        """Format the report as JSON, one line for each line of ``display``, with their depth in the tree."""
         rows = [*self._lines(display), ("Rest", self._rest()), ("Total", self.root.seconds)]
         records = [
             {

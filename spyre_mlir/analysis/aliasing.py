@@ -9,8 +9,9 @@ result that is written over it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
@@ -36,6 +37,7 @@ from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.target import Target
 
 COPIES = ("sdsc.clone", "sdsc.shuffle", "stick.restickify")
 
@@ -54,20 +56,25 @@ class Place:
 
 
 class AliasAnalysis:
-    """The places of all tensors of one function."""
+    """The places of all tensors of one function.
+
+    Attributes:
+        target: The device that the function is for.
+    """
 
     def __init__(self, func: ir.Operation) -> None:
-        self.target = target_of(func)
-        self.block = func.regions[0].blocks[0]
+        """Read a function, ``func``, at a level from *laid out* on."""
+        self.target: Target = target_of(func)
+        self.block: ir.Block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
         # A function has few types and divisions, and each takes a while to read.
         self._layouts: dict[ir.Type, StickLayout | None] = {}
         self._divisions: dict[ir.Attribute, Division] = {}
         self._known: Known = {}
-        self.symbolic = SymbolicAnalysis(func, self._known)
+        self.symbolic: SymbolicAnalysis = SymbolicAnalysis(func, self._known)
 
     def place(self, value: ir.Value) -> Place:
-        """Return the buffer of a value and its view of it."""
+        """Return the buffer of a ``value`` and its view of it."""
         place = self._places.get(value)
         if place is None:
             place = self._places[value] = self._resolve(value)
@@ -98,12 +105,12 @@ class AliasAnalysis:
         return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
 
     def is_whole(self, value: ir.Value) -> bool:
-        """Return whether a value is all of its buffer, and no slice."""
+        """Return whether a ``value`` is all of its buffer, and no slice."""
         place = self.place(value)
         return not place.moves and place.view == BufferView.of(self.layout(place.buffer))
 
     def operands(self, op: ir.Operation) -> tuple[ir.Value, ...]:
-        """The tensors that a compute op reads and writes, the output last."""
+        """Return the tensors that a compute ``op`` reads and writes, the output last."""
         if op.name in COPIES:
             return op.operands[0], op.results[0]
         return _operands(self._generic(op)[0])
@@ -117,7 +124,7 @@ class AliasAnalysis:
         return generic, opcode
 
     def division(self, op: ir.Operation) -> Division:
-        """The division that an op records."""
+        """Return the division that an ``op`` records; ``CompileError`` if it has none."""
         if sdsc.DIVISION not in op.attributes:
             raise error_at(op, "this operation has no division; run work-distribution first")
         attribute = op.attributes[sdsc.DIVISION]
@@ -126,9 +133,9 @@ class AliasAnalysis:
         return self._divisions[attribute]
 
     @functools.cached_property
-    def live_ranges(self) -> dict[Hashable, LiveRange]:
+    def live_ranges(self) -> dict[ir.Value, LiveRange]:
         """The live range of each buffer, in positions of compute ops; of the program as it is at the first call."""
-        return live_ranges(self.steps())
+        return cast("dict[ir.Value, LiveRange]", live_ranges(self.steps()))
 
     def steps(self) -> list[OpAccesses | LoopAccesses]:
         """The program as liveness reads it: the accesses of each compute op to buffers, in loops as written."""
@@ -145,7 +152,7 @@ class AliasAnalysis:
         return accesses
 
     def layout(self, value: ir.Value) -> StickLayout:
-        """The layout of a value's type."""
+        """Return the layout of the type of a ``value``; ``CompileError`` if it has none."""
         type_ = value.type
         if type_ not in self._layouts:
             self._layouts[type_] = stick.layout_of(type_, self.target)
@@ -281,7 +288,7 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 
 def is_compute(op: ir.Operation) -> bool:
-    """Return whether an op becomes an execution on the device."""
+    """Return whether an ``op`` becomes an execution on the device."""
     return op.name in COPIES or sdsc.OP in op.attributes
 
 
@@ -292,7 +299,7 @@ def is_in_lx(buffer: ir.Value) -> bool:
 
 
 def functions(module: ir.Operation) -> list[ir.Operation]:
-    """The functions with a body."""
+    """Return the functions of a ``module`` that have a body."""
     ops = [op.operation for op in module.regions[0].blocks[0].operations]
     return [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
 
@@ -302,7 +309,7 @@ def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
     return [attributes_of(argument) for argument in func.regions[0].blocks[0].arguments]
 
 
-def attributes_of(argument: ir.BlockArgument) -> dict[str, ir.Attribute]:
+def attributes_of(argument: ir.Value) -> dict[str, ir.Attribute]:
     """The attributes of one argument of a function by name."""
     func = argument.owner.owner.operation
     if "arg_attrs" not in func.attributes:
@@ -322,5 +329,5 @@ def updated_arguments(func: ir.Operation, result: int | None = None) -> list[ir.
 
 
 def all_ops(func: ir.Operation) -> list[ir.Operation]:
-    """The ops of a function and of the loops in it, in program order."""
+    """Return the ops of a function, ``func``, and of the loops in it, in program order."""
     return nested_ops(func.regions[0].blocks[0])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -26,7 +27,15 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class Pins:
-    """The pinned decisions of one operation; None is the compiler's choice."""
+    """The pinned decisions of one operation; None is the compiler's choice.
+
+    Attributes:
+        layout: The layout of its result.
+        slices: The slices of each iteration dim.
+        core_order: The dims in the order in which core ids count the slices, the fastest first.
+        placement: The memory of its result, and the address in it.
+        relayout: Whether a relayout of the result is added.
+    """
 
     layout: StickLayout | None = None
     slices: tuple[int, ...] | None = None
@@ -39,7 +48,7 @@ NO_PINS = Pins()
 
 
 def set_pins(op: ir.Operation, pins: Pins) -> None:
-    """Pin an op; needs a current context."""
+    """Pin an ``op`` as ``pins`` say; needs a current context."""
     entries: dict[str, ir.Attribute] = {}
     if pins.layout is not None:
         entries["layout"] = stick.layout_attr(pins.layout)
@@ -56,7 +65,7 @@ def set_pins(op: ir.Operation, pins: Pins) -> None:
 
 
 def pins_of(op: ir.Operation) -> Pins:
-    """The pins of an op; ``NO_PINS`` without any."""
+    """Return the pins of an ``op``; ``NO_PINS`` without any."""
     if sdsc.PINS not in op.attributes:
         return NO_PINS
     entries = ir.DictAttr(op.attributes[sdsc.PINS])
@@ -110,7 +119,7 @@ def _placement_attr(placement: PlannedPlacement) -> ir.Attribute:
     )
 
 
-def _placement(attr: ir.Attribute) -> PlannedPlacement:
+def _placement(attr: Any) -> PlannedPlacement:
     return PlannedPlacement("hbm") if isinstance(attr, ir.StringAttr) else placement_from(attr)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from spyre_mlir.analysis.loops import index_of, initial_of, offsets_of
 from spyre_mlir.diagnostics import error_at
@@ -95,7 +96,8 @@ def moves_of(op: ir.Operation, slice_: Slice, whole: BufferView) -> dict[ir.Valu
         index = index_of(operand)
         if index is None or index.moves is None or any(step < 0 for step in index.moves.values()):
             raise error_at(op, f"the offset of this '{op.name}' does not rise by equal steps per iteration")
-        for variable, step in index.moves.items():
+        for key, step in index.moves.items():
+            variable = cast("ir.Value", key)
             moves[variable] = moves.get(variable, 0) + int(step * advance)
     return {variable: elements for variable, elements in moves.items() if elements}
 

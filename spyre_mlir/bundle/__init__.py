@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["read_arrays", "read_bundle", "write_bundle"]
 
 
-def __getattr__(name: str) -> Any:
-    # Imported on first use: the compiler wants the model alone, and reading brings all rules of a bundle.
-    if name in __all__:
-        return getattr(importlib.import_module("spyre_mlir.bundle.folder"), name)
-    raise AttributeError(f"module 'spyre_mlir.bundle' has no attribute '{name}'")
+if not TYPE_CHECKING:
+    # To a type checker it would say that the package has any name.
+    def __getattr__(name: str) -> Any:
+        # Imported on first use: the compiler wants the model alone, and reading brings all rules of a bundle.
+        if name in __all__:
+            return getattr(importlib.import_module("spyre_mlir.bundle.folder"), name)
+        raise AttributeError(f"module 'spyre_mlir.bundle' has no attribute '{name}'")

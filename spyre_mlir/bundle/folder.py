@@ -61,11 +61,17 @@ def write_bundle(
     remarks: Sequence[Remark] = (),
     laid_out_for: str | None = None,
 ) -> None:
-    """Write the bundle as a folder, in place of a bundle that is there already.
+    """Write a bundle as a folder, in place of a bundle that is there already.
 
-    ``arrays`` are host values by argument name, ``remarks`` the decisions that led to the bundle. With
-    ``laid_out_for`` some numerics the arrays are written as device images (``images.py``). A folder with anything
-    but a bundle in it is an error.
+    Args:
+        bundle: The bundle.
+        folder: The folder.
+        arrays: Host values by argument name.
+        remarks: The decisions that led to the bundle.
+        laid_out_for: Numerics, "ieee" or "dl16", for which the arrays are written as device images.
+
+    Raises:
+        CompileError: The folder has anything but a bundle in it.
     """
     with replacing(folder) as fresh:
         write_files(bundle, fresh, arrays, remarks, laid_out_for)
@@ -107,10 +113,17 @@ def is_program(folder: str | Path) -> bool:
 
 
 def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
-    """The bundle in a folder; a missing or damaged file is a CompileError that names it.
+    """Read the bundle in a folder.
 
     A folder of another writer may lack `manifest.json`, which then follows from the designs (``derived_manifest.py``),
-    and `bundle.mlir`, which then executes the designs in their order. Fields that change nothing go to ``ignored``.
+    and `bundle.mlir`, which then executes the designs in their order.
+
+    Args:
+        folder: The folder.
+        ignored: A list to which fields that change nothing are added, as ``file: path``.
+
+    Raises:
+        CompileError: A file is missing or damaged, which the message names, or the folder holds several bundles.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -217,7 +230,7 @@ def executed_files(statements: Iterable[Statement]) -> list[str]:
 
 
 def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
-    """The host values that the bundle carries, by argument name; none if it has no such file."""
+    """Return the host values that the bundle in a ``folder`` carries, by argument name; none if it has no such file."""
     path = Path(folder) / ARRAYS
     return read_stored_arrays(path) if os.path.lexists(path) else {}
 

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,9 @@ class Images:
 
     numerics: str = IEEE
     by_name: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
-    made_of: Mapping[str, NDArray] = field(default_factory=dict)
+    made_of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
-    def without(self, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    def without(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the arrays that these images were not made of: in other memory, or of another shape there."""
         return {
             name: array
@@ -59,26 +60,26 @@ class Images:
         return image
 
 
-def _is_same(one: NDArray, other: NDArray) -> bool:
+def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Return whether two arrays are the same memory with the same type, shape and strides."""
     return one.__array_interface__ == other.__array_interface__
 
 
 def laid_out(
-    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str = IEEE
+    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray[Any]], numerics: str = IEEE
 ) -> Images:
     """The images of all arguments whose arrays are given."""
     images = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
     return Images(numerics, images, dict(arrays))
 
 
-def has_image(argument: KernelArgument, arrays: Mapping[str, NDArray]) -> bool:
+def has_image(argument: KernelArgument, arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether an argument has an image if the host arrays ``arrays`` are known ahead of time."""
     return argument.kind != "result" and argument.array_name in arrays
 
 
 def _images(
-    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str
+    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray[Any]], numerics: str
 ) -> Iterator[tuple[KernelArgument, NDArray[np.uint8]]]:
     for argument in arguments:
         if has_image(argument, arrays):
@@ -91,7 +92,10 @@ def _images(
 
 
 def write_images(
-    folder: Path, arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str = IEEE
+    folder: Path,
+    arguments: Sequence[KernelArgument],
+    arrays: Mapping[str, NDArray[Any]],
+    numerics: str = IEEE,
 ) -> None:
     """Write the images of all arguments whose arrays are given; no more than one is in memory at a time."""
     total = sum(argument.bytes for argument in arguments if has_image(argument, arrays))

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -373,7 +374,7 @@ class RuntimeIndex:
     element: int
     bounds: IndexBounds
 
-    def value(self, array: NDArray) -> int:
+    def value(self, array: NDArray[Any]) -> int:
         """Return what the device gets of an array; ``IndexError`` for an index out of range."""
         index = int(array.flat[self.element])
         if not self.bounds.lower <= index < self.bounds.upper:

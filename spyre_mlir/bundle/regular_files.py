@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,13 +92,15 @@ def read_text(path: Path, most_bytes: int = TEXT_BYTES) -> str:
             raise CompileError(f"The file cannot be read: {error}.", str(path)) from None
 
 
-def read_stored_arrays(path: Path) -> dict[str, NDArray]:
+def read_stored_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an archive that a bundle has, whose entries are not compressed: it holds what it takes."""
     with open_regular(path) as stream:
         return _read(stream, path, None)
 
 
-def read_arrays_like(path: str | Path, check: Callable[[Mapping[str, Header]], None]) -> dict[str, NDArray]:
+def read_arrays_like(
+    path: str | Path, check: Callable[[Mapping[str, Header]], None]
+) -> dict[str, NDArray[Any]]:
     """The arrays of an archive of the user; ``check`` raises for what is not to be unpacked."""
     with open_regular(path, of_user=True) as stream:
         return _read(stream, path, check)
@@ -106,7 +108,7 @@ def read_arrays_like(path: str | Path, check: Callable[[Mapping[str, Header]], N
 
 def _read(
     stream: BinaryIO, path: str | Path, check: Callable[[Mapping[str, Header]], None] | None
-) -> dict[str, NDArray]:
+) -> dict[str, NDArray[Any]]:
     """The arrays; without a ``check`` entries must not be compressed."""
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -154,6 +156,6 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
     return Header(dtype, shape)
 
 
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray:
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(entry) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)

@@ -17,6 +17,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def _sticks(value: Linear, iterations: Iterations, target: Target) -> int:
     return bytes_ // target.stick_bytes
 
 
-def _view(array: NDArray, start: int, region: StickRegion) -> NDArray:
+def _view(array: NDArray[Any], start: int, region: StickRegion) -> NDArray[Any]:
     # The stride of one position may be beyond all memory: it leads nowhere.
     steps = zip(region.counts, region.strides, strict=True)
     strides = tuple(stride * array.itemsize if count > 1 else 0 for count, stride in steps)
@@ -177,7 +178,7 @@ class _LastWriters:
         sticks = {base: -(-end // self.target.stick_bytes) for base, end in ends.items()}
         return {**sticks, "lx": self.lx_sticks * self.target.device_cores}
 
-    def _array(self, base: str, sticks: int) -> NDArray:
+    def _array(self, base: str, sticks: int) -> NDArray[Any]:
         """The writers of a base: the host writes the whole of the arguments that it gives."""
         has_input = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
         # The smallest type that holds all numbers: device memory has many sticks.
@@ -232,7 +233,7 @@ class _LastWriters:
 
     def _locate(
         self, step: ExecuteStep, index: int, access: _RegionAccess, iterations: Iterations
-    ) -> tuple[int, NDArray]:
+    ) -> tuple[int, NDArray[Any]]:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]
@@ -249,7 +250,7 @@ class _LastWriters:
         return start, _view(self.arrays[buffer.base], offset, StickRegion(counts, strides))
 
     @staticmethod
-    def _first_missing(view: NDArray, number: int) -> tuple[int, ...] | None:
+    def _first_missing(view: NDArray[Any], number: int) -> tuple[int, ...] | None:
         """Return the first position that neither the host nor buffer ``number`` wrote last, or None."""
         missing = view != number
         # Almost every read is of what the buffer itself wrote, which one comparison shows.
@@ -264,7 +265,7 @@ class _LastWriters:
         index: int,
         access: _RegionAccess,
         start: int,
-        view: NDArray,
+        view: NDArray[Any],
         missing: tuple[int, ...],
         buffer: str,
     ) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,12 @@ _ARRAYS = {"bfloat16": ("uint16", "float32"), "float8_e4m3fn": ("uint8",)}
 
 
 #: Copies the elements of an array, the second, into another one.
-Copy = Callable[[NDArray, NDArray], None]
+Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
 
 def lay_out(
     argument: KernelArgument,
-    array: NDArray,
+    array: NDArray[Any],
     numerics: Numerics,
     image: NDArray[np.uint8],
     copy: Copy = np.copyto,
@@ -74,7 +74,7 @@ class OnHost(Protocol):
     def host_shape(self) -> tuple[int, ...]: ...
 
 
-def misfit(argument: OnHost, array: NDArray | Header) -> str | None:
+def misfit(argument: OnHost, array: NDArray[Any] | Header) -> str | None:
     """Describe a wrong type or shape of the array of an argument; None if both are right."""
     allowed = _ARRAYS.get(argument.host_dtype, (argument.host_dtype,))
     if array.dtype.name not in allowed:
@@ -84,7 +84,7 @@ def misfit(argument: OnHost, array: NDArray | Header) -> str | None:
     return None
 
 
-def _index_out_of_range(argument: KernelArgument, array: NDArray) -> str | None:
+def _index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | None:
     """Describe the first index out of range that the array of an argument holds; None if there is none."""
     if argument.index_bounds is None or not array.size:
         return None
@@ -105,13 +105,17 @@ def _fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]
     image.view(FORMATS[form].raw)[...] = numerics.store(fill, form)
 
 
-def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer, copy: Copy = np.copyto) -> None:
+def scatter(
+    host: NDArray[Any], buffer: NDArray[Any], address: int, transfer: Transfer, copy: Copy = np.copyto
+) -> None:
     """Lay out a dense host array of raw bits in the bytes of ``buffer`` from ``address`` on."""
     for part in filled_parts(transfer):
         copy(*_sides(host, buffer, address, transfer, part))
 
 
-def gather(buffer: NDArray, address: int, host: NDArray, transfer: Transfer, copy: Copy = np.copyto) -> None:
+def gather(
+    buffer: NDArray[Any], address: int, host: NDArray[Any], transfer: Transfer, copy: Copy = np.copyto
+) -> None:
     """The inverse of ``scatter``: fill a dense host array of raw bits from the bytes of ``buffer``."""
     for part in filled_parts(transfer):
         device, elements = _sides(host, buffer, address, transfer, part)
@@ -119,8 +123,8 @@ def gather(buffer: NDArray, address: int, host: NDArray, transfer: Transfer, cop
 
 
 def _sides(
-    host: NDArray, buffer: NDArray, address: int, transfer: Transfer, part: Part
-) -> tuple[NDArray, NDArray]:
+    host: NDArray[Any], buffer: NDArray[Any], address: int, transfer: Transfer, part: Part
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Views of the elements of a part on the device and on the host."""
     device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
     return device, part_of(
@@ -198,7 +202,9 @@ def _within(
             yield {loop: (i, 1), **rest}
 
 
-def part_of(buffer: NDArray, address: int, raw: np.dtype, strides: tuple[int, ...], part: Part) -> NDArray:
+def part_of(
+    buffer: NDArray[Any], address: int, raw: np.dtype, strides: tuple[int, ...], part: Part
+) -> NDArray[Any]:
     """A view of the elements of a part; ``strides`` in elements of type ``raw``, ``address`` in bytes."""
     first = sum(start * stride for (start, _), stride in zip(part, strides, strict=True))
     shape = tuple(count for _, count in part)
@@ -206,7 +212,7 @@ def part_of(buffer: NDArray, address: int, raw: np.dtype, strides: tuple[int, ..
     return np.ndarray(shape, raw, buffer, address + first * raw.itemsize, steps)
 
 
-def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
+def to_raw(array: NDArray[Any], host_dtype: str, data_format: str, numerics: Numerics) -> NDArray[Any]:
     """The elements of a host array as bits of the device format, in host order.
 
     bfloat16 comes as bits in uint16 or as float32 numbers, float8_e4m3fn as bits in uint8. ``ValueError`` for what the
@@ -226,7 +232,7 @@ def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics
     return numerics.store(array.astype(np.float32), data_format)
 
 
-def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
+def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Numerics) -> NDArray[Any]:
     """Device bits as the host type; bfloat16 comes back as the float32 numbers of its rounded values."""
     if numerics.mode == IEEE and (host_dtype, data_format) == ("float16", DL16):
         return raw.view(np.float16)
@@ -263,7 +269,7 @@ class WideIntegersError(ValueError):
     """Integers that need more than 32 bits."""
 
 
-def _as_int32(array: NDArray) -> NDArray[np.int32]:
+def _as_int32(array: NDArray[Any]) -> NDArray[np.int32]:
     if array.dtype.kind not in "biu":
         raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
     limits = np.iinfo(np.int32)
@@ -274,7 +280,7 @@ def _as_int32(array: NDArray) -> NDArray[np.int32]:
     return array.astype(np.int32)
 
 
-def _rounded_to_bfloat16(values: NDArray) -> NDArray[np.float32]:
+def _rounded_to_bfloat16(values: NDArray[Any]) -> NDArray[np.float32]:
     bits = np.array(values, dtype=np.float32, order="C").view(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
     # To nearest: 0x7FFF alone rounds ties down, the last bit that stays lifts ties at odd numbers.

@@ -96,7 +96,13 @@ RULES: dict[str, Rule] = {name: rule for level in LEVELS for name, rule in level
 
 @dataclass(frozen=True)
 class Finding:
-    """One violation: the name of the rule, a whole sentence, and the file or place."""
+    """One violation of a rule.
+
+    Attributes:
+        rule: The name of the rule.
+        message: What is wrong, as a whole sentence.
+        where: The file or the place.
+    """
 
     rule: str
     message: str
@@ -123,10 +129,11 @@ def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> C
 
 
 def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
-    """All violations of the first level that has any; none for a good bundle.
+    """Return all violations of the first level that has any; none for a good bundle.
 
-    ``lx_backend_fraction`` is the part of LX that the bundle may not use, by default that of the bundle's target.
-    One with run-time sizes is checked at its largest, at its smallest and at one between.
+    Args:
+        bundle: The bundle. One with run-time sizes is checked at its largest, at its smallest and at one between.
+        lx_backend_fraction: The part of LX, 0 to 1, that it may not use, by default that of its target.
     """
     if not bundle.manifest.sizes:
         return _validate(bundle, lx_backend_fraction)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) 
     return float(deviations[0] @ deviations[1]) / scale if scale else math.nan
 
 
-def _ranks(values: NDArray) -> Floats:
+def _ranks(values: NDArray[Any]) -> Floats:
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
@@ -234,7 +235,7 @@ def _singular(jacobian: Floats) -> list[list[int]]:
     return partners
 
 
-def _least_squares() -> Callable:
+def _least_squares() -> Callable[..., Any]:
     try:
         from scipy.optimize import least_squares
     except ImportError:

@@ -49,7 +49,14 @@ from spyre_mlir.target.target import ANALYTIC, Target
 
 @dataclass(frozen=True)
 class OperationCost:
-    """Nanoseconds of one execution, by what takes them."""
+    """Nanoseconds of one execution, by what takes them.
+
+    Attributes:
+        compute_ns: Those of the busiest core, with its operands at hand.
+        memory_ns: Those to move all operands that are not in LX.
+        ring_ns: Those of a relayout over the ring, or to add up partial results.
+        overhead_ns: Those until the first byte of each access.
+    """
 
     compute_ns: float
     memory_ns: float
@@ -58,7 +65,7 @@ class OperationCost:
 
     @property
     def total_ns(self) -> float:
-        """Compute and memory overlap: an operation streams its tiles through LX while it works on others.
+        """The nanoseconds of all: compute and memory overlap, as an operation streams its tiles through LX.
 
         The ring comes after the last product and the first byte before all work, so neither overlaps.
         """
@@ -66,7 +73,7 @@ class OperationCost:
 
     @property
     def serial_ns(self) -> float:
-        """The time if nothing overlaps."""
+        """The nanoseconds if nothing overlaps."""
         return self.compute_ns + self.memory_ns + self.ring_ns + self.overhead_ns
 
     @property
@@ -119,7 +126,7 @@ def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
 
 
 def operation_cost(work: OperationWork) -> OperationCost:
-    """The cost of one execution."""
+    """Return the cost of one execution, in nanoseconds, of a ``work`` by the cost model of its target."""
     in_memory = [operand for operand in work.operands if not operand.in_lx]
     return OperationCost(
         compute_ns(work),

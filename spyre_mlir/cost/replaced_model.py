@@ -30,22 +30,29 @@ class CostModel(Algorithm):
 
     @abc.abstractmethod
     def compute_ns(self, work: OperationWork) -> float:
-        """Return the time of the busiest core with its operands at hand."""
+        """Return the nanoseconds of the busiest core for a ``work``, with its operands at hand."""
 
     @abc.abstractmethod
     def memory_ns(self, work: OperationWork) -> float:
-        """Return the time to move all operands that are not ``in_lx``."""
+        """Return the nanoseconds to move all operands of a ``work`` that are not ``in_lx``."""
 
     def ring_ns(self, work: OperationWork) -> float:
-        """Return the time of a relayout over the ring, or to add up partial results."""
+        """Return the nanoseconds of a relayout over the ring, or to add up partial results, as ``work`` says."""
         return CostModel.registry.make(ANALYTIC).ring_ns(work)
 
     def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the time to move one operand, in LX or not; by default that of the work with nothing else to move."""
+        """Return the nanoseconds to move one operand, in LX or not.
+
+        By default those of the work with nothing else to move.
+
+        Args:
+            work: The operation.
+            operand: The operand.
+        """
         return self.memory_ns(replace(work, operands=(replace(operand, in_lx=False),)))
 
     def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the ratio of the time to move an operand in its runs to that in whole bursts."""
+        """Return the ratio of the time to move an ``operand`` of a ``work`` in its runs to that in whole bursts."""
         burst = work.target.burst_bytes
         longer = replace(
             operand,

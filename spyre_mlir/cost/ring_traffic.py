@@ -50,9 +50,12 @@ class LinkLoads:
 class RelayoutTraffic:
     """The traffic of a relayout.
 
-    ``moved_bytes`` are those that cores get from others, once for each core, ``bytes_per_core`` those of a core's
-    source part, ``runs_per_core`` the contiguous runs that the busiest core takes, ``split`` the most cores that one
-    core takes from; the core itself is one of them in both.
+    Attributes:
+        links: Bytes over each link of the ring.
+        moved_bytes: Bytes that cores get from others, once for each core.
+        bytes_per_core: Bytes of a core's source part.
+        runs_per_core: The contiguous runs that the busiest core takes, from itself too.
+        split: The most cores that one core takes from, itself among them.
     """
 
     links: LinkLoads
@@ -64,7 +67,7 @@ class RelayoutTraffic:
 
 @functools.lru_cache(maxsize=1 << 14)
 def relayout_ns(relayout: Relayout) -> float:
-    """Time of a relayout: the fit to measured ones, or its busiest link if that takes longer.
+    """Return the nanoseconds of a ``relayout``: the fit to measured ones, or its busiest link if that takes longer.
 
     The fit (torch-spyre #3844): ``runs_per_core * (-1.14 + 3.92 log2(split)) +
     bytes_per_core * split / 547 bytes per ns``, split clamped to 2 .. 8. It does not say whether a core's bytes are
@@ -86,9 +89,12 @@ def link_ns(target: Target, moved_bytes: int) -> float:
 
 
 def cheapest(relayouts: Sequence[Relayout]) -> int:
-    """The number of the relayout that takes least time; of equal ones that with the least busy links, the first.
+    """Return the index of the relayout that takes least time; of equal ones that with the least busy links, the first.
 
     For core orders of the target division that are equally good for its reader, but not for the links.
+
+    Args:
+        relayouts: The relayouts, at least one.
     """
     return min(range(len(relayouts)), key=lambda index: _order_key(relayouts[index]))
 
@@ -100,7 +106,14 @@ def _order_key(relayout: Relayout) -> tuple[float, int, int]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
-    """Return the traffic of a relayout; ``ValueError`` if a distribution has more cores than the ring has nodes."""
+    """Return the traffic of a relayout.
+
+    Args:
+        relayout: The relayout, of a buffer of at most as many cores as the ring has nodes.
+
+    Raises:
+        ValueError: A distribution has more cores than that.
+    """
     nodes, transfers = relayout.device.device_cores, transfers_of(relayout)
     moved = np.zeros((nodes, nodes), np.int64)
     moved[transfers.sources, transfers.targets] = transfers.sticks * relayout.device.stick_bytes

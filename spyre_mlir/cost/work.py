@@ -24,10 +24,15 @@ from spyre_mlir.target.target import Target
 class OperandWork:
     """One access of an operation to a buffer.
 
-    ``bytes`` are those of the device buffer that are accessed, padding included, of all cores; what several cores
-    load alike counts once. ``core_bytes`` are those of the busiest core, ``fan_out`` the cores that share each
-    load (1: none), ``run_bytes`` what a core moves contiguously, of a batched matmul that of one matrix, with
-    ``batch_run_bytes`` that of all its matrices. An operand ``in_lx`` moves nothing through device memory.
+    Attributes:
+        writes: It writes the buffer.
+        bytes: Bytes of the device buffer that are accessed, padding included, of all cores; what several cores load
+            alike counts once.
+        core_bytes: Bytes of the busiest core.
+        fan_out: The cores that share each load (1: none).
+        run_bytes: Bytes that a core moves contiguously, of a batched matmul those of one matrix.
+        in_lx: It moves nothing through device memory.
+        batch_run_bytes: Bytes that a core moves contiguously of all matrices of a batched matmul.
     """
 
     writes: bool
@@ -48,13 +53,22 @@ class OperandWork:
 class OperationWork:
     """One execution of a divided operation on a target; everything ``per_core`` is of the busiest core.
 
-    ``sticks_per_core`` are the sticks that its vector unit passes: positions of the iteration space, 64 of a
-    2-byte lane dim at a time; 0 on the array. ``multiply_adds_per_core`` and ``rows_per_core`` (of the first
-    matrix) are those of a matmul, else 0. ``parts`` are the slices of the reduced dims, whose partial results
-    are added over the ring, ``outputs_per_core`` the elements of the result, ``results`` those of all cores.
-    ``broadcast`` says that an operand is repeated along a dim of the result. The output is the last operand.
-    ``tile_bytes`` are those of LX that the back end needs for one matrix of a matmul at a time. ``relayout`` is
-    what a shuffle does, and all that it does: both its operands are in LX.
+    Attributes:
+        target: The device.
+        opcode: The name of the device operation.
+        cores: The cores that it is divided over.
+        sticks_per_core: Sticks that the vector unit passes: positions of the iteration space, 64 of a 2-byte stick
+            dim at a time; 0 on the array.
+        multiply_adds_per_core: Those of a matmul, else 0.
+        rows_per_core: Rows of the first matrix of a matmul, else 0.
+        parts: The slices of the reduced dims, whose partial results are added over the ring.
+        outputs_per_core: The elements of the result.
+        results: The elements of the result of all cores.
+        broadcast: An operand is repeated along a dim of the result.
+        operands: The accesses; the output is the last one.
+        relayout: What a shuffle does, and all that it does: both its operands are in LX.
+        tile_bytes: Bytes of LX that the back end needs for one matrix of a matmul at a time.
+        kind: The kind of the operation, by its ``opcode``.
     """
 
     target: Target

@@ -40,11 +40,18 @@ def context() -> ir.Context:
 
 
 def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module:
-    """Parse a module; with ``path``, ``text`` is the content of that file and locations name it.
+    """Parse a module.
 
-    ``ir.MLIRError`` for syntax errors; ``CompileError`` for text that the parser would not survive, and for malformed
-    attributes of our dialects.
     ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded where it is used: that takes 30 ms.
+
+    Args:
+        text: The text of the module.
+        context: A context with our dialects, as ``spyre_mlir.dialects.context`` creates it.
+        path: The file that ``text`` is the content of; locations name it.
+
+    Raises:
+        ir.MLIRError: The syntax is wrong.
+        CompileError: The parser would not survive the text, or attributes of our dialects are malformed.
     """
 
     def parse() -> ir.Module:

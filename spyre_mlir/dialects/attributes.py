@@ -11,7 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 
 
-def to_attribute(value: Any) -> ir.Attribute:
+def to_attribute(value: Any) -> Any:
     """Convert a value to an attribute; ``TypeError`` for other types. Needs a current context."""
     return _to_attribute(value, ir.Context.current, {})
 

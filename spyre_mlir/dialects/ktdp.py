@@ -37,7 +37,7 @@ class Ktdp(ext.Dialect, name="ktdp"):
 
 
 class AccessTileType(Ktdp.Type, name="access_tile"):
-    """``!ktdp.access_tile<tensor<4x64xindex>>``: the places of a tile of 4 x 64 elements in memory."""
+    """``!ktdp.access_tile<tensor<4x64xindex>>``: the places of a tile of 4 x 64 elements, its ``shape``, in memory."""
 
     shape: ir.TypeAttr
 
@@ -50,13 +50,13 @@ class TileFutureType(Ktdp.Type, name="tile_future"):
 
 
 class GetComputeTileIdOp(Ktdp.Operation, name="get_compute_tile_id"):
-    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: number of the core, or its place in a grid."""
+    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: number of the core, or ``tiles`` of a grid."""
 
     tiles: Sequence[ext.Result[ir.IndexType]]
 
 
 class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
-    """Element ``(i, ..)`` of the view is that at ``address + sum of i * stride`` elements of a memory.
+    """Element ``(i, ..)`` of the ``view`` is that at ``address + sum of i * stride`` elements of a memory.
 
     ``%v = "ktdp.construct_memory_view"(%a) {sizes = array<i64: 4, 64>, strides = array<i64: 64, 1>,
     coordinate_set = affine_set<(d0, d1) : (..)>, memory_space = "global"} : (index) -> memref<4x64xf16>``
@@ -83,14 +83,14 @@ class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
 
 
 class ConstructDistributedMemoryViewOp(Ktdp.Operation, name="construct_distributed_memory_view"):
-    """One view of several of one type, whose ``coordinate_set`` says which part each holds."""
+    """One ``view`` of several ``parts`` of one type, whose ``coordinate_set`` says which part each holds."""
 
     parts: Sequence[ext.Operand[ir.MemRefType]]
     view: ext.Result[ir.MemRefType]
 
 
 class ConstructAccessTileOp(Ktdp.Operation, name="construct_access_tile"):
-    """Choose the tile of a view from its subscripts on, one for each dim.
+    """Choose the ``tile`` of a ``view`` from its ``subscripts`` on, one for each dim.
 
     ``%t = "ktdp.construct_access_tile"(%v, %i, %j) {access_tile_set = affine_set<..>} : (memref<4x64xf16>, index,
     index) -> !ktdp.access_tile<tensor<2x64xindex>>``
@@ -114,7 +114,7 @@ class ConstructAccessTileOp(Ktdp.Operation, name="construct_access_tile"):
 
 
 class ConstructIndirectAccessTileOp(Ktdp.Operation, name="construct_indirect_access_tile"):
-    """Choose elements of a view at coordinates that other views hold.
+    """Choose elements of a ``view`` at coordinates that other views, ``indices``, hold, as a ``tile``.
 
     ``subscripts`` has one text for each dim of the view, in the variables ``%d0``, ``%d1`` .. of the tile:
     ``ind(1, %d0)`` is the number that the first index view holds at ``%d0``.
@@ -126,7 +126,7 @@ class ConstructIndirectAccessTileOp(Ktdp.Operation, name="construct_indirect_acc
 
 
 class LoadOp(Ktdp.Operation, name="load"):
-    """Copy a tile of memory to a tensor."""
+    """Copy a ``tile`` of memory to a tensor, ``value``."""
 
     tile: ext.Operand[AccessTileType]
     value: ext.Result[ir.RankedTensorType]
@@ -137,7 +137,7 @@ class LoadOp(Ktdp.Operation, name="load"):
 
 
 class StoreOp(Ktdp.Operation, name="store"):
-    """Copy a tensor to a tile of memory."""
+    """Copy a tensor, ``value``, to a ``tile`` of memory."""
 
     value: ext.Operand[ir.RankedTensorType]
     tile: ext.Operand[AccessTileType]

@@ -117,34 +117,34 @@ class Sdsc(ext.Dialect, name="sdsc"):
 
 
 class OpAttr(Sdsc.Attribute, name="op"):
-    """``#sdsc.op<"add", {}>``: one device operation and its constants (f64)."""
+    """``#sdsc.op<"add", {}>``: one device operation, its ``opcode``, and its ``constants`` (f64)."""
 
     opcode: ir.StringAttr
     constants: ir.DictAttr
 
 
 class DivisionAttr(Sdsc.Attribute, name="division"):
-    """``#sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: slices per iteration dim, core to slices."""
+    """``#sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: ``splits`` per dim, ``mapping`` of core to slices."""
 
     splits: ir.ArrayAttr
     mapping: ir.AffineMapAttr
 
 
 class HbmAttr(Sdsc.Attribute, name="hbm"):
-    """``#sdsc.hbm<"pool", 4096>``: a buffer at a byte offset from a named base in HBM."""
+    """``#sdsc.hbm<"pool", 4096>``: a buffer at an ``offset`` in bytes from a named ``base`` in HBM."""
 
     base: ir.StringAttr
     offset: ir.IntegerAttr
 
 
 class LxAttr(Sdsc.Attribute, name="lx"):
-    """``#sdsc.lx<0>``: a buffer at the same byte address of every core's LX."""
+    """``#sdsc.lx<0>``: a buffer at the same ``address`` in bytes of every core's LX."""
 
     address: ir.IntegerAttr
 
 
 class HostAttr(Sdsc.Attribute, name="host"):
-    """``#sdsc.host<"x", "input", "f16">``: name, kind and dtype of an argument on the host."""
+    """``#sdsc.host<"x", "input", "f16">``: name (``label``), ``kind`` and ``dtype`` of an argument on the host."""
 
     label: ir.StringAttr
     kind: ir.StringAttr
@@ -152,7 +152,7 @@ class HostAttr(Sdsc.Attribute, name="host"):
 
 
 class CloneOp(Sdsc.Operation, name="clone"):
-    """Copy a tensor into a buffer of its own: not pure, for two clones of one tensor are two buffers.
+    """Copy ``source`` into a buffer of its own, ``result``: not pure, two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -174,9 +174,9 @@ class CloneOp(Sdsc.Operation, name="clone"):
 
 
 class WindowsOp(Sdsc.Operation, name="windows"):
-    """View of a tensor by windows that slide along some of its dims; each becomes two, of positions and of a window.
+    """View of ``source`` by windows that slide along some of its dims; each becomes two, of positions and of a window.
 
-    Element ``(.., o, k, ..)`` of the result is element ``(.., stride * o + dilation * k - before, ..)`` of the source,
+    Element ``(.., o, k, ..)`` of ``result`` is element ``(.., stride * o + dilation * k - before, ..)`` of the source,
     and where there is none the neutral number of the operation that reads it. Only operations with windows read it.
 
     ``%1 = "sdsc.windows"(%0) {dims = array<i64: 1>, strides = array<i64: 2>, dilations = array<i64: 1>,
@@ -209,7 +209,7 @@ class WindowsOp(Sdsc.Operation, name="windows"):
 
 
 class ShuffleOp(Sdsc.Operation, name="shuffle"):
-    """Copy a tensor in LX over the ring, to the cores that read it; with ``sdsc.halos`` slices overlap.
+    """Copy ``source`` in LX over the ring, to the cores that read ``result``; with ``sdsc.halos`` slices overlap.
 
     ``%1 = "sdsc.shuffle"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -299,7 +299,7 @@ def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
 
 
 def clone(source: ir.Value, location: ir.Location) -> ir.Value:
-    """Build a copy of ``source``, whose layout is yet to be chosen, at the current insertion point."""
+    """Build a copy of ``source``, with a layout yet to be chosen and a ``location``, at the current insertion point."""
     type_ = ir.RankedTensorType(source.type)
     result_type = ir.RankedTensorType.get(type_.shape, type_.element_type)
     return ir.Operation.create("sdsc.clone", results=[result_type], operands=[source], loc=location).result
@@ -331,7 +331,7 @@ def lx_attr(address: int) -> LxAttr:
 
 
 def placement_of(op: ir.Operation) -> HbmAttr | LxAttr | None:
-    """Return the placement of the buffer that an op writes; None before it is decided."""
+    """Return the placement of the buffer that an ``op`` writes; None before it is decided."""
     return op.attributes[PLACEMENT] if PLACEMENT in op.attributes else None
 
 
@@ -405,7 +405,7 @@ def inherit(op: ir.Operation, source: ir.Operation) -> None:
 
 
 def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
-    """Return the history of an op: (kind, pass, reason), oldest first."""
+    """Return the history of an ``op``: (kind, pass, reason), oldest first."""
     if HISTORY not in op.attributes:
         return ()
     steps = [
@@ -421,25 +421,25 @@ def pool_bytes_of(func: ir.Operation) -> int:
 
 
 def spilled_of(op: ir.Operation) -> tuple[str, ...]:
-    """Return the reasons why the buffer that an op writes is not in LX; empty without ``sdsc.spilled``."""
+    """Return the reasons why the buffer that an ``op`` writes is not in LX; empty without ``sdsc.spilled``."""
     if SPILLED not in op.attributes:
         return ()
     return tuple(ir.StringAttr(reason).value for reason in ir.ArrayAttr(op.attributes[SPILLED]))
 
 
 def name_of(op: ir.Operation) -> str | None:
-    """Return the name of an op in plan files; None before ``name-operations``."""
+    """Return the name of an ``op`` in plan files; None before ``name-operations``."""
     return ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else None
 
 
 def opcode_of(op: ir.Operation) -> str | None:
-    """Return the device operation recorded on an op, or None."""
+    """Return the device operation recorded on an ``op``, or None."""
     attributes = op.attributes
     return ir.StringAttr(attributes[OP].opcode).value if OP in attributes else None
 
 
 def constants_of(op: ir.Operation) -> dict[str, float]:
-    """Return the constants of a device operation by name."""
+    """Return the constants of a device operation, ``op``, by name."""
     return {entry.name: ir.FloatAttr(entry.attr).value for entry in ir.DictAttr(op.attributes[OP].constants)}
 
 
@@ -464,7 +464,7 @@ _DIVISIONS: dict[str, Division] = {}
 
 
 def division_of(op: ir.Operation) -> Division:
-    """Return the work division of an op."""
+    """Return the work division of an ``op``."""
     return division_from(op.attributes[DIVISION])
 
 

@@ -33,7 +33,13 @@ class SdscBundle(ext.Dialect, name="sdscbundle"):
 
 
 class InputArgType(SdscBundle.Type, name="input_arg"):
-    """``!sdscbundle.input_arg<index, granularity, max_value>``: a run-time parameter; 0 for what is unset."""
+    """``!sdscbundle.input_arg<index, granularity, max_value>``: a run-time parameter.
+
+    Attributes:
+        value: The type of its number.
+        granularity: It is a multiple of so many; 0 for what is unset.
+        max_value: Its largest number; 0 for what is unset.
+    """
 
     value: ir.TypeAttr
     granularity: ir.IntegerAttr
@@ -41,7 +47,13 @@ class InputArgType(SdscBundle.Type, name="input_arg"):
 
 
 class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
-    """Run one design on its cores; operand ``k`` is the value of symbol ``symbol_ids[k]``."""
+    """Run one design on its cores; operand ``k`` is the value of symbol ``symbol_ids[k]``.
+
+    Attributes:
+        arguments: The values of the symbols.
+        sdsc_filename: The file of the design.
+        symbol_ids: Negative numbers, one for each operand.
+    """
 
     arguments: Sequence[ext.Operand[ir.IndexType]]
     sdsc_filename: ir.StringAttr
@@ -69,7 +81,7 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
 
 
 class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
-    """Reserve ``bytes`` of device memory; the result is its address."""
+    """Reserve ``bytes`` of device memory; the result is its ``address``."""
 
     address: ext.Result[ir.IndexType]
     bytes: ir.IntegerAttr
@@ -84,7 +96,7 @@ class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
 
 
 class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
-    """Read ``what`` ("value", "granularity" or "max_value") of a run-time parameter."""
+    """Read ``what`` ("value", "granularity" or "max_value") of a run-time parameter, ``argument``, as ``value``."""
 
     value: ext.Result[ir.IndexType]
     argument: ext.Operand[InputArgType]

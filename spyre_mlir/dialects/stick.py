@@ -52,13 +52,13 @@ class Stick(ext.Dialect, name="stick"):
 
 
 class LayoutAttr(Stick.Attribute, name="layout"):
-    """``#stick.layout<affine_map<..>>``: a logical index to device coordinates."""
+    """``#stick.layout<affine_map<..>>``: the ``map`` of a logical index to device coordinates."""
 
     map: ir.AffineMapAttr
 
 
 class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
-    """Copy a tensor into another layout.
+    """Copy a tensor, ``source``, into another layout, as ``result``.
 
     ``%1 = "stick.restickify"(%0) : (tensor<64x64xf16, #rows>) -> tensor<64x64xf16, #columns>``
 
@@ -89,11 +89,11 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
 
 class PinOp(Stick.Operation, name="pin"):
-    """Fix the layout in which its operand is produced; moves nothing and is gone once layouts are chosen.
+    """Fix the layout in which its ``source`` is produced; moves nothing and is gone once layouts are chosen.
 
     ``%1 = "stick.pin"(%0) {stick.to = #stick.layout<#columns>} : (tensor<64x64xf16>) -> tensor<64x64xf16>``
 
-    Its result is its operand. Not pure: a pin holds for its operand even if nobody reads the result.
+    Its ``result`` is its operand. Not pure: a pin holds for its operand even if nobody reads the result.
     """
 
     source: ext.Operand[ir.RankedTensorType]
@@ -147,7 +147,7 @@ def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
 
 
 def restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    """Build the conversion of ``source`` to ``layout`` at the current insertion point."""
+    """Build the conversion of ``source`` to ``layout`` at the current insertion point, with a ``location``."""
     type_ = with_layout(source.type, layout)
     return ir.Operation.create("stick.restickify", results=[type_], operands=[source], loc=location).result
 
@@ -158,7 +158,7 @@ def requested_restickify(source: ir.Value, layout: StickLayout, location: ir.Loc
 
 
 def pin(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    """Build a ``stick.pin`` of ``source`` to ``layout`` at the current insertion point."""
+    """Build a ``stick.pin`` of ``source`` to ``layout`` at the current insertion point, with a ``location``."""
     return _request("stick.pin", source, layout, location)
 
 
@@ -189,24 +189,33 @@ def _unique(layout: StickLayout) -> StickLayout:
 
 
 def has_layout(type_: ir.Type) -> bool:
-    """Return whether a tensor type has a layout."""
+    """Return whether a tensor type, ``type_``, has a layout."""
     return isinstance(ir.RankedTensorType(type_).encoding, LayoutAttr)
 
 
 def layout_of(type_: ir.Type, target: Target) -> StickLayout | None:
-    """Return the layout of a tensor type; None without one. ``ValueError`` if the map is not made of digits."""
+    """Return the layout of a tensor type; None without one.
+
+    Args:
+        type_: The tensor type.
+        target: The device.
+
+    Raises:
+        ValueError: The map is not made of digits.
+    """
     tensor = ir.RankedTensorType(type_)
-    return layout_from(tensor.encoding, tensor, target) if has_layout(tensor) else None
+    encoding = tensor.encoding
+    return layout_from(encoding, tensor, target) if isinstance(encoding, LayoutAttr) else None
 
 
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:
-    """Return the tensor type with the layout as its encoding."""
+    """Return the tensor type ``type_`` with the ``layout`` as its encoding."""
     tensor = ir.RankedTensorType(type_)
     return ir.RankedTensorType.get(tensor.shape, tensor.element_type, layout_attr(layout))
 
 
 def without_layout(type_: ir.Type) -> ir.Type:
-    """Return the tensor type without an encoding; any other type as it is."""
+    """Return the tensor type ``type_`` without an encoding; any other type as it is."""
     if not isinstance(type_, ir.RankedTensorType):
         return type_
     tensor = ir.RankedTensorType(type_)
@@ -214,7 +223,7 @@ def without_layout(type_: ir.Type) -> ir.Type:
 
 
 def layout_attr(layout: StickLayout) -> LayoutAttr:
-    """Build ``#stick.layout`` from a layout."""
+    """Build ``#stick.layout`` from a ``layout``."""
     return LayoutAttr.get(ir.AffineMapAttr.get(affine_map(layout)))
 
 
@@ -235,12 +244,12 @@ def _expression(digit: Digit) -> ir.AffineExpr:
 
 
 def padding_attr(states: States) -> ir.DictAttr:
-    """Build ``stick.padding`` from the state of each padded dim."""
+    """Build ``stick.padding`` from the ``states`` of padded dims: a number, or None for what is undefined."""
     return from_dims(states)
 
 
 def padding_of(attributes: Mapping[str, ir.Attribute]) -> States:
-    """Return the state of each padded dim from the attributes of an op or an argument; {} without any."""
+    """Return the state of each padded dim from the ``attributes`` of an op or an argument; {} without any."""
     return to_dims(PADDING, attributes[PADDING]) if PADDING in attributes else {}
 
 

@@ -13,6 +13,7 @@ import contextvars
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
@@ -28,7 +29,16 @@ Map = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Structured:
-    """View of a ``linalg.generic`` with one result; ``maps`` has one entry per input, then that of the output."""
+    """View of a ``linalg.generic`` with one result.
+
+    Attributes:
+        op: The operation.
+        inputs: Its inputs.
+        output: Its destination operand.
+        maps: For each input, then for the output, the iteration dim that indexes each of its dims; None is the
+            constant 0.
+        iterators: "parallel" or "reduction" for each iteration dim.
+    """
 
     op: ir.Operation
     inputs: tuple[ir.Value, ...]
@@ -65,7 +75,7 @@ class Structured:
 
 
 def reduced_dims(iterators: Sequence[str]) -> tuple[int, ...]:
-    """Return the reduction dims of an iteration space."""
+    """Return the dims of the ``iterators`` that are reductions."""
     return tuple(dim for dim, kind in enumerate(iterators) if kind == "reduction")
 
 
@@ -103,7 +113,9 @@ def parsed_once() -> Iterator[None]:
 def structured(op: ir.Operation, known: Known | None = None) -> Structured | None:
     """Return the view of a ``linalg.generic``; None if it has several results or maps that are not selections.
 
-    ``known`` caches parsed attributes: callers that read many ops outside of ``parsed_once`` pass the same one.
+    Args:
+        op: The operation.
+        known: A cache of parsed attributes: callers that read many ops outside of ``parsed_once`` pass the same one.
     """
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
@@ -154,21 +166,21 @@ def affine_map(dims: Map, rank: int) -> ir.AffineMap:
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """Return the shape of a ranked tensor value; () for a scalar."""
+    """Return the shape of a tensor ``value``."""
     if not isinstance(value.type, ir.RankedTensorType):
         return ()
     return tuple(ir.RankedTensorType(value.type).shape)
 
 
 def element_of(value: ir.Value) -> str:
-    """Return the element type of a tensor value, or the type of a scalar, as text."""
+    """Return the element type of a tensor ``value``, as text."""
     if isinstance(value.type, ir.RankedTensorType):
         return str(ir.RankedTensorType(value.type).element_type)
     return str(value.type)
 
 
 def defining_op(value: ir.Value) -> ir.Operation | None:
-    """Return the defining op of a value; None for a block argument."""
+    """Return the op that defines a ``value``; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
@@ -195,8 +207,16 @@ def device_op(
 ) -> ir.Value:
     """Build one device operation at the current insertion point and return its result.
 
-    ``shape`` are the iteration extents, ``maps`` one selection per input; ``result_map`` defaults to all
-    dims that are not ``reduced``, in order.
+    Args:
+        opcode: The name of the operation.
+        inputs: Its inputs.
+        maps: For each input the iteration dim that indexes each of its dims; None is the constant 0.
+        shape: The elements of each iteration dim.
+        element: The element type of the result, as text.
+        location: Where it comes from.
+        reduced: The iteration dims that are reductions.
+        result_map: The dims of the result; by default all that are not ``reduced``, in order.
+        constants: The numbers of its constants by name.
     """
     rank = len(shape)
     if result_map is None:
@@ -229,7 +249,11 @@ def rebuilt(
 ) -> ir.Value:
     """Build the device operation of ``generic`` on other inputs, with its history.
 
-    ``extents`` and the ``element`` type of the result default to its own.
+    Args:
+        generic: The view of the operation.
+        inputs: The other inputs, as many.
+        extents: The elements of each iteration dim; by default its own.
+        element: The element type of the result, as text; by default its own.
     """
     result = device_op(
         generic.opcode,
@@ -247,7 +271,7 @@ def rebuilt(
 
 
 def iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
-    """Build the iterator types of ``rank`` dims."""
+    """Build the iterator types of ``rank`` dims, of which the ``reduced`` ones are reductions."""
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")
 
@@ -287,7 +311,7 @@ class Body:
         self.rank = rank  # of the iteration space
 
     def __call__(
-        self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes
+        self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes: Any
     ) -> ir.Value:
         return ir.Operation.create(
             name, results=[result or self.element], operands=list(operands), attributes=attributes
@@ -367,7 +391,7 @@ class Body:
         zero = self("arith.constant", result=value.type, value=ir.FloatAttr.get(value.type, 0.0))
         return self._compare(_NOT_EQUAL, value, zero)
 
-    def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, op: str = "arith.cmpf") -> ir.Value:
+    def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, *, op: str = "arith.cmpf") -> ir.Value:
         i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
         return self(op, lhs, rhs, result=i1, predicate=ir.IntegerAttr.get(i64, predicate))
 
@@ -384,7 +408,7 @@ class Body:
         i64 = ir.IntegerType.get_signless(64)
         index = self("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, self.rank - 1))
         row_number = self("arith.index_cast", index, result=position.type)
-        is_match = self._compare(_EQUAL_INTEGERS, row_number, position, "arith.cmpi")
+        is_match = self._compare(_EQUAL_INTEGERS, row_number, position, op="arith.cmpi")
         return self("arith.select", is_match, row, accumulator)
 
 

@@ -21,7 +21,14 @@ _TARGETS: dict[str, Target] = {}
 
 
 def target_of(op: ir.Operation | ir.OpView | ir.Module) -> Target:
-    """Return the target of the module around an operation, the default one without; ``CompileError`` if malformed."""
+    """Return the target of the module around an operation, the default one without.
+
+    Args:
+        op: The operation, or the module.
+
+    Raises:
+        CompileError: The target is malformed.
+    """
     module = _module_of(op)
     if TARGET not in module.attributes:
         return default_target()

@@ -48,7 +48,11 @@ class CoreTransfers:
 
 
 def transfers_of(relayout: Relayout) -> CoreTransfers:
-    """Return the transfers of a relayout; ``ValueError`` if a distribution has more cores than the ring has nodes."""
+    """Return the transfers of a ``relayout``.
+
+    Raises:
+        ValueError: A distribution has more cores than the ring has nodes.
+    """
     nodes = relayout.device.device_cores
     source, target = (_extents(relayout, part, nodes) for part in (relayout.source, relayout.target))
     begins = np.maximum(source.begins[:, None], target.begins)

@@ -33,8 +33,11 @@ def core_steps(splits: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
 class Division:
     """Slices per dim, and for each core the slice of each dim that it owns.
 
-    ``shares`` are the units of the largest slice of each dim; empty where only the core mapping is known.
-    ``reduced`` are the dims that the result does not have.
+    Attributes:
+        splits: The slices of each dim.
+        owners: For each core the index of its slice of each dim.
+        shares: The units of the largest slice of each dim; empty where only the core mapping is known.
+        reduced: The dims that the result does not have.
     """
 
     splits: tuple[int, ...]
@@ -54,13 +57,24 @@ class Division:
     def of(
         cls, splits: Sequence[int], units: Sequence[int], reduced: frozenset[int] = frozenset()
     ) -> Division:
-        """Dims of ``units`` in so many slices each, mapped in the order of ``core_order``."""
+        """Return the division of dims, mapped in the order of ``core_order``.
+
+        Args:
+            splits: The slices of each dim.
+            units: The rows or sticks of each dim.
+            reduced: The dims that the result does not have.
+        """
         mapped = cls.mixed_radix(splits, core_order(splits, reduced))
         return replace(mapped, shares=shares_of(units, splits), reduced=reduced)
 
     @classmethod
     def mixed_radix(cls, splits: Sequence[int], order: Sequence[int] | None = None) -> Division:
-        """Core ids count the slices, the first dim of ``order`` fastest; without an order the first dim."""
+        """Return the division whose core ids count the slices.
+
+        Args:
+            splits: The slices of each dim.
+            order: The dims, of which the first is counted fastest; without an order they are as they come.
+        """
         order = range(len(splits)) if order is None else order
         return cls(tuple(splits), _owners(tuple(splits), tuple(order)))
 

@@ -23,10 +23,15 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class Distribution:
-    """Slices per dim of a buffer, and for each core the slice of each dim that its LX holds; None: it holds nothing.
+    """Slices per dim of a buffer, and for each core the slice of each dim that its LX holds.
 
-    Several cores may hold the same slices. ``halos`` has for each dim what a core holds of its neighbours' slices, None
-    where that is nothing; it is empty where no dim has one.
+    Several cores may hold the same slices.
+
+    Attributes:
+        splits: The slices of each dim.
+        owners: For each core the index of its slice of each dim; None: it holds nothing.
+        halos: For each dim what a core holds of its neighbours' slices, None where that is nothing; empty where no
+            dim has one.
     """
 
     splits: tuple[int, ...]
@@ -34,18 +39,24 @@ class Distribution:
     halos: tuple[Sliding | None, ...] = ()
 
     def on(self, cores: int) -> Distribution:
-        """Return the distribution over so many cores, of which those that it does not name hold nothing."""
+        """Return the distribution over so many ``cores``, of which those that it does not name hold nothing."""
         return replace(self, owners=self.owners + (None,) * (cores - len(self.owners)))
 
 
 @dataclass(frozen=True)
 class Relayout:
-    """A buffer of ``units`` sticks along each dim goes from one distribution to another.
+    """A buffer goes from one distribution to another.
 
     A position of the dims is one stick, a dim without sticks has one. Slice ``s`` of a dim covers the units ``[s *
     share, min((s + 1) * share, units))`` with ``share = ceil(units / splits)``. In the LX of a core the sticks of its
-    slices lie one behind the other, the dims in ``order``, the innermost first, with whole shares.
-    ``device`` has the ring.
+    slices lie one behind the other, with whole shares.
+
+    Attributes:
+        units: The sticks along each dim.
+        order: The dims as they lie in LX, the innermost first.
+        source: The distribution before.
+        target: The distribution after.
+        device: The target that has the ring.
     """
 
     units: tuple[int, ...]

@@ -60,10 +60,15 @@ class JointTimes:
 class JointProblem:
     """Operations with division candidates, and buffers with placements; variables are operations, then buffers.
 
-    ``counts`` are those of candidates and of placements. Candidate 0 is the division as it came, placement 0 is device
-    memory, which go together; the first ``counts_as_is`` states are those without another division or a relayout.
-    ``splits`` has the slices of each candidate. A function takes the waits of all ``tables``, and hypot(compute,
-    memory) of each operation.
+    Candidate 0 is the division as it came, placement 0 is device memory, which go together. A function takes the
+    waits of all tables, and hypot(compute, memory) of each operation.
+
+    Attributes:
+        counts: The numbers of candidates of the operations and of placements of the buffers.
+        counts_as_is: How many of these, the first ones, are without another division or a relayout.
+        splits: The slices of each candidate of each operation.
+        tables: The times in nanoseconds of states that belong together.
+        measure: Times of a choice as the compiler knows them; None for a problem of a file.
     """
 
     counts: tuple[int, ...]
@@ -81,6 +86,9 @@ class JointProblem:
         """Return the times of a choice by the tables, infinite if it is none.
 
         The compiler knows the turnarounds of the bus and relayouts that readers share besides.
+
+        Args:
+            states: The state of each variable.
         """
         spent = np.zeros((3, self.operations))
         waits = []
@@ -94,13 +102,15 @@ class JointProblem:
         return JointTimes(total, tuple(compute), tuple(memory))
 
     def measured(self, states: tuple[int, ...]) -> JointTimes:
-        """Return the times of a choice as the compiler knows them; those of the tables for a problem of a file."""
+        """Return the times of ``states`` as the compiler knows them; those of the tables for a problem of a file."""
         return self.times(states) if self.measure is None else self.measure(states)
 
     def minimum(self, angles: NDArray[np.float64], *, as_is: bool) -> tuple[tuple[int, ...], float]:
         """Return the states of the smallest weighted sum and a bound in nanoseconds.
 
-        ``as_is``: with the divisions as they came, and without relayouts.
+        Args:
+            angles: For each operation the angle in radians of the weights, cos of compute and sin of memory.
+            as_is: With the divisions as they came, and without relayouts.
         """
         sizes = self.counts_as_is if as_is else self.counts
         weighted, total = {}, Sum(sizes)
@@ -140,7 +150,11 @@ class JointDivider(Algorithm):
 
     @abc.abstractmethod
     def choose(self, problem: JointProblem) -> Sequence[int]:
-        """Return the index of a candidate for each operation, then that of a placement for each buffer."""
+        """Return the index of a candidate for each operation, then that of a placement for each buffer.
+
+        Args:
+            problem: The operations and buffers of a function.
+        """
 
     def solve(self, problem: JointProblem) -> tuple[tuple[int, ...], float]:
         """Return the checked answer, and nanoseconds that no choice undercuts."""

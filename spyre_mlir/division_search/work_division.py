@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class SplitTable:
         )
 
 
-def _unchangeable(array: NDArray) -> NDArray:
+def _unchangeable(array: NDArray[Any]) -> NDArray[Any]:
     """Return a copy that nobody can change."""
     array = np.ascontiguousarray(array).copy()
     array.setflags(write=False)
@@ -72,12 +72,20 @@ def _unchangeable(array: NDArray) -> NDArray:
 
 @dataclass(frozen=True)
 class DivisionOfOperation:
-    """The division of one operation over at most ``cores`` cores; an entry per dim of its iteration space.
+    """The division of one operation over cores; an entry per dim of its iteration space.
 
-    ``units`` are the rows or sticks of a dim, of which a slice has whole ones, ``extents`` its elements; ``reduced``
-    dims are summed up, of which one at most may be in several slices. A dim has at least its ``committed`` slices, a
-    ``blocked`` one no more. Slices are equal unless they may be ``uneven``; none is empty. ``by_cost``: cores share
-    what they read, so that the rule of thumb (the largest dims first) is not good.
+    Attributes:
+        opcode: The name of the device operation.
+        units: The rows or sticks of a dim, of which a slice has whole ones.
+        extents: The elements of a dim.
+        reduced: The dims that are summed up, of which one at most may be in several slices.
+        committed: A dim has at least so many slices.
+        blocked: Dims that have no more slices than ``committed``.
+        cores: The most slices of all dims together.
+        uneven: Slices may differ; none is empty.
+        by_cost: Cores share what they read, so that the rule of thumb (the largest dims first) is not good.
+        make_table: Makes ``table``.
+        find_problem: Says what else is wrong with slices; None for a problem of a file.
     """
 
     opcode: str
@@ -123,16 +131,16 @@ class DivisionOfOperation:
         return {tuple(row): index for index, row in enumerate(self.table.splits.tolist())}
 
     def cost_ns(self, splits: Sequence[int]) -> float:
-        """Return the time with all operands in device memory; infinite for splits that are not in the table."""
+        """Return the nanoseconds of ``splits``, operands in device memory; infinite for others than in the table."""
         row = self._row_of.get(tuple(splits))
         return math.inf if row is None else float(self.table.cost_ns[row])
 
     def is_legal(self, splits: Sequence[int]) -> bool:
-        """Return whether the operation can have these slices."""
+        """Return whether the operation can have these slices, ``splits`` of each dim."""
         return self.why_illegal(splits) is None
 
     def why_illegal(self, splits: Sequence[int]) -> str | None:
-        """Return why the operation cannot have these slices; None if it can."""
+        """Return why the operation cannot have these slices, ``splits`` of each dim; None if it can."""
         if len(splits) != len(self.units):
             return f"the operation has {len(self.units)} dims"
         for dim, (split, least) in enumerate(zip(splits, self.committed, strict=True)):
@@ -160,7 +168,11 @@ class WorkDivision(Algorithm):
 
     @abc.abstractmethod
     def divide(self, problem: DivisionOfOperation) -> Sequence[int]:
-        """Return the slices of each dim, together at most as many as there are cores."""
+        """Return the slices of each dim, together at most as many as there are cores.
+
+        Args:
+            problem: The operation, and what of its division is decided.
+        """
 
     def splits(self, problem: DivisionOfOperation) -> tuple[int, ...]:
         """Return the checked answer; ``ValueError`` if there is none."""

@@ -8,6 +8,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -213,7 +214,7 @@ def _bundles(
     return _Compiled(whole, steps)
 
 
-def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The arrays of constants that a bundle has as arguments."""
     names = {argument.name for argument in bundle.manifest.arguments}
     return {name: array for name, array in arrays.items() if name in names}

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -56,7 +57,7 @@ class CacheFolder:
             )
         return cls(folder, int(text) << 20)
 
-    def read(self, key: str) -> dict[str, NDArray] | None:
+    def read(self, key: str) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of an entry, which is now the last used; None without one, some exception if damaged."""
         path = self._path(key)
         if not os.path.lexists(path):
@@ -69,7 +70,7 @@ class CacheFolder:
             os.utime(path)
         return arrays
 
-    def write(self, key: str, arrays: Mapping[str, NDArray]) -> bool:
+    def write(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> bool:
         """Write an entry, in place of one that is there; return False for one that is too large to keep."""
         if sum(array.nbytes for array in arrays.values()) > self.most_bytes:
             return False

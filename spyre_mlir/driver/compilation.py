@@ -86,31 +86,47 @@ def compile(
     state: bool | Sequence[str] | Mapping[str, Any] | None = None,
     **pipeline_options: Unpack[PipelineKeywords],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
-    """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
+    """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR.
 
-    ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``device`` is a device
-    file (default: SPYRE_DEVICE, or the packaged one; docs/devices.md), ``sencores`` the number of its cores that the
-    program may use (default: SENCORES, or all). ``precision`` is "device" (fp16 islands stay fp16)
-    or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16" (the
-    default for programs with bfloat16, whose range "ieee" has not).
-    ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input,
-    and of results, as "result0":
-    each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input that
-    is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives. With
-    ``fallback`` the host runs what the device cannot; without it that is an error. ``autocast`` is a type,
-    torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by ``torch.autocast("cpu",
-    ..)``; "dl16" is fp16 with that as the default of ``numerics`` (docs/host.md). ``dynamic`` gives the granularity
-    and the largest size of named dims of the inputs, or is the ``dynamic_shapes`` of ``torch.export``, and
-    ``torch._dynamo.mark_dynamic`` of an input does the same: one bundle for all sizes where that is possible and
-    ``one_bundle`` is not False, else one for each size that calls want (docs/dynamic.md). ``target`` "ktir"
-    gives a program in KTIR, which ktir-cpu runs (docs/ktir.md). ``cache`` says whether a program that
-    was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes; docs/cache.md). ``passes`` are
-    of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``, instances or texts of a
-    pipeline (docs/writing-a-pass.md). ``state`` says what stays in device memory between calls as
-    ``Program.state``: True for all buffers that the model changes, names of arguments, or a mapping from names to
-    tensors, such as the state of another program, which is then shared (docs/serving.md). Other options are those
-    of the pipeline, below. Warnings of passes are Python's, and so is ``HostWorkWarning`` where the host has over 1
-    % of the floating-point operations. Raises ``CompileError``.
+    Warnings of passes are Python's, and so is ``HostWorkWarning`` where the host has over 1 % of the floating-point
+    operations.
+
+    Args:
+        module_or_mlir: A model of PyTorch, or a module of linalg: its text, the path of an .mlir file, or
+            ``ir.Module``.
+        inputs: Example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs; of a module, arrays or
+            tensors on the device by position. An input that is a ``DeviceTensor`` says its own layout.
+        device: A device file (default: SPYRE_DEVICE, or the packaged one; docs/devices.md).
+        sencores: The number of cores that the program may use (default: SENCORES, or all).
+        precision: "device" (fp16 islands stay fp16) or "strict" (the types of the linalg).
+        numerics: Those of the simulator, "ieee" or bit-true "dl16" (the default for programs with bfloat16, whose range
+            "ieee" has not).
+        layouts: Layouts of inputs, parameters and constants, by name or by the position of an input, and of results, as
+            "result0": each a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``.
+        plan: Decisions that have to hold: a plan file, or what ``Program.plan`` gives (docs/plans.md).
+        fallback: The host runs what the device cannot; without it that is an error (docs/host.md).
+        autocast: A type, torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by
+            ``torch.autocast("cpu", ..)``; "dl16" is fp16 with that as the default of ``numerics``.
+        dynamic: The granularity and the largest size in elements of named dims of the inputs, or the
+            ``dynamic_shapes`` of ``torch.export``; ``torch._dynamo.mark_dynamic`` of an input does the same
+            (docs/dynamic.md).
+        one_bundle: One bundle for all sizes of ``dynamic`` where that is possible, else one for each that calls want.
+        target: "bundle", or "ktir" for a program in KTIR, which ktir-cpu runs (docs/ktir.md).
+        cache: A program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
+            docs/cache.md).
+        passes: Passes of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``, instances
+            or texts of a pipeline (docs/writing-a-pass.md).
+        state: What stays in device memory between calls as ``Program.state``: True for all buffers that the model
+            changes, names of arguments, or a mapping from names to tensors, such as the state of another program,
+            which is then shared (docs/serving.md).
+        **pipeline_options: Other options are those of the pipeline, as ``SpyrePipeline`` has them.
+
+    Returns:
+        The program; a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for "ktir", and a ``PiecewiseProgram``
+        for a model whose values decide shapes or branches.
+
+    Raises:
+        CompileError: The model, the module or an option is refused; the message says what to change.
     """
     given = {
         "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
@@ -243,7 +259,7 @@ def _in_pieces(
             reason.location,
         ) from reason
 
-    def compiled(function: Callable, example: Sequence[Any]) -> Program:
+    def compiled(function: Callable[..., Any], example: Sequence[Any]) -> Program:
         """Program of a piece, with the warnings of its passes but not that of the host's work."""
         program = _compiled_model(function, example, request, programs)
         _warn_of_passes(program)
@@ -367,8 +383,8 @@ def _bound_model(
     return program
 
 
-#: The backend of ``torch.compile``, whose class is its manual.
-torch_backend = TorchBackend(compile)
+torch_backend: TorchBackend = TorchBackend(compile)
+"""The backend of ``torch.compile``, whose class, ``TorchBackend``, is its manual."""
 
 
 def _is_file(source: str | Path) -> bool:

@@ -10,7 +10,6 @@ needs it. A call of another size is padded to the next multiple where that is pr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
-from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver.dynamic_dims import DynamicDim, PaddingProofs
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.size_prices import SizePrice
 from spyre_mlir.driver.symbolic_program import SymbolicProgram
@@ -30,44 +29,8 @@ from spyre_mlir.tensors.device_state import DeviceState
 if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.program_figures import ProgramFigures
-    from spyre_mlir.frontend.importer import Imported
 
 __all__ = ["DynamicDim", "DynamicProgram"]
-
-
-@dataclass(frozen=True)
-class DynamicDim:
-    """A dim of ``granularity``, ``2 * granularity``, .. up to ``max_value`` positions."""
-
-    name: str
-    granularity: int
-    max_value: int
-
-    @classmethod
-    def of(cls, name: str, pair: Any) -> DynamicDim:
-        """Create a dim from the pair ``(granularity, max_value)`` of a user; ``CompileError`` for anything else."""
-        numbers = list(pair) if isinstance(pair, tuple | list) else []
-        if len(numbers) != 2 or not all(type(number) is int and number > 0 for number in numbers):
-            raise CompileError(
-                f"The dynamic dim '{name}' takes two positive numbers, granularity and largest size, not {pair!r}."
-            )
-        granularity, max_value = numbers
-        if max_value % granularity:
-            raise CompileError(
-                f"The largest size {max_value} of dim '{name}' is not a multiple of its granularity {granularity}."
-            )
-        return cls(name, granularity, max_value)
-
-    def bucket(self, size: int) -> int:
-        """Round a size up to a multiple of the granularity; ``CompileError`` above ``max_value``."""
-        if not 0 < size <= self.max_value:
-            raise CompileError(f"Dim '{self.name}' has size {size}, but at most {self.max_value}.")
-        return -(-size // self.granularity) * self.granularity
-
-    @property
-    def sizes(self) -> range:
-        """All sizes that a program can be compiled for."""
-        return range(self.granularity, self.max_value + 1, self.granularity)
 
 
 #: Sizes of the dynamic dims, in the order of the option.
@@ -97,10 +60,10 @@ ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 class DynamicProgram(Generic[ProgramT]):
     """A model compiled for some sizes of its dynamic dims: call it like the model.
 
-    ``dims`` are the dynamic dims by name, ``programs`` those of sizes that calls have wanted, ``last`` that of the last
-    call. ``symbolic`` is the program of all sizes, None where there is none, for the reason in ``remarks``.
-    ``compile(model, inputs)`` makes a program, ``compile_symbolic`` that of all sizes, if it is wanted.
-    ``occurrences`` are the dims in the inputs, if no names say them.
+    Attributes:
+        dims: The dynamic dims by name, with granularity and largest size in elements.
+        programs: The programs of sizes that calls have wanted, by the sizes in the order of ``dims``.
+        last: The program of the last call.
     """
 
     def __init__(
@@ -113,18 +76,30 @@ class DynamicProgram(Generic[ProgramT]):
         autocast: Any = None,
         occurrences: Sequence[Any] = (),
     ) -> None:
+        """Create a program for the sizes of the example inputs; ``spyre_mlir.compile`` does.
+
+        Args:
+            model: The model.
+            example_inputs: A tuple, or a mapping for keyword inputs.
+            dynamic: Granularity and largest size of each dynamic dim.
+            compile: ``compile(model, inputs)`` makes a program of one size.
+            compile_symbolic: It makes that of all sizes, if it is wanted.
+            autocast: As ``spyre_mlir.compile`` takes it.
+            occurrences: The dims in the inputs, if no names say them.
+
+        Raises:
+            CompileError: There is no dim, or a size is no multiple of its granularity.
+        """
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 
         if not dynamic:
             raise CompileError("The option 'dynamic' names at least one dim.")
-        self.dims = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
+        self.dims: dict[str, DynamicDim] = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
         self.programs: dict[Sizes, ProgramT] = {}
         self.last: ProgramT | None = None
-        self._model = model
-        self._compile = compile
-        self._autocast = autocast
+        self._model, self._compile, self._autocast = model, compile, autocast
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic), occurrences)
-        self._unpadded_imports: dict[Sizes, Imported] = {}
+        self._padding = PaddingProofs(model, self._inputs, autocast)
         self._reasons: list[Remark] = []
         self._prices: dict[Sizes, SizePrice] = {}
         self._symbolic: SymbolicProgram | None = None
@@ -135,13 +110,13 @@ class DynamicProgram(Generic[ProgramT]):
         self._program_for(self._inputs.example_sizes)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the program for the sizes of the inputs, which is compiled on first use."""
+        """Run the program for the sizes of the ``inputs`` and ``named`` inputs, which is compiled on first use."""
         sizes = self._inputs.sizes(inputs, named)
         program, padded = self._program_for(sizes)
         self.last = program
         if padded == sizes:
             return program(*inputs, **named)
-        unpadded = self._unpadded_imports[self._key(sizes)]
+        unpadded = self._padding.imported(sizes)
         return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
@@ -155,7 +130,14 @@ class DynamicProgram(Generic[ProgramT]):
         return [dict(zip(self.dims, key, strict=True)) for key in self.programs]
 
     def program(self, **sizes: int) -> ProgramT:
-        """Return the program for sizes that are multiples of the granularity; compile it on first use."""
+        """Return the program for sizes; compile it on first use.
+
+        Args:
+            **sizes: Elements of each dynamic dim, multiples of its granularity.
+
+        Raises:
+            CompileError: A dim has no size, or one that is no multiple of its granularity.
+        """
         if sorted(sizes) != sorted(self.dims):
             raise CompileError(f"A program needs a size of each dynamic dim: {', '.join(self.dims)}.")
         key = self._key(sizes)
@@ -250,7 +232,7 @@ class DynamicProgram(Generic[ProgramT]):
         return next((program.state for program in self.programs.values()), DeviceState())
 
     def report(self, path: str | Path) -> Path:
-        """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this path."""
+        """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this ``path``."""
         notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
         titles = [_shown(sizes) for sizes in self.sizes]
         reports = [
@@ -260,7 +242,11 @@ class DynamicProgram(Generic[ProgramT]):
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path) -> None:
-        """Write the bundle of all sizes; or a folder per program, and ``sizes.json``, which maps sizes to folders."""
+        """Write the bundle of all sizes; or a folder per program, and ``sizes.json``, which maps sizes to folders.
+
+        Args:
+            folder: The folder, which takes the place of one that this wrote before.
+        """
         if self._symbolic is not None and all(program.is_instance for program in self.programs.values()):
             self._symbolic.program.save(folder)
             return
@@ -286,43 +272,11 @@ class DynamicProgram(Generic[ProgramT]):
         """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
         if padded != sizes:
-            self._prove_padding_safe(sizes, padded)
+            self._padding.prove(self.dims, sizes, padded, self.state)
         return self.program(**padded), padded
-
-    def _prove_padding_safe(self, sizes: Mapping[str, int], padded: Mapping[str, int]) -> None:
-        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be."""
-        from spyre_mlir.frontend import capture_torch, import_torch
-        from spyre_mlir.frontend.module_pairs import DifferentPrograms
-        from spyre_mlir.frontend.padding_safety import check_padding_safety
-
-        key = self._key(sizes)
-        if key in self._unpadded_imports:
-            return
-        # In one context, so that attributes and types of both modules compare.
-        context, imported = new_context(), []
-        for dim_sizes in (sizes, padded):
-            with self._inputs.at_sizes(dim_sizes) as example:
-                captured = capture_torch(self._model, example, self._autocast)
-                imported.append(import_torch(captured, example, context=context, state=self.state))
-        try:
-            check_padding_safety(*imported)
-        except DifferentPrograms as error:
-            raise CompileError(_refusal(self.dims, sizes, padded, error.reason), error.location) from None
-        self._unpadded_imports[key] = imported[0]
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:
         return tuple(sizes[name] for name in self.dims)
-
-
-def _refusal(
-    dims: Mapping[str, DynamicDim], sizes: Mapping[str, int], padded: Mapping[str, int], reason: str
-) -> str:
-    """Return the message for a size that is between two multiples, and cannot be padded for a reason."""
-    dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
-    return (
-        f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
-        f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
-    )
 
 
 def _remark(reason: str, location: str) -> Remark:

@@ -16,7 +16,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from spyre_mlir.driver.compilation import compile
-from spyre_mlir.driver.program import Program, layout_of_argument
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,8 +22,8 @@ from spyre_mlir.simulator import IntegerRangeError
 
 
 def run_on_host(
-    source: str, arguments: Sequence[Value], arrays: Mapping[str, NDArray], error: IntegerRangeError
-) -> list[NDArray]:
+    source: str, arguments: Sequence[Value], arrays: Mapping[str, NDArray[Any]], error: IntegerRangeError
+) -> list[NDArray[Any]]:
     """Results of a program, given as text of its linalg, after the device has refused its integers with ``error``.
 
     Warns of it. Raises ``error`` where the host has not all operations.

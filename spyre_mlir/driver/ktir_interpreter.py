@@ -32,7 +32,7 @@ _LARGE_LX_MIB = 256
 class InterpreterRun:
     """``outputs`` by argument name, and what the interpreter's own model says of the time."""
 
-    outputs: dict[str, NDArray]
+    outputs: dict[str, NDArray[Any]]
     latency: object | None = None
 
 
@@ -48,7 +48,7 @@ def interpreter_module() -> ModuleType:
 
 
 def run_interpreter(
-    text: str, manifest: KtirManifest, arrays: Mapping[str, NDArray], latency: bool = False
+    text: str, manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]], latency: bool = False
 ) -> InterpreterRun:
     """Run a program on host arrays by name.
 
@@ -60,7 +60,7 @@ def run_interpreter(
                and (name := argument.array_name) not in arrays]  # fmt: skip
     if missing:
         raise CompileError(f"The program needs the array '{missing[0]}'; give it by --inputs, or in a call.")
-    memories: dict[str, NDArray | int] = {
+    memories: dict[str, NDArray[Any] | int] = {
         f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)
     }
     memories |= _indices(manifest, arrays)
@@ -82,7 +82,7 @@ def run_interpreter(
     return InterpreterRun(outputs, interpreter.get_latency_report() if latency else None)
 
 
-def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray]) -> dict[str, int]:
+def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """Return the arguments that are no memories: indices in the arrays of a call, whose range is checked there."""
     sources = {argument.name: argument.array_name for argument in manifest.arguments}
     return {
@@ -92,8 +92,8 @@ def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray]) -> dict[str,
 
 
 def _executed(
-    interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray | int]
-) -> Mapping[str, NDArray] | None:
+    interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray[Any] | int]
+) -> Mapping[str, NDArray[Any]] | None:
     """Run a program; return its memories, None where LX is too small."""
     said = io.StringIO()
     try:
@@ -110,7 +110,9 @@ def _executed(
         raise CompileError(f"The interpreter refused the program: {reason}.") from error
 
 
-def _memory(memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[str, NDArray]) -> NDArray:
+def _memory(
+    memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]
+) -> NDArray[Any]:
     """Return a memory as the device has it: of a host argument laid out, else zeros."""
     image = np.zeros(memory.bytes, np.uint8)
     for argument in manifest.arguments:
@@ -136,7 +138,7 @@ def _name_of(argument: KernelArgument, manifest: KtirManifest) -> str:
     return f"arg{keys.index((argument.parameter, element))}"
 
 
-def _result(argument: KernelArgument, image: NDArray) -> NDArray:
+def _result(argument: KernelArgument, image: NDArray[Any]) -> NDArray[Any]:
     host = np.zeros(argument.host_shape, FORMATS[argument.data_format].raw)
     gather(np.ascontiguousarray(image).view(np.uint8), 0, host, argument.transfer)
     return from_raw(host, argument.host_dtype, argument.data_format, _NUMERICS)

@@ -26,9 +26,14 @@ _FUNCTION = "main"
 
 
 class KtirProgram(Program):
-    """A program of one bundle, in KTIR. ``last_interpreter_run`` is what the interpreter made of the last call."""
+    """A program of one bundle, in KTIR.
 
-    addresses = False
+    Attributes:
+        addresses: The text has addresses of device memory, and not the arguments of a function.
+        last_interpreter_run: What the interpreter made of the last call.
+    """
+
+    addresses: bool = False
     last_interpreter_run: InterpreterRun | None = None
 
     @classmethod
@@ -54,13 +59,21 @@ class KtirProgram(Program):
             return to_text(module), manifest
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the results as host arrays, from the arrays of all arguments by name, by ktir-cpu."""
+        """Return the results as host arrays, by ktir-cpu, from ``arrays`` of all arguments by name."""
         self.last_interpreter_run = run_interpreter(*self.ktir, arrays)
         outputs = self.last_interpreter_run.outputs
         return [outputs[argument.name] for argument in self.ktir[1].arguments if argument.kind == "result"]
 
     def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
-        """Write the folder of the program: text, manifest, and the values of weights and constants."""
+        """Write the folder of the program: text, manifest, and the values of weights and constants.
+
+        Args:
+            folder: The folder.
+            lay_out_weights: There are no laid out weights in KTIR: only False.
+
+        Raises:
+            CompileError: Weights are to be laid out.
+        """
         if lay_out_weights:
             raise CompileError("Weights of a KTIR program are saved as arrays of the host, not laid out.")
         text, manifest = self.ktir

@@ -9,8 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from spyre_mlir.driver.program import Bound, Program
+from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
+from spyre_mlir.driver.program_calls import Bound
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.capture_key import captured_key, content_digests, input_layouts_key
@@ -51,7 +52,7 @@ def _is_given(argument: Argument) -> bool:
     return argument.kind == "input" or argument.leaf is not None
 
 
-def weights_of(signature: Signature) -> dict[str, NDArray]:
+def weights_of(signature: Signature) -> dict[str, NDArray[Any]]:
     """Return the weights and constants of a model by name, in the memory of its tensors."""
     weights = (argument for argument in signature.arguments if argument.kind != "input")
     return {argument.name: to_numpy(argument.tensor) for argument in weights}

@@ -50,19 +50,26 @@ class PieceRun:
 class PiecewiseProgram:
     """A model that runs in pieces: call it like the model.
 
-    ``programs`` are those of all pieces, the last used one last; ``last`` are the pieces of the last call, in order,
-    and ``host_calls`` the functions that PyTorch ran between them. ``compilations`` counts programs, those that are no
-    longer kept too. ``reason`` says why the model is not one program. ``compile(model, inputs)`` makes a program.
+    Attributes:
+        reason: Why the model is not one program.
+        programs: Those of all pieces, the last used one last.
+        compilations: The number of programs, those that are no longer there too.
+        last: The pieces of the last call, in order.
+        host_calls: The functions that PyTorch ran between them.
     """
 
     def __init__(
         self, model: Any, example_inputs: Any, compile: Callable[[Any, Any], Program], reason: CompileError
     ) -> None:
+        """Rehearse a ``model`` on ``example_inputs``, where ``compile(model, inputs)`` makes the program of a piece.
+
+        ``spyre_mlir.compile`` does, if the model is not one program for a ``reason``.
+        """
         from spyre_mlir.frontend.model_calls import ModelCalls
 
-        self.reason = reason
+        self.reason: CompileError = reason
         self.programs: OrderedDict[Hashable, Program] = OrderedDict()
-        self.compilations = 0
+        self.compilations: int = 0
         self.last: list[PieceRun] = []
         self.host_calls: list[Cause] = []
         self._compile = compile
@@ -80,7 +87,7 @@ class PiecewiseProgram:
         self._warn_of_host_work(list(self.programs.values()), stacklevel=4)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the model; pieces of new sizes or branches are compiled on the way."""
+        """Run the model on ``inputs`` and ``named`` inputs; pieces of new sizes or branches are compiled on the way."""
         self.last, self.host_calls = [], []
         return self._calls.call(self, inputs, named)
 
@@ -128,7 +135,11 @@ class PiecewiseProgram:
         return [remark for program in self.programs.values() for remark in program.remarks]
 
     def traffic(self) -> Traffic:
-        """Return the HBM bytes of the last call; a piece that ran several times counts as in its last run."""
+        """Return the HBM bytes of the last call; a piece that ran several times counts as in its last run.
+
+        Raises:
+            CompileError: The program has not run yet.
+        """
         if not self.last or self._is_rehearsal:
             raise CompileError("The program has not run yet; call it first.")
         parts = [run.program.traffic() for run in self.last]
@@ -183,7 +194,11 @@ class PiecewiseProgram:
         return f"<spyre_mlir.PiecewiseProgram: {self.compilations} programs, {pieces}>"
 
     def report(self, path: str | Path) -> Path:
-        """Write one page of HTML with those of all programs, and what ran in the last call, to exactly this path."""
+        """Write one page of HTML with those of all programs, and what ran in the last call.
+
+        Args:
+            path: Where to write exactly.
+        """
         programs = list(self.programs.values())
         numbers = {id(program): index for index, program in enumerate(programs)}
         notes = [f"The model runs in pieces. {self.reason.message}"]
@@ -198,7 +213,7 @@ class PiecewiseProgram:
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path, **_: Any) -> None:
-        """Raise ``CompileError``: what runs between the pieces is the model itself, which no folder holds."""
+        """Raise ``CompileError``: what runs between the pieces is the model itself, which no ``folder`` holds."""
         raise CompileError(
             f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
             "comes next; save the programs in 'programs', or write the model without the decision.",

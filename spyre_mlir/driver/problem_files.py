@@ -49,7 +49,17 @@ def problem_text(problem: Problem) -> str:
 
 
 def read_problem(path: str) -> Problem:
-    """Read a file of ``write_problem``; ``CompileError`` with file and field for any other."""
+    """Read a file of ``spyre-compile --save-problems``.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What an algorithm was given: a division, a layout problem or a joint problem.
+
+    Raises:
+        CompileError: It is no such file; the message names the file and the field.
+    """
     text = read_text(path, _MAX_BYTES)
     try:
         fields = json.loads(text)

@@ -40,7 +40,7 @@ class ProgramFigures:
 
     _built: Built
     steps: Sequence[Step]
-    arrays: dict[str, NDArray]
+    arrays: dict[str, NDArray[Any]]
     compile_seconds: float
     import_seconds: float
     _source: tuple[ir.Operation, Mapping[int, str]] | None = None
@@ -68,12 +68,12 @@ class ProgramFigures:
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle of a program that is one."""
+        """The bundle of a program that is one; ``CompileError`` for others."""
         return self._only.bundle
 
     @property
     def module(self) -> ir.Module:
-        """The IR at the bundle level of a program that is one bundle."""
+        """The IR at the bundle level of a program that is one bundle; ``CompileError`` without."""
         step = self._only
         if step.module is None and self._rebuild is not None:
             step.module = self._rebuild()
@@ -163,11 +163,13 @@ class ProgramFigures:
         return [*self.pass_remarks, *((remark,) if remark else ())]
 
     def summary(self, *, findings: bool = True) -> str:
-        """One page: findings, operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
+        """Return one page: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
 
         It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
-        steps has a page about them before those of its bundles. Without ``findings`` there are no trials, which take
-        about the time of as many compilations (see ``findings``).
+        steps has a page about them before those of its bundles.
+
+        Args:
+            findings: Say what is slow and what to change, by trials, which take about the time of as many compilations.
         """
         shown = self.findings if findings else ()
         if not self.is_one_bundle:

@@ -36,7 +36,7 @@ class _PickledProgram:
     restore: Callable[[StoredProgram], Program] | None
     numerics: str
     signature: bytes
-    arrays: Mapping[str, NDArray]
+    arrays: Mapping[str, NDArray[Any]]
     images: Sequence[Images]
     state: DeviceState
 
@@ -85,7 +85,7 @@ def reduced(program: Program) -> tuple[Callable[[_PickledProgram], Program], tup
     return _PickledProgram.program, (pickled,)
 
 
-def _is_same(array: NDArray, weight: NDArray | None) -> bool:
+def _is_same(array: NDArray[Any], weight: NDArray[Any] | None) -> bool:
     return weight is not None and array.__array_interface__ == weight.__array_interface__
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.driver.program import Program, layout_of_argument
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.layout import StickLayout

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.simulator import BundleCall, Result, run_sequence
 
 #: The values of a call by name: what the model is called with, its weights, and what steps have made.
-Values = Mapping[str, NDArray]
+Values = Mapping[str, NDArray[Any]]
 
 
 @dataclass
@@ -37,7 +38,7 @@ class BundleStep:
     outputs: tuple[str, ...]
     module: ir.Module | None
     bundle: Bundle
-    arrays: dict[str, NDArray]
+    arrays: dict[str, NDArray[Any]]
     remarks: Sequence[Remark] = ()
     passes: Sequence[tuple[str, float]] = ()
     lx_frac_avail: float | None = None
@@ -50,7 +51,7 @@ class BundleStep:
         """The bundle with its arrays and images, as the simulator takes it."""
         return BundleCall(self.bundle, self.images.without(self._arrays(values)), self.images)
 
-    def results(self) -> dict[str, NDArray]:
+    def results(self) -> dict[str, NDArray[Any]]:
         """The outputs of the last run by the names of the program."""
         if self.last_run is None:
             return {}
@@ -61,7 +62,7 @@ class BundleStep:
         """Lays out weights and constants once; runs with the same arrays then take these bytes."""
         self.images = laid_out(self.bundle.manifest.arguments, self._arrays(weights), numerics)
 
-    def _arrays(self, values: Values) -> dict[str, NDArray]:
+    def _arrays(self, values: Values) -> dict[str, NDArray[Any]]:
         arrays = {**self.arrays, **{name: values[name] for name in self.inputs if name in values}}
         # Passes drop masks of which they need parts alone: the program still has the array, the bundle does not.
         read = {argument.array_name for argument in self.bundle.manifest.arguments}
@@ -83,7 +84,7 @@ class HostStep:
     operations: int
     float_operations: int = 0
 
-    def run(self, values: Values) -> dict[str, NDArray]:
+    def run(self, values: Values) -> dict[str, NDArray[Any]]:
         """The outputs of the function by name."""
         missing = next((name for name in self.inputs if name not in values), None)
         if missing is not None:
@@ -110,7 +111,7 @@ def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
         yield sequence
 
 
-def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray]:
+def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray[Any]]:
     """All values of a call, those that steps make among them; each sequence of bundles runs on one machine."""
     values = dict(values)
     for unit in sequences(steps):

@@ -46,7 +46,7 @@ class StoredProgram:
 
     key: str
     described: Mapping[str, Any]
-    arrays: Mapping[str, NDArray]
+    arrays: Mapping[str, NDArray[Any]]
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class StoredProgram:
         source: str,
         reads: Mapping[str, str] | None = None,
         signature: Mapping[str, Any] | None = None,
-        arrays: Mapping[str, NDArray] | None = None,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
         weights: Collection[str] = (),
     ) -> StoredProgram:
         """Describe a program whose pipeline began with the linalg ``source``.
@@ -87,13 +87,13 @@ class StoredProgram:
         }
         return cls(key, described, {**(arrays or {}), **constants})
 
-    def to_arrays(self) -> dict[str, NDArray]:
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays, that of the JSON among them."""
         text = json.dumps(self.described, separators=(",", ":"), allow_nan=False)
         return {**self.arrays, _JSON: np.frombuffer(text.encode(), np.uint8)}
 
     @classmethod
-    def of_arrays(cls, key: str, arrays: Mapping[str, NDArray]) -> StoredProgram:
+    def of_arrays(cls, key: str, arrays: Mapping[str, NDArray[Any]]) -> StoredProgram:
         """Read arrays that are those of a key; some exception for others, or if they are damaged."""
         described = json.loads(arrays[_JSON].tobytes())
         if described["key"] != key:

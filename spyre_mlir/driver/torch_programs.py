@@ -32,10 +32,13 @@ class TorchBackend:
     ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})``; the options are those of
     ``compile``. What cannot be compiled is a ``CompileError`` of the call.
 
-    ``programs`` are the last 64 that were compiled, in order: forward and backward graphs, one for each combination of
-    shapes. ``programs[-1].summary()`` and ``.report("x.html")`` say what became of a graph; ``programs.clear()`` lets
-    them go. With ``SPYRE_REPORT_DIR=DIR`` in the environment each has a page in the folder DIR, whose ``index.html``
+    With ``SPYRE_REPORT_DIR=DIR`` in the environment each program has a page in the folder DIR, whose ``index.html``
     lists the graphs and the graph breaks.
+
+    Attributes:
+        programs: The last 64 that were compiled, in order: forward and backward graphs, one for each combination of
+            shapes. ``programs[-1].summary()`` and ``.report("x.html")`` say what became of a graph;
+            ``programs.clear()`` lets them go.
     """
 
     def __init__(self, compile: Callable[..., Any]) -> None:
@@ -46,8 +49,14 @@ class TorchBackend:
 
     def __call__(
         self, graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-    ) -> Callable:
-        """Return a callable for a graph of Dynamo, whose programs are compiled when it is called."""
+    ) -> Callable[..., Any]:
+        """Return a callable for a graph of Dynamo, whose programs are compiled when it is called.
+
+        Args:
+            graph: The graph, a ``torch.fx.GraphModule``.
+            example_inputs: Its inputs, with shapes and types.
+            options: Options of ``compile``.
+        """
         from spyre_mlir.frontend.dynamo import compiled
 
         compile_options = dict(options or {})

@@ -24,7 +24,9 @@ _MODULES = {
 __all__ = ["Results", "Tuned", "TuningSpace", "sweep", "tune"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'spyre_mlir.experiments' has no attribute '{name}'")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+if not TYPE_CHECKING:
+    # To a type checker it would say that the package has any name.
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'spyre_mlir.experiments' has no attribute '{name}'")
+        return getattr(importlib.import_module(_MODULES[name]), name)

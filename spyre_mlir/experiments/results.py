@@ -30,8 +30,14 @@ class Results(Sequence[Row]):
     """Rows in the order of the points: program, values of the axes, figures, error, seconds.
 
     The figures are those of ``Program.metrics``; a point that was refused has none, but the text of its error.
-    ``wall_s`` and ``cpu_s`` are seconds of compiling and of the figures. ``computed`` is the number of points that
-    were compiled for these rows; the others were in the store, or equal to another point.
+    ``wall_s`` and ``cpu_s`` are seconds of compiling and of the figures.
+
+    Attributes:
+        rows: A mapping from columns to values for each point.
+        axes: The names of the axes.
+        computed: The number of points that were compiled for these rows; the others were in the store, or equal to
+            another point.
+        failures: The number of points that were refused.
     """
 
     rows: tuple[Row, ...]
@@ -60,7 +66,12 @@ class Results(Sequence[Row]):
         return frame.from_records([dict(row) for row in self.rows], columns=list(self.columns))
 
     def to_csv(self, path: str | Path | None = None, *, times: bool = True) -> str:
-        """Return the rows as CSV, and write it to a file; without ``times`` it is the same for every run."""
+        """Return the rows as CSV.
+
+        Args:
+            path: A file to write it to.
+            times: Write the columns of seconds; without them it is the same for every run.
+        """
         names = [name for name in self.columns if times or name not in TIMES]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -79,10 +90,15 @@ class Results(Sequence[Row]):
         kind: str = "line",
         path: str | Path | None = None,
     ) -> Figure:
-        """Draw a column over another, a series for each value of the columns ``by``, and write it to a file.
+        """Draw a column over another. Needs the extra ``experiments``.
 
-        ``kind`` is "line", "scatter" or "pareto": points, and a line through those that no other one beats in both
-        columns, of which less is better.
+        Args:
+            x: The column of the horizontal axis.
+            y: The column of the vertical axis.
+            by: Columns for each value of which there is a series.
+            kind: "line", "scatter" or "pareto": points, and a line through those that no other one beats in both
+                columns, of which less is better.
+            path: A file to write the picture to.
         """
         from spyre_mlir.experiments.plots import plot
 
@@ -92,7 +108,7 @@ class Results(Sequence[Row]):
         return plot(self.rows, x, y, names, kind, path)
 
     def table(self, columns: Iterable[str] = ()) -> str:
-        """Return the rows as lines of text, with some columns or with the values of the axes and a few figures."""
+        """Return the rows as lines of text, with some ``columns`` or with the values of the axes and a few figures."""
         names = list(columns)
         for name in names:
             self._check_column(name)

@@ -43,22 +43,30 @@ def sweep(
 ) -> Results:
     """Compile programs with every combination of values, and return a row for each point, in the order of the points.
 
-    ``programs`` are paths of .mlir files, texts of MLIR, import paths ``"package.module:function"`` of functions that
-    return a model and its inputs, or MLIR, with literal arguments if they take any (``"models:mlp(64)"``), and
-    ``"zoo:NAME"``; a mapping gives them names. Axes are keywords of ``compile`` and fields of the device, such as
-    ``axes={"device.lx.bytes": [1 << 20, 1 << 21]}``: each a sequence of values, a mapping from names to values, or one
-    value. The first program comes first, and of a program the last axis changes fastest. ``load`` are Python files that
-    workers import first, such as those of solvers.
+    The first program comes first, and of a program the last axis changes fastest. A point that is in the store is not
+    compiled again, so a sweep that was killed goes on where it stopped. A point that the compiler refuses is a row with
+    the text of the error.
 
-    Results are rows of the SQLite file ``store``, written as they come, by the content of the point: the text of the
-    program or the source files of its function (not files that these read), the device, the options, the files of
-    ``load``, and the compiler. A point that is in the store is not compiled again, so a sweep that was killed goes on
-    where it stopped. A point that the compiler refuses is a row with the text of the error.
+    Args:
+        programs: Paths of .mlir files, texts of MLIR, import paths ``"package.module:function"`` of functions that
+            return a model and its inputs, or MLIR, with literal arguments if they take any (``"models:mlp(64)"``), and
+            ``"zoo:NAME"``; a mapping gives them names.
+        store: An SQLite file of rows, written as they come, by the content of the point: the text of the program or the
+            source files of its function (not files that these read), the device, the options, the files of ``load``,
+            and the compiler.
+        executor: Any of ``concurrent.futures``, or ``Client.get_executor()`` of dask; without one there are processes.
+        workers: The number of processes, as many as cores by default. A point whose worker died is given to another,
+            twice at most, then it is a row with an error.
+        load: Python files that workers import first, such as those of solvers.
+        axes: Fields of the device, such as ``axes={"device.lx.bytes": [1 << 20, 1 << 21]}``, and keywords of
+            ``compile``.
+        retry_lost: Compute rows of the store again whose workers died.
+        progress: It is called with the number of points that have a result, and that of all points.
+        **options: Keywords of ``compile`` as axes: each a sequence of values, a mapping from names to values, or one
+            value.
 
-    ``executor`` is any of ``concurrent.futures``, or ``Client.get_executor()`` of dask; without one there are
-    ``workers`` processes, as many as cores by default. A point whose worker died is given to another, twice at most,
-    then it is a row with an error; ``retry_lost`` computes such rows of the store again.
-    Raises ``CompileError`` before anything runs for an axis or a program that there is not, and for a damaged store.
+    Raises:
+        CompileError: There is no such axis or program, before anything runs; or the store is damaged.
     """
     with without_causes():
         if workers is not None and (not isinstance(workers, int) or workers < 1):

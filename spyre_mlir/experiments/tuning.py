@@ -41,10 +41,18 @@ class TuningChange:
 class Tuned:
     """The result of a tuning.
 
-    ``best`` is the program; ``plan`` a plan file as data and ``options`` those of ``compile`` that it needs beside
-    it and the options that ``tune`` was given: ``compile(.., plan=plan, **options)`` is as good as ``best``. ``plan``
-    is None for a program without a plan file. ``changes`` are the choices that are not the default, each needed;
-    ``refused`` has the reasons of points that cannot be, with their number.
+    ``compile(.., plan=plan, **options)`` is as good as ``best``.
+
+    Attributes:
+        best: The best program.
+        plan: A plan file as data; None for a program without one.
+        options: Options of ``compile`` that it needs beside the plan and the options that ``tune`` was given.
+        objective: The name of what was minimised.
+        default_value: Its value for the default plan.
+        value: Its value for the best plan.
+        trials: The number of trials.
+        changes: The choices that are not the default, each needed.
+        refused: The reasons of points that cannot be, with their number.
     """
 
     best: Program
@@ -63,7 +71,14 @@ class Tuned:
         return 1 - self.value / self.default_value if self.default_value else 0.0
 
     def save(self, path: str | Path) -> None:
-        """Write the plan file, for ``compile(plan=path)`` with ``options``; ``CompileError`` if there is none."""
+        """Write the plan file, for ``compile(plan=path)`` with ``options``.
+
+        Args:
+            path: The file.
+
+        Raises:
+            CompileError: The program has no plan file.
+        """
         if self.plan is None:
             raise CompileError(
                 "This program has no plan file, as part of it runs on the host; give compile the options of the result."
@@ -100,12 +115,23 @@ def tune(
 ) -> Tuned:
     """Search the plan with the least objective among so many trials, of which the first is the default plan.
 
-    ``program`` and ``inputs`` are those of ``compile``, as are other options, which stay. ``space`` is what may be
-    chosen, by default all that ``TuningSpace.of`` gives. ``objective`` is a figure of ``Program.metrics``, or a
-    function of a program, such as its time on a card. ``storage`` is an SQLite file (or a URL of Optuna's) with the
-    trials, from which the same call goes on. With an ``executor`` so many ``workers`` compile at once, so program,
-    inputs and objective have to pickle. Equal seeds and numbers of workers give equal results. Points that the
-    compiler refuses are trials without a value. Needs the extra ``tune``. Raises ``CompileError``.
+    Equal seeds and numbers of workers give equal results. Points that the compiler refuses are trials without a value.
+    Needs the extra ``tune``.
+
+    Args:
+        program: A model or a module, as ``compile`` takes it.
+        inputs: As ``compile`` takes them.
+        space: What may be chosen, by default all that ``TuningSpace.of`` gives.
+        objective: A figure of ``Program.metrics``, or a function of a program, such as its time on a card.
+        trials: The number of trials, those in ``storage`` among them.
+        storage: An SQLite file (or a URL of Optuna's) with the trials, from which the same call goes on.
+        seed: That of the search.
+        executor: Where so many ``workers`` compile at once; program, inputs and objective then have to pickle.
+        workers: The number of trials at once.
+        **compile_options: Options of ``compile``, which stay.
+
+    Raises:
+        CompileError: The default plan cannot be compiled, or an option is refused.
     """
     for name, reason in _NOT_TUNED.items():
         if compile_options.pop(name, None) is not None:

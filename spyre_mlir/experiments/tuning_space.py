@@ -54,11 +54,14 @@ _LOOP_CUTS = 6
 class TuningSpace:
     """Choices by what they are about; the default of each, which is what the compiler does by itself, is not listed.
 
-    ``options`` has values by the name of an option of ``compile``; ``divisions`` has by operation entries like
-    ``{"slices": [2, 16], "core_order": [0, 1]}``; ``layouts`` has values of the field ``layout`` by argument;
-    ``tilings`` has mappings from operations to their field ``tiling``, by the name of a run of operations. To narrow
-    a space, leave entries out (``dataclasses.replace``). ``weights`` are the parts of the time that operations take:
-    what takes long is tried first.
+    To narrow a space, leave entries out (``dataclasses.replace``).
+
+    Attributes:
+        options: Values by the name of an option of ``compile``.
+        divisions: By operation entries like ``{"slices": [2, 16], "core_order": [0, 1]}``.
+        layouts: Values of the field ``layout`` by argument.
+        tilings: Mappings from operations to their field ``tiling``, by the name of a run of operations.
+        weights: The parts of the time, 0 to 1, that operations take: what takes long is tried first.
     """
 
     options: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
@@ -69,9 +72,13 @@ class TuningSpace:
 
     @classmethod
     def of(cls, program: Program, **compile_options: Any) -> TuningSpace:
-        """Return all choices of a compiled program; ``compile_options`` are those of its compilation, which stay.
+        """Return all choices of a compiled program.
 
         A program whose parts run on the host has no plan file, so only options are chosen.
+
+        Args:
+            program: The program.
+            **compile_options: Those of its compilation, which stay.
         """
         options = {name: values for name, values in OPTIONS.items() if name not in compile_options}
         try:

@@ -230,7 +230,7 @@ def _mode_of(operands: list[Node]) -> FakeTensorMode:
 def _call(node: Node, values: dict[Node, Tensor]) -> Any:
     """Result of a call on other operands."""
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    return cast(Callable, node.target)(*args, **kwargs)
+    return cast(Callable[..., Any], node.target)(*args, **kwargs)
 
 
 def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:

@@ -26,7 +26,7 @@ from spyre_mlir.frontend.graph_edits import dtype_of
 from spyre_mlir.frontend.signature import Argument
 
 aten = torch.ops.aten
-_CHAIN: dict[Any, Callable] = {
+_CHAIN: dict[Any, Callable[..., Any]] = {
     aten.add.Tensor: operator.add, aten.sub.Tensor: operator.sub,
     aten.mul.Tensor: operator.mul, aten.div.Tensor: operator.truediv,
 }  # fmt: skip

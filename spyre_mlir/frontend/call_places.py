@@ -19,7 +19,7 @@ from spyre_mlir.frontend.locations import model_frames
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-def without_dispatch(func: Any) -> Callable | None:
+def without_dispatch(func: Any) -> Callable[..., Any] | None:
     """Return a function of PyTorch in Python that calls others instead of being recorded; None for another one."""
     if not isinstance(func, types.FunctionType) or not set(_QUESTIONS) & set(func.__code__.co_names):
         return None

@@ -82,7 +82,7 @@ class CallRecorder(TorchFunctionMode):
         self._places = CallPlaces()
 
     def call(
-        self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]
+        self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]
     ) -> Any:
         """What a model returns for these inputs; ``paths`` are the names of its modules by identity."""
         names = _input_names(model, args, kwargs)
@@ -337,7 +337,7 @@ def _shown(func: Any) -> str:
     return _SHOWN.get(name, name)
 
 
-def _input_names(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
+def _input_names(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
     """Names of the inputs that are tensors, by identity."""
     forward = model.forward if isinstance(model, torch.nn.Module) else model
     with contextlib.suppress(ValueError, TypeError):
@@ -350,7 +350,7 @@ def _input_names(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _plain_control_flow() -> Iterator[None]:
     """Context in which ``torch.cond`` and its like are not given to torch.compile."""
 
-    def call(function: Callable, args: Any, kwargs: Any = None) -> Any:
+    def call(function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         """Call a function of control flow as it is."""
         return function(*args, **(kwargs or {}))
 

@@ -41,7 +41,7 @@ _SUMS = {aten.add.Tensor, aten.sub.Tensor}
 
 
 def split_complex_numbers(
-    graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable]
+    graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable[..., Any]]
 ) -> None:
     """Rewrite complex nodes as real ones, in place; a complex argument becomes two, ``<name>.real`` and ``.imag``.
 
@@ -53,7 +53,9 @@ def split_complex_numbers(
 
 
 class _Splitting:
-    def __init__(self, graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable]) -> None:
+    def __init__(
+        self, graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable[..., Any]]
+    ) -> None:
         self.graph = graph
         self.arguments = arguments
         self.table = table

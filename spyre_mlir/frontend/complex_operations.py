@@ -59,7 +59,7 @@ def is_transform(node: Node) -> bool:
     return name.startswith(("fft_", "_fft_")) and not name.endswith(("shift", "freq"))
 
 
-def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable]) -> Any:
+def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable[..., Any]]) -> Any:
     """Add the operations on parts that a node stands for before it; its result, with ``ComplexParts`` in it.
 
     ``parts`` are those of the complex operands. ``CompileError`` if PyTorch has no rule.
@@ -133,7 +133,7 @@ class _Transforms(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _BY_PARTS and isinstance(args[0], ComplexTensor):
             return ComplexTensor(*(func(part, *args[1:]) for part in (args[0].re, args[0].im)))
-        return cast(Callable, TRANSFORMS.get(func, func))(*args, **(kwargs or {}))
+        return cast(Callable[..., Any], TRANSFORMS.get(func, func))(*args, **(kwargs or {}))
 
 
 def _as_complex(x: Tensor, real: torch.dtype) -> Tensor:
@@ -220,7 +220,7 @@ def transform_to_real(x: Tensor, dims: Sequence[int], normalization: int, last: 
     return result.movedim(-1, dim) * _scale(x, dims, normalization, sizes)
 
 
-TRANSFORMS: dict[Any, Callable] = {
+TRANSFORMS: dict[Any, Callable[..., Any]] = {
     aten._fft_c2c.default: transform_complex,
     aten._fft_r2c.default: transform_real,
     aten._fft_c2r.default: transform_to_real,

@@ -48,7 +48,7 @@ _PLAIN_KINDS = {
 _KEPT = ("val", "tensor_meta", "custom")
 
 
-def decomposed(program: ExportedProgram, table: Mapping[Any, Callable]) -> ExportedProgram:
+def decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
     """Program decomposed by a table from operations to functions, as by ``run_decompositions``."""
     mode = next((value.fake_mode for node in program.graph.nodes for value in _tensors(node)), None)
     if mode is not None and _has_plain_signature(program.graph_signature) and _is_functional(program.graph):

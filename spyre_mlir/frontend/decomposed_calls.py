@@ -68,9 +68,9 @@ class DecomposedCall:
 class CallDecomposer:
     """Decompositions of the calls of one program, by a table from operations to functions, inside of a ``with``."""
 
-    def __init__(self, table: Mapping[Any, Callable], mode: FakeTensorMode) -> None:
+    def __init__(self, table: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode) -> None:
         implicit, explicit = _split_decomp_table_to_cia_and_python_decomp(dict(table))
-        self._table = cast(dict[OpOverload, Callable], explicit)
+        self._table = cast(dict[OpOverload, Callable[..., Any]], explicit)
         self._decomposed: dict[Hashable, DecomposedCall] = {}
         self._contexts = contextlib.ExitStack()
         # Those of run_decompositions.

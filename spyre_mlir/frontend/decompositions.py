@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,7 +87,7 @@ def mean_all(x: Tensor, dtype=None) -> Tensor:
     return _mean(x if dtype is None else x.to(dtype), None, False)
 
 
-def accumulated(scan: Callable) -> Callable:
+def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32, a tensor without dims is its own scan."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
@@ -140,7 +141,7 @@ def variance_and_mean(
     return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
 
 
-def in_f32(operation: torch._ops.OpOverload) -> Callable:
+def in_f32(operation: torch._ops.OpOverload) -> Callable[..., Any]:
     """Form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
 
     def form(x: Tensor, *arguments, dtype=None, **options) -> Tensor:
@@ -366,7 +367,7 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(seen, scores, lowest / 2)
 
 
-FORMS: dict[torch._ops.OperatorBase, Callable] = {
+FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._softmax.default: softmax,
     aten.softmax.int: softmax_to,
     aten._safe_softmax.default: safe_softmax,
@@ -404,7 +405,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable] = {
 }
 
 
-def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBase, Callable]:
+def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     """Decomposition of each operation: torch-mlir's, replaced or extended by those of this package.
 
     ``precision`` "strict" takes the attention whose scores are shifted before they are rounded.

@@ -42,10 +42,10 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 def compiled(
     graph: GraphModule,
     example_inputs: Sequence[Any],
-    compile: Callable[..., Callable],
+    compile: Callable[..., Callable[..., Any]],
     autocast: Any = None,
     keep: Keep | None = None,
-) -> Callable:
+) -> Callable[..., Any]:
     """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs.
 
     ``autocast`` is the option of that name, which ``compile`` takes if it is not None. ``keep`` gets each program.
@@ -59,7 +59,7 @@ def compiled(
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
         return CompiledGraph(graph, compile)
 
-    def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable:
+    def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
         return make_boxed_func(CompiledGraph(part, keeping(as_it_is, GraphLabel.of(graph, kind, part), keep)))
 
@@ -75,16 +75,16 @@ def compiled(
 
 
 def _compiled_as_it_is(
-    compile: Callable[..., Callable], function: Callable, inputs: Sequence[Any]
-) -> Callable:
+    compile: Callable[..., Callable[..., Any]], function: Callable[..., Any], inputs: Sequence[Any]
+) -> Callable[..., Any]:
     """Program of a graph that has the casts of autocast already."""
     with autocasting(None):
         return compile(function, inputs)
 
 
-def _gradients() -> dict[Any, Callable]:
+def _gradients() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions of its backward operations."""
-    table = cast(dict[Any, Callable], core_aten_decompositions())
+    table = cast(dict[Any, Callable[..., Any]], core_aten_decompositions())
     return {op: form for op, form in table.items() if "backward" in op.name()}
 
 
@@ -94,11 +94,11 @@ class CompiledGraph:
     Marked dims have any size in one program.
     """
 
-    def __init__(self, graph: GraphModule, compile: Callable[..., Callable]) -> None:
+    def __init__(self, graph: GraphModule, compile: Callable[..., Callable[..., Any]]) -> None:
         self.model = _as_function(graph)
         self.sized = SizedGraph.of(graph)
         self.compile = compile
-        self.programs: dict[tuple, Callable] = {}
+        self.programs: dict[tuple, Callable[..., Any]] = {}
 
     def __call__(self, *inputs: Any) -> Any:
         # AOTAutograd watches the operations of a first call, not ours.
@@ -108,7 +108,7 @@ class CompiledGraph:
         with torch.no_grad():
             return program(*operands)
 
-    def _of_shape(self, inputs: Sequence[Any]) -> Callable:
+    def _of_shape(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Program of inputs of these shapes."""
         key = (autocast_dtype(None), *map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
@@ -118,7 +118,7 @@ class CompiledGraph:
 
     def _sized(
         self, marks: Sequence[tuple[int, int]], inputs: Sequence[Any]
-    ) -> tuple[Callable, Sequence[Any]]:
+    ) -> tuple[Callable[..., Any], Sequence[Any]]:
         """Program of all sizes of the marked dims, (input, dim), and the inputs that it takes: tensors alone."""
         assert self.sized is not None
         shapes = (
@@ -145,7 +145,7 @@ def _device_of(node: Any) -> str | None:
     return value.device.type if isinstance(value, torch.Tensor) else None
 
 
-def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable:
+def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """Backend of ``torch.compile`` where none is named: ours for graphs on the device, else inductor."""
     if is_on_the_device(graph):
         return importlib.import_module("spyre_mlir.driver.compilation").torch_backend(
@@ -153,7 +153,7 @@ def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: 
         )
     # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
-    return cast(Callable, inductor(graph, list(example_inputs)))
+    return cast(Callable[..., Any], inductor(graph, list(example_inputs)))
 
 
 class DeviceGraph:
@@ -214,7 +214,7 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
     return copied
 
 
-def _as_function(graph: GraphModule) -> Callable:
+def _as_function(graph: GraphModule) -> Callable[..., Any]:
     """Graph as a function of its inputs, with their names as its signature."""
 
     def replay(*inputs: Any) -> Any:

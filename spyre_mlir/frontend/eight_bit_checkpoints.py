@@ -26,10 +26,17 @@ _SMALLEST_SCALE = 1e-12
 
 
 class EightBitLinear(nn.Module):
-    """A linear layer with a weight of 8 bits, [out, in], and its scales.
+    """A linear layer with a weight of 8 bits, and its scales.
 
-    Without ``activations`` the weight is widened and scaled, then multiplied. With "token" each row of the input is
-    quantised as the weight is, by its largest number; with an ``input_scale`` all rows are by that.
+    Without ``activations`` the weight is widened and scaled, then multiplied.
+
+    Attributes:
+        weight: [out, in] of int8 or float8_e4m3fn.
+        weight_scale: [1, 1], [out, 1] or [out, groups] of float32.
+        bias: [out], or None.
+        input_scale: [1, 1] of float32 by which all rows of the input are quantised, or None.
+        activations: "token": each row of the input is quantised as the weight is, by its largest number; "tensor": all
+            rows are by ``input_scale``; None: they stay as they are.
     """
 
     weight: Tensor
@@ -45,6 +52,18 @@ class EightBitLinear(nn.Module):
         activations: Literal["token"] | None = None,
         input_scale: Tensor | None = None,
     ) -> None:
+        """Create a layer of the tensors of a checkpoint.
+
+        Args:
+            weight: [out, in].
+            scale: One number, one per row, or one per row and group of columns.
+            bias: [out], if there is one.
+            activations: "token", or None for activations of 16 bits.
+            input_scale: One number.
+
+        Raises:
+            CompileError: The scale has another shape, or activations do not go with it.
+        """
         super().__init__()
         rows, columns = weight.shape
         scale = scale.reshape(rows, -1) if scale.numel() > 1 and scale.numel() % rows == 0 else scale
@@ -68,6 +87,7 @@ class EightBitLinear(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the product with ``x``, [.., in], as [.., out] of its type."""
         if self.activations is None:
             return nn.functional.linear(x, self._widened(x.dtype), self.bias)
         rows = x.reshape(-1, x.shape[-1]).float()
@@ -98,11 +118,19 @@ class EightBitLinear(nn.Module):
 def load_eight_bits(
     model: nn.Module, path: str | os.PathLike[str], activations: Literal["token"] | None = None
 ) -> nn.Module:
-    """Load a checkpoint of safetensors into a model, in place, and return it.
+    """Load a checkpoint of safetensors into a model, in place, and return it. Needs the package safetensors.
 
     Linear layers whose weight the file has in 8 bits become ``EightBitLinear``; all other tensors go where
-    ``load_state_dict`` puts them. ``CompileError`` for tensors that the model lacks or the file lacks, and for weights
-    of 8 bits that are no linear layer's or have no scale. Needs the package safetensors.
+    ``load_state_dict`` puts them.
+
+    Args:
+        model: The model.
+        path: The file.
+        activations: As ``EightBitLinear`` takes it.
+
+    Raises:
+        CompileError: The model or the file lacks tensors, weights of 8 bits are no linear layer's or have no scale, or
+            safetensors is not installed.
     """
     try:
         load_file = importlib.import_module("safetensors.torch").load_file

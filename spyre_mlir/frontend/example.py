@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ import torch
 class Example:
     """A model with inputs, PyTorch's ``result`` in the inputs' type, and the ``exact`` one in float64."""
 
-    model: Callable
+    model: Callable[..., Any]
     inputs: tuple[torch.Tensor, ...]
     result: np.ndarray
     exact: np.ndarray

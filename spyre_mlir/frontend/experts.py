@@ -39,7 +39,7 @@ def dense_experts() -> contextlib.AbstractContextManager:
     return mock.patch.object(registry_module.ExpertsInterface, "get_interface", _always_dense)
 
 
-def _always_dense(registry: Any, name: str, default: Callable) -> Callable:
+def _always_dense(registry: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
     return _dense
 
 
@@ -118,9 +118,9 @@ def _gated_down(experts: Any, inner: Tensor, gates: Tensor) -> Tensor:
     return product + gates.squeeze(2) @ experts.down_proj_bias if experts.has_bias else product
 
 
-def grouped_products() -> dict[torch._ops.OpOverload, Callable]:
+def grouped_products() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Decompositions of operations on sorted tokens, that of transformers among them if it is imported."""
-    table: dict[torch._ops.OpOverload, Callable] = {
+    table: dict[torch._ops.OpOverload, Callable[..., Any]] = {
         torch.ops.aten.histc.default: _histogram,
         torch.ops.aten._grouped_mm.default: _grouped_mm,
     }

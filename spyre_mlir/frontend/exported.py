@@ -94,7 +94,7 @@ class ExportedGraph:
 class _FunctionModule(torch.nn.Module):
     """A plain Python function as a module; its parameters, where it says them, name the inputs."""
 
-    def __init__(self, function: Callable) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
         # A builtin such as torch.exp has no signature.

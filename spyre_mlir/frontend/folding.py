@@ -88,7 +88,7 @@ def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
 def _call(node: Node, values: Mapping[Node, Any]) -> Any:
     """Result of a call on known operands."""
     args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
-    return cast(Callable, node.target)(*args, **kwargs)
+    return cast(Callable[..., Any], node.target)(*args, **kwargs)
 
 
 class _EqualCalls:

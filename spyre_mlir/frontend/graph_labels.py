@@ -69,7 +69,11 @@ def keeping(compile: Callable[..., Any], label: GraphLabel, keep: Keep | None) -
 
 
 def _compiled_and_kept(
-    compile: Callable[..., Any], label: GraphLabel, keep: Keep, function: Callable, inputs: Sequence[Any]
+    compile: Callable[..., Any],
+    label: GraphLabel,
+    keep: Keep,
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
 ) -> Any:
     program = compile(function, inputs)
     keep(label.for_inputs(inputs), program)

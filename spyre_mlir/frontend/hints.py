@@ -39,12 +39,20 @@ HINT_PREFIX = "_spyre_hint."
 
 _sizes: dict[str, int] = {}
 #: By identity: the names of a tensor go when it goes.
-_names = WeakIdKeyDictionary()
+_names: Any = WeakIdKeyDictionary()
 _numbers = itertools.count(1)
 
 
 def declare_tensor_dim(name: str, size: int) -> None:
-    """Declare a named dim of ``size`` elements, for all models of this process."""
+    """Declare a named dim, for all models of this process.
+
+    Args:
+        name: Its name.
+        size: Its elements.
+
+    Raises:
+        CompileError: The name is empty, the size is not positive, or the name has another size already.
+    """
     if not isinstance(name, str) or not name:
         raise CompileError(f"The name of a dim is a text that is not empty, not {name!r}.")
     if not _is_positive(size):
@@ -76,9 +84,16 @@ def clear_tensor_dims() -> None:
 
 
 def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    """Set the declared dims that an input or a parameter is made of, outermost first, in the order of its memory.
+    """Set the declared dims that an input or a parameter is made of.
 
     There may be more or fewer of them than dims of its shape: only the number of elements must be the same.
+
+    Args:
+        tensor: A tensor of PyTorch, or one on the device.
+        names: The names of the dims, outermost first, in the order of its memory.
+
+    Raises:
+        CompileError: A name is not declared or comes twice, the sizes do not make up the tensor, or a model is running.
     """
     if torch.compiler.is_compiling():
         _refuse_inside_of_a_model()
@@ -124,8 +139,12 @@ def dim_sizes() -> dict[str, int]:
     return dict(_sizes)
 
 
-def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager:
-    """Tile what is computed inside: each named dim in so many tiles of equal size, the first outermost."""
+def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager[None]:
+    """Tile what is computed inside: a context for the code of a model.
+
+    Args:
+        tiles: For each named dim the number of tiles of equal size, the first dim outermost.
+    """
     annotation = annotate({_new_annotation_key(): dict(tiles)})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
@@ -141,7 +160,7 @@ def _new_annotation_key() -> str:
 
 
 @contextlib.contextmanager
-def _recorded(annotation: contextlib.AbstractContextManager) -> Iterator[None]:
+def _recorded(annotation: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
     """Annotation that torch.export keeps also where its caller does not ask for it, as Dynamo does."""
     with annotation, preserve_node_meta():
         yield

@@ -83,8 +83,10 @@ _REFUSALS = (NotImplementedError, TypeError, ValueError, KeyError, AssertionErro
 class Imported:
     """A model as MLIR, with what is needed to call it like the model.
 
-    ``module`` is None for a model that computes nothing: it returns views of its inputs, or what is known.
-    ``input_layouts``: by their position, the layouts of the inputs that were given on the device.
+    Attributes:
+        module: The module; None for a model that computes nothing: it returns views of its inputs, or what is known.
+        signature: The arguments and results of the model.
+        input_layouts: By their position, the layouts of the inputs that were given on the device.
     """
 
     module: ir.Module | None
@@ -97,26 +99,43 @@ class Imported:
         return self.signature.arguments
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:
-        """Bind the inputs of one call of the model: operands for @main, and the model's use of its results."""
+        """Bind the inputs of one call of the model: operands for @main, and the model's use of its results.
+
+        Args:
+            *args: Inputs by position.
+            **kwargs: Inputs by name.
+        """
         return self.signature.bind(args, kwargs)
 
     def operands(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Operands of @main for a call of the model with ``args``: inputs, parameters, constants."""
+        """Return the operands of @main for a call of the model: inputs, parameters, constants.
+
+        Args:
+            *args: Inputs by position.
+            **kwargs: Inputs by name.
+        """
         return self.bind(*args, **kwargs).operands()
 
 
 def import_torch(
-    model: torch.nn.Module | Callable | ExportedProgram,
+    model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     inputs: Inputs = (),
     *,
     context: ir.Context,
     precision: str = "device",
     state: Collection[str] = (),
 ) -> Imported:
-    """Import a model, a function or an exported program, called with example ``inputs``, into ``context``.
+    """Import a model as linalg.
 
-    A mapping has keyword inputs. ``precision`` is that of ``compile``; ``state`` names buffers that are inputs, changed
-    or not.
+    Args:
+        model: A module, a function or an exported program.
+        inputs: Example inputs: a tuple, or a mapping for keyword inputs.
+        context: The context of the module.
+        precision: As ``compile`` takes it.
+        state: Names of buffers that are inputs, changed or not.
+
+    Raises:
+        CompileError: The model cannot be captured or imported; the message names the line.
     """
     with _without_garbage_collection():
         exported, module = _lowered(capture_torch(model, inputs), context, precision, state)
@@ -127,7 +146,7 @@ def import_torch(
 
 
 def capture_torch(
-    model: torch.nn.Module | Callable | ExportedProgram,
+    model: torch.nn.Module | Callable[..., Any] | ExportedProgram,
     inputs: Inputs = (),
     autocast: torch.dtype | str | None = None,
 ) -> ExportedProgram:

@@ -23,7 +23,7 @@ from spyre_mlir.frontend.piece import Cause, ChangingNumbers
 class ModelCalls:
     """Calls of a model, each in pieces that a ``PieceRunner`` runs."""
 
-    def __init__(self, model: Callable) -> None:
+    def __init__(self, model: Callable[..., Any]) -> None:
         register_caches()
         self._model = model
         self._roots = list(_modules_of(model))
@@ -123,7 +123,7 @@ def _contents(module: torch.nn.Module) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def _modules_of(model: Callable) -> Iterator[torch.nn.Module]:
+def _modules_of(model: Callable[..., Any]) -> Iterator[torch.nn.Module]:
     """Modules that a model is, or that a function or a method holds."""
     cells = [cell.cell_contents for cell in getattr(model, "__closure__", None) or () if _is_set(cell)]
     for value in (model, getattr(model, "__self__", None), *cells):

@@ -86,7 +86,7 @@ def untransposed(model: Any, inputs: Any, lines: Collection[tuple[str, int]]) ->
 class _Untransposed(torch.nn.Module):
     """A model without the transposes in functions that have some lines."""
 
-    def __init__(self, model: Callable, lines: frozenset[tuple[str, int]]) -> None:
+    def __init__(self, model: Callable[..., Any], lines: frozenset[tuple[str, int]]) -> None:
         super().__init__()
         self.model = model
         self._lines = lines
@@ -105,7 +105,7 @@ class _WithoutTransposes(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        function: Callable,
+        function: Callable[..., Any],
         types: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -163,7 +163,9 @@ def frozen(model: Any, inputs: Any, keys: Sequence[tuple[int, str]]) -> tuple[An
 class _Frozen(torch.nn.Module):
     """A model some inputs of which are buffers."""
 
-    def __init__(self, model: Callable, positions: Mapping[int, Any], names: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Callable[..., Any], positions: Mapping[int, Any], names: Mapping[str, Any]
+    ) -> None:
         super().__init__()
         self.model = model
         self._places = dict(positions)

@@ -7,6 +7,7 @@ A slice is a view on the device and a concatenation one copy per part, so what n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
     return x
 
 
-def cut_afterwards(pad: torch._ops.OpOverload, form: Callable) -> Callable:
+def cut_afterwards(pad: torch._ops.OpOverload, form: Callable[..., Any]) -> Callable[..., Any]:
     """Form of a padding whose negative amounts cut off what the others have padded."""
 
     def padded_and_cut(x: Tensor, amounts: Sequence[int]) -> Tensor:
@@ -154,7 +155,7 @@ def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
     return aten.slice_scatter(x, source.unsqueeze(dim), dim, begin, begin + 1)
 
 
-_PADDINGS: dict[torch._ops.OpOverload, Callable] = {
+_PADDINGS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.reflection_pad1d.default: reflection_pad,
     aten.reflection_pad2d.default: reflection_pad,
     aten.reflection_pad3d.default: reflection_pad,

@@ -97,7 +97,9 @@ def _replace(node: Node, views: list[Node], source: Node) -> None:
         for view in reversed(views):
             copy = graph.node_copy(view, lambda _, source=source: source)
             with source.meta["val"].fake_mode:
-                value = cast(Callable, view.target)(source.meta["val"], *view.args[1:], **view.kwargs)
+                value = cast(Callable[..., Any], view.target)(
+                    source.meta["val"], *view.args[1:], **view.kwargs
+                )
             copy.meta = metadata_for(view, value)
             source = copy
     node.replace_all_uses_with(source, propagate_meta=False)

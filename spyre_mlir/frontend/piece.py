@@ -108,7 +108,7 @@ class PieceBuilder:
         self._bind(tensor, node, ("input", _leaf_key(tensor)))
 
     def add_call(
-        self, function: Callable, args: Any, kwargs: Any, result: Any, metadata: dict[str, Any]
+        self, function: Callable[..., Any], args: Any, kwargs: Any, result: Any, metadata: dict[str, Any]
     ) -> None:
         """Append a call; its operands are leaves or results of the piece."""
         self.calls += 1

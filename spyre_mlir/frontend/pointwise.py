@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,7 +145,7 @@ def _floored_quotient(x: Tensor, y) -> Tensor:
     return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
 
 
-def remainder_by(rounding_mode: str) -> Callable:
+def remainder_by(rounding_mode: str) -> Callable[..., Any]:
     """Form of x - y * round(x / y); of 16 bits in f32, where the product is exact up to quotients of 2^13."""
 
     def form(x: Tensor, y) -> Tensor:
@@ -182,7 +183,7 @@ def logarithm(base: float) -> Callable[[Tensor], Tensor]:
     return form
 
 
-def scaled_by(operation: Callable[..., Tensor]) -> Callable:
+def scaled_by(operation: Callable[..., Tensor]) -> Callable[..., Any]:
     """Form of an fp16 tensor times or by a number that fp16 has not: in f32, as PyTorch computes it."""
 
     def form(x: Tensor, y) -> Tensor:
@@ -267,7 +268,7 @@ def _integer_power(x: Tensor, exponent: int) -> Tensor:
     return root * root * x if exponent % 2 else root * root
 
 
-def extreme_of_two(comparison: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+def extreme_of_two(comparison: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
     """Form of ``maximum`` or ``minimum`` in f64, which is NaN beside a NaN; torch-mlir's is the other number."""
 
     def form(x: Tensor, y: Tensor) -> Tensor:
@@ -293,7 +294,7 @@ def clamp(x: Tensor, low=None, high=None) -> Tensor:
     return x.clone() if low is None and high is None else x
 
 
-def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
     """Form of ``fmax`` or ``fmin``: the extreme, or the number beside a NaN."""
 
     def form(x: Tensor, y: Tensor) -> Tensor:
@@ -307,7 +308,7 @@ def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable:
     return form
 
 
-def comparison_with(operation) -> Callable:
+def comparison_with(operation) -> Callable[..., Any]:
     """Form of a comparison with a number, in the type of the tensor; torch-mlir would compare in f64."""
 
     def compare(x: Tensor, number) -> Tensor:

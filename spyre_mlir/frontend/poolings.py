@@ -7,6 +7,7 @@ Some other poolings end the process. ``FORMS`` is their part of the decompositio
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,9 @@ from spyre_mlir.errors import CompileError
 aten = torch.ops.aten
 
 
-def of_a_batch(pool: torch._ops.OpOverload, dims: int, batched: Callable | None = None) -> Callable:
+def of_a_batch(
+    pool: torch._ops.OpOverload, dims: int, batched: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """Form of a pooling over ``dims`` dims: one image is a batch of one; ``batched`` is the form of a batch."""
 
     def form(x: Tensor, *arguments, **options):

@@ -8,6 +8,7 @@ Quantising is in f32, for torch-mlir's form scales fp16 in fp16 and is off by on
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,7 +91,7 @@ def dequantized_per_channel(
     return (shifted * scales.reshape(shape)).to(out_dtype or torch.float32)
 
 
-FORMS: dict[torch._ops.OperatorBase, Callable] = {
+FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     torch.ops.aten.round.default: rounded,
     torch.ops.aten._scaled_mm.default: scaled_matmul,
     torch.ops.aten._weight_int8pack_mm.default: packed_matmul,
@@ -100,10 +101,10 @@ if hasattr(torch.ops.aten, "_scaled_mm_v2"):
     FORMS[torch.ops.aten._scaled_mm_v2.default] = scaled_matmul_by_recipe
 
 
-def forms() -> dict[torch._ops.OperatorBase, Callable]:
+def forms() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     """Decompositions of the quantising operations that are registered."""
     library = torch.ops.quantized_decomposed
-    named: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    named: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         "quantize_per_tensor": (per_tensor, ("default", "tensor")),
         "quantize_per_channel": (per_channel, ("default",)),
         "dequantize_per_channel": (dequantized_per_channel, ("default",)),

@@ -46,7 +46,7 @@ def normal(mean: Tensor | float, std: Tensor | float = 1.0, generator: Any = Non
     return (drawn * std if isinstance(std, Tensor) else drawn) + mean
 
 
-def random_forms() -> dict[torch._ops.OpOverload, Callable]:
+def random_forms() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Decompositions by random numbers that are drawn as eager PyTorch draws them."""
     return {
         aten.native_dropout.default: dropout,
@@ -74,7 +74,7 @@ def draw_of(node: Node) -> Callable[[], Tensor] | None:
     return partial(_drawn_like, operation, layout, node.args[1:], node.kwargs)
 
 
-def _drawn_like(operation: Callable, layout: tuple, args: Any, kwargs: Any) -> Tensor:
+def _drawn_like(operation: Callable[..., Any], layout: tuple, args: Any, kwargs: Any) -> Tensor:
     """Random numbers of an operation that reads only shape, strides and type of its first operand.
 
     They are drawn in the order of memory, so a transposed tensor has them in another order.

@@ -137,7 +137,7 @@ def _write_of(node: Node) -> RowWrite | None:
     return replace(write, indices=tuple(index for index in indices if index is not None))
 
 
-def _deferred(form: Callable, name: str) -> Callable:
+def _deferred(form: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Form of an operation that stays where it may be a write of rows, until the whole graph is known."""
 
     def deferred(x: Tensor, *arguments: Any, **named: Any) -> Any:
@@ -300,7 +300,9 @@ def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> tuple[int, ...]
 
 def _compared(node: Node) -> Node:
     """Form of a write that is none of rows, or the call itself where there is none."""
-    form: Callable = selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
+    form: Callable[..., Any] = (
+        selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
+    )
     operands = list(node.all_input_nodes)
 
     def function(*tensors: Tensor) -> Any:
@@ -308,7 +310,7 @@ def _compared(node: Node) -> Node:
         values: Any = dict(zip(operands, tensors, strict=True))
         args, kwargs = cast(Any, map_arg((node.args, node.kwargs), values.__getitem__))
         result = form(*args, **kwargs)
-        return cast(Callable, node.target)(*args, **kwargs) if result is NotImplemented else result
+        return cast(Callable[..., Any], node.target)(*args, **kwargs) if result is NotImplemented else result
 
     values = [operand.meta["val"] for operand in operands]
     with values[0].fake_mode, torch.no_grad():

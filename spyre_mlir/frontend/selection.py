@@ -8,6 +8,7 @@ makes them once. ``FORMS`` is their part of the decomposition table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def _is_supported(x: Tensor) -> bool:
     return x.is_floating_point() and x.ndim > 0 and x.numel() > 0
 
 
-def extreme_and_position(reduce: Callable) -> Callable:
+def extreme_and_position(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``max(x, dim)`` or ``min(x, dim)``: the extreme and its first position."""
 
     def form(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -58,7 +59,7 @@ def extreme_and_position(reduce: Callable) -> Callable:
     return form
 
 
-def position_of_extreme(reduce: Callable) -> Callable:
+def position_of_extreme(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``argmax`` or ``argmin``; without a dim, of the flattened tensor."""
 
     def form(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -169,7 +170,7 @@ def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter_into(_added)(x, dim, index, source)
 
 
-def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable:
+def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Any]:
     """Form of a scatter of a few elements per row.
 
     ``combine(matches, source, x)`` writes or adds one column of the index.
@@ -202,7 +203,7 @@ def one_hot(index: Tensor, classes: int = -1) -> Tensor:
     return (index.unsqueeze(-1).to(torch.float32) == torch.arange(classes).to(torch.float32)).to(torch.int64)
 
 
-def running(combine: Callable) -> Callable:
+def running(combine: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``cummax`` or ``cummin``: after step k, each element knows the 2^k before it.
 
     The position is that of the last element that is as large as all before.
@@ -221,7 +222,7 @@ def running(combine: Callable) -> Callable:
     return form
 
 
-def _combined_with_those_before(x: Tensor, dim: int, combine: Callable) -> Tensor:
+def _combined_with_those_before(x: Tensor, dim: int, combine: Callable[..., Any]) -> Tensor:
     """Scan along a dim by doubling distances, log2(size) steps in all."""
     size, distance = x.shape[dim], 1
     while distance < size:

@@ -71,7 +71,7 @@ class Fixed:
 class ViewCall(NamedTuple):
     """Operation that returns a view of its first operand; ``args`` are the others."""
 
-    operation: Callable
+    operation: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 

@@ -47,7 +47,7 @@ class SizedGraph:
         """Return the inputs that are no sizes."""
         return [value for position, value in enumerate(inputs) if position not in self.numbers]
 
-    def function(self, model: Callable) -> Callable:
+    def function(self, model: Callable[..., Any]) -> Callable[..., Any]:
         """Return the graph, ``model``, as a function of these inputs."""
         numbers = self.numbers
         names = list(inspect.signature(model).parameters.values())

@@ -40,7 +40,7 @@ _PLAIN = (type(None), bool, int, str)
 
 def signature_to_plain(
     signature: Signature, program: ExportedProgram
-) -> tuple[dict[str, Any], dict[str, NDArray]]:
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Convert a signature of a captured program to JSON values and arrays by name; ``Uncached`` if it has no form."""
     if signature.random:
         raise Uncached("draws random numbers")
@@ -51,7 +51,7 @@ def signature_to_plain(
 
 
 def signature_from_plain(
-    plain: Mapping[str, Any], arrays: Mapping[str, NDArray], program: ExportedProgram
+    plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], program: ExportedProgram
 ) -> Signature:
     """Convert back, for the tensors of another capture of equal text; some exception for damaged values."""
     return _SignatureReader(arrays, program).signature(plain)
@@ -65,7 +65,7 @@ class _SignatureWriter:
     """Arguments are numbered as they are met, for outputs may be views of some that the program does not take."""
 
     def __init__(self, program: ExportedProgram) -> None:
-        self.arrays: dict[str, NDArray] = {}
+        self.arrays: dict[str, NDArray[Any]] = {}
         self._state = {id(tensor): name for name, tensor in _state(program).items()}
         leaves = pytree.tree_leaves(program.example_inputs)
         self._dtypes = {name: tensor.dtype for name, tensor in _state(program).items()}
@@ -178,7 +178,7 @@ class _SignatureWriter:
 class _SignatureReader:
     """The inverse of ``_SignatureWriter``."""
 
-    def __init__(self, arrays: Mapping[str, NDArray], program: ExportedProgram) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], program: ExportedProgram) -> None:
         self._arrays = arrays
         self._program = program
         self._state = _state(program)

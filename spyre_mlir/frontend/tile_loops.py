@@ -31,18 +31,27 @@ def for_each_tile(
     carried: Any = None,
     out_dim: Dims = 0,
 ) -> Any:
-    """Call ``body`` on each tile of ``tensors`` in order; return its results, concatenated.
-
-    A tile is a slice of ``tile`` elements of ``dim`` (of each tensor, or one dim per tensor), or one of ``tiles``
-    slices as ``torch.chunk`` cuts them; the last is smaller where they do not divide. All tensors have as many tiles.
-
-    ``body(*tiles)`` returns a tensor, or a tuple or another tree of tensors, and so does ``for_each_tile``: each is the
-    concatenation of those of all tiles along ``out_dim``. With ``carried``, a tensor or a tree of tensors, it is
-    ``body(carried, *tiles)`` that returns ``(carried, results)``, and ``for_each_tile`` returns both: what is carried
-    after the last tile, in the shapes and types that it began with, and the results. Results may be None.
+    """Call a function on each tile of tensors in order; return its results, concatenated.
 
     ``body`` reads tensors from around it as it likes, but changes none of them, and draws no random numbers: it is
-    traced once. ``CompileError`` for tiles that there are not.
+    traced once.
+
+    Args:
+        body: ``body(*tiles)`` returns a tensor, or a tuple or another tree of tensors, or None. With ``carried`` it is
+            ``body(carried, *tiles)`` that returns ``(carried, results)``.
+        *tensors: What is cut; all have as many tiles.
+        dim: The dim that is cut, of each tensor, or one dim per tensor.
+        tile: A tile is a slice of so many elements of ``dim``, the last one smaller where they do not divide.
+        tiles: Or a tile is one of so many slices, as ``torch.chunk`` cuts them.
+        carried: A tensor or a tree of tensors that goes from one tile to the next.
+        out_dim: The dim along which results are concatenated.
+
+    Returns:
+        The results of all tiles, in the tree of ``body``; with ``carried`` a pair of what is carried after the last
+        tile, in the shapes and types that it began with, and the results.
+
+    Raises:
+        CompileError: There are no such tiles, or ``body`` returns something else.
     """
     dims = [dim] * len(tensors) if isinstance(dim, int) else list(dim)
     cut = _Cut.of(tensors, dims, tile, tiles)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -26,7 +26,7 @@ def _is_view(node: Node) -> bool:
     )
 
 
-def _replayable(target: Callable) -> Callable:
+def _replayable(target: Callable[..., Any]) -> Callable[..., Any]:
     """Function that returns the view in a call: a view of a tensor with other strides than the example is a copy."""
     return torch.reshape if target is aten.view.default else target
 
@@ -38,6 +38,8 @@ def view_origin(node: Node) -> tuple[Node, tuple[ViewCall, ...]]:
         source, *args = node.args
         if not isinstance(source, Node):
             break
-        steps.append(ViewCall(_replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
+        steps.append(
+            ViewCall(_replayable(cast(Callable[..., Any], node.target)), tuple(args), dict(node.kwargs))
+        )
         node = source
     return node, tuple(reversed(steps))

@@ -20,7 +20,7 @@ from spyre_mlir.frontend.decompositions import CHECKED_BY_KERNELS
 from spyre_mlir.frontend.graph_edits import call_key
 
 #: Decompositions by operation.
-Forms = Mapping[Any, Callable]
+Forms = Mapping[Any, Callable[..., Any]]
 
 
 class WiderForms:
@@ -44,7 +44,7 @@ class WiderForms:
         """Return decompositions in which the added calls have PyTorch's."""
         return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
 
-    def _form(self, operator: OpOverload, otherwise: Callable | None) -> Callable:
+    def _form(self, operator: OpOverload, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
         # A composition has no kernel, and no form that it could keep.
         if _is_composite(operator):
             return _get_decomp_for_cia(operator)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -48,7 +49,7 @@ class OperandMap:
         """Return whether the loops access every element once."""
         return self.selects and math.prod(self.extents[dim] for dim in self.dims) == math.prod(self.shape)
 
-    def view(self, array: NDArray) -> NDArray:
+    def view(self, array: NDArray[Any]) -> NDArray[Any]:
         """View of an array with an axis per loop, of size 1 where the operand does not depend on it."""
         shape = tuple(size if dim in self.dims else 1 for dim, size in enumerate(self.extents))
         if self.linear is None:
@@ -62,7 +63,7 @@ class OperandMap:
         first = tuple(slice(constant, None) for _, constant in self.linear)
         return as_strided(array[first], shape, strides)
 
-    def _gathered(self, array: NDArray, shape: tuple[int, ...]) -> NDArray:
+    def _gathered(self, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """Copy of the elements that a map with divisions accesses, as no view has them."""
         indices = _index_arrays(self.map, self.extents, self.op)
         for dim, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
@@ -143,7 +144,7 @@ def _uses(expression: ir.AffineExpr, dim: int) -> bool:
     return _uses(expression.lhs, dim) or _uses(expression.rhs, dim)  # type: ignore[attr-defined]
 
 
-def _index_arrays(map_: ir.AffineMap, extents: tuple[int, ...], op: ir.Operation) -> list[NDArray]:
+def _index_arrays(map_: ir.AffineMap, extents: tuple[int, ...], op: ir.Operation) -> list[NDArray[Any]]:
     """Index in each dim of the operand, as arrays with an axis per loop that broadcast."""
     loops = [
         np.arange(extent).reshape([-1 if axis == dim else 1 for axis in range(len(extents))])
@@ -152,7 +153,7 @@ def _index_arrays(map_: ir.AffineMap, extents: tuple[int, ...], op: ir.Operation
     return [np.asarray(_evaluated(expression, loops, op)) for expression in map_.results]
 
 
-def _evaluated(expression: ir.AffineExpr, loops: Sequence[NDArray], op: ir.Operation) -> NDArray:
+def _evaluated(expression: ir.AffineExpr, loops: Sequence[NDArray[Any]], op: ir.Operation) -> NDArray[Any]:
     """Value of an expression at all points of the loops."""
     if isinstance(expression, ir.AffineConstantExpr):
         return np.full((1,) * len(loops), expression.value)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,8 @@ DEPTH = 64
 class Frame:
     """Values of one call by slot, loop indices of the structured op that runs, and the remaining budget of loops."""
 
-    values: list[NDArray | None]
-    indices: Sequence[NDArray] = ()
+    values: list[NDArray[Any] | None]
+    indices: Sequence[NDArray[Any]] = ()
     remaining_ops: int = LOOP_OPS
     remaining_work: int = LOOP_WORK
 
@@ -44,7 +45,7 @@ class Frame:
 
 
 #: Function that computes the results of an op from the arrays of its operands.
-Kernel = Callable[..., Sequence[NDArray]]
+Kernel = Callable[..., Sequence[NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Block:
     yielded: tuple[int, ...]
     work: int
 
-    def run(self, frame: Frame, arguments: Sequence[NDArray] = ()) -> list[NDArray]:
+    def run(self, frame: Frame, arguments: Sequence[NDArray[Any]] = ()) -> list[NDArray[Any]]:
         """Values that the block yields for these arguments."""
         for slot, argument in zip(self.arguments, arguments, strict=True):
             frame.values[slot] = argument
@@ -130,9 +131,10 @@ class BlockScope:
         # Counted by itself, as a loop charges the work of its body per iteration.
         outer_work, self.work, self.depth = self.work, 0, self.depth + 1
         arguments = tuple(self.define(argument, op) for argument in block.arguments)
-        *body, end = [entry.operation for entry in block.operations] or [None]
-        if end is None or end.name != terminator:
+        operations = [entry.operation for entry in block.operations]
+        if not operations or operations[-1].name != terminator:
             raise failure(op, f"has a block that does not end with '{terminator}'")
+        *body, end = operations
         calls = self._calls(body, end)
         built = Block(arguments, calls, tuple(self.slot(value) for value in end.operands), self.work)
         self.work, self.depth = outer_work + self.work, self.depth - 1
@@ -212,12 +214,12 @@ def failure(op: ir.Operation, message: str) -> CompileError:
     return CompileError(f"{name} {message}.", location_of(op.location))
 
 
-def integer(scalar: NDArray) -> int:
+def integer(scalar: NDArray[Any]) -> int:
     """Scalar array as a Python number."""
     return int(np.asarray(scalar).reshape(()))
 
 
-def check_indices(op: ir.Operation, indices: NDArray, size: int, dim: int, what: str) -> None:
+def check_indices(op: ir.Operation, indices: NDArray[Any], size: int, dim: int, what: str) -> None:
     """Raise ``CompileError`` that names the first index outside ``range(size)``, and the dim."""
     outside = (indices < 0) | (indices >= size)
     if np.any(outside):

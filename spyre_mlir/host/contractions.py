@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 _EXACT = 1 << 53
 
 
-def contraction(a: NDArray, b: NDArray, extents: tuple[int, ...], summed: Collection[int]) -> NDArray:
+def contraction(
+    a: NDArray[Any], b: NDArray[Any], extents: tuple[int, ...], summed: Collection[int]
+) -> NDArray[Any]:
     """``sum(a * b)`` over the loops ``summed``; each array has an axis per loop, of its extent or of 1.
 
     The result has an axis per loop, too, of size 1 where it is summed or where neither array depends on it.
@@ -34,7 +37,7 @@ def contraction(a: NDArray, b: NDArray, extents: tuple[int, ...], summed: Collec
     return product if factor == 1 else product * product.dtype.type(factor)
 
 
-def _product(a: NDArray, b: NDArray, inner: list[int]) -> NDArray:
+def _product(a: NDArray[Any], b: NDArray[Any], inner: list[int]) -> NDArray[Any]:
     """Contraction by one batched matrix product: batches are the loops of both arrays that are not summed."""
     loops = range(a.ndim)
     free = [loop for loop in loops if loop not in inner]
@@ -55,8 +58,8 @@ def _product(a: NDArray, b: NDArray, inner: list[int]) -> NDArray:
 
 
 def _matmul(
-    a: NDArray, b: NDArray, a_shape: tuple[int, ...], b_shape: tuple[int, ...], inner: int
-) -> NDArray:
+    a: NDArray[Any], b: NDArray[Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...], inner: int
+) -> NDArray[Any]:
     """Product of two arrays as stacks of matrices of these shapes."""
     if a.dtype.kind == "f" or _is_exact(a, b, inner):
         product = _as_float64(a, a_shape) @ _as_float64(b, b_shape)
@@ -65,11 +68,11 @@ def _matmul(
     return np.matmul(a.reshape(a_shape), b.reshape(b_shape), dtype=a.dtype)
 
 
-def _as_float64(array: NDArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _as_float64(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, dtype=np.float64).reshape(shape)
 
 
-def _is_exact(a: NDArray, b: NDArray, inner: int) -> bool:
+def _is_exact(a: NDArray[Any], b: NDArray[Any], inner: int) -> bool:
     """Return whether float64 represents every partial sum, and the integers' type the result."""
     if not a.size or not b.size or a.dtype == np.bool_:
         return False

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +17,8 @@ def for_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     body = scope.block(only_block(op), "scf.yield", op)
 
     def kernel(
-        frame: Frame, lower: NDArray, upper: NDArray, step: NDArray, *iter_args: NDArray
-    ) -> list[NDArray]:
+        frame: Frame, lower: NDArray[Any], upper: NDArray[Any], step: NDArray[Any], *iter_args: NDArray[Any]
+    ) -> list[NDArray[Any]]:
         """Run the loop; returns what its last iteration yields."""
         bounds = [integer(bound) for bound in (lower, upper, step)]
         if bounds[2] < 1:
@@ -39,7 +41,7 @@ def if_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         raise failure(op, "has results but no else")
     other = scope.block(only_block(op, 1), "scf.yield", op) if has_other else None
 
-    def kernel(frame: Frame, condition: NDArray) -> list[NDArray]:
+    def kernel(frame: Frame, condition: NDArray[Any]) -> list[NDArray[Any]]:
         """Run the branch of the condition."""
         branch = chosen if integer(condition) else other
         return [] if branch is None else branch.run(frame)
@@ -52,7 +54,7 @@ def while_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     before = scope.block(only_block(op, 0), "scf.condition", op)
     after = scope.block(only_block(op, 1), "scf.yield", op)
 
-    def kernel(frame: Frame, *iter_args: NDArray) -> list[NDArray]:
+    def kernel(frame: Frame, *iter_args: NDArray[Any]) -> list[NDArray[Any]]:
         """Run the loop; returns what the first region passes on when its condition fails."""
         values = list(iter_args)
         while True:
@@ -70,7 +72,7 @@ def assert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``cf.assert``: ``CompileError`` with its message where the condition fails."""
     message = ir.StringAttr(op.attributes["msg"]).value
 
-    def kernel(frame: Frame, condition: NDArray) -> tuple[()]:
+    def kernel(frame: Frame, condition: NDArray[Any]) -> tuple[()]:
         """Check the condition."""
         if not np.all(condition):
             raise failure(op, f"does not hold: {message}")

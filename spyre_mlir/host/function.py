@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,7 @@ class HostFunction:
         self.module = module
         self._evaluator = HostEvaluator(module)
 
-    def __call__(self, *arrays: NDArray) -> list[NDArray]:
+    def __call__(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         dtypes = self._evaluator.dtypes
         return self._evaluator(*(as_bits(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)))
 
@@ -43,7 +45,7 @@ class HostFunction:
         return str(self.module.operation.get_asm(enable_debug_info=True)) + "\n"
 
 
-def as_bits(array: NDArray, dtype: np.dtype) -> NDArray:
+def as_bits(array: NDArray[Any], dtype: np.dtype) -> NDArray[Any]:
     """Array in float32 as the bits of bfloat16, where ``dtype`` is theirs; the simulator returns only exact numbers."""
     if dtype == np.uint16 and array.dtype == np.float32:
         return np.asarray(np.asarray(array).view(np.uint32) >> np.uint32(16), dtype=np.uint16)

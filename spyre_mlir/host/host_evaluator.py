@@ -9,6 +9,7 @@ cannot do more than compute. Indices, divisors and loops are checked during the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ class HostEvaluator:
     other shapes, an index out of bounds, an integer division by 0, an assertion, or a loop without end.
     """
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module | ir.OpView | ir.Operation) -> None:
         # The ops live as long as it does.
         self._module = module
         self._func = _only_function(module)
@@ -63,7 +64,7 @@ class HostEvaluator:
         """Scalar operations of a call, loops counted once."""
         return self._body.work
 
-    def __call__(self, *arrays: NDArray) -> list[NDArray]:
+    def __call__(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         self._check(arrays)
         numbers = [number_type(type_) for type_ in self._inputs]
         operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
@@ -77,7 +78,7 @@ class HostEvaluator:
             number_type(type_).to_host(array) for type_, array in zip(self._results, results, strict=True)
         ]
 
-    def _check(self, arrays: Sequence[NDArray]) -> None:
+    def _check(self, arrays: Sequence[NDArray[Any]]) -> None:
         name = ir.StringAttr(self._func.attributes["sym_name"]).value
         if len(arrays) != len(self._inputs):
             raise CompileError(f"@{name} takes {len(self._inputs)} arrays, not {len(arrays)}.")
@@ -90,12 +91,12 @@ class HostEvaluator:
                 raise CompileError(f"Argument {index} of @{name} is {dtype} {shape}, not {actual}.")
 
 
-def evaluate(module: ir.Module) -> list[NDArray]:
+def evaluate(module: ir.Module) -> list[NDArray[Any]]:
     """Results of a function without arguments."""
     return HostEvaluator(module)()
 
 
-def _only_function(module: ir.Module) -> ir.Operation:
+def _only_function(module: ir.Module | ir.OpView | ir.Operation) -> ir.Operation:
     """The function of a module that has nothing else."""
     ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
     other = next((op for op in ops if op.name != "func.func"), None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ def _erf_table() -> NDArray[np.float64]:
     return np.stack([value, slope, -grid * slope, (2 * grid * grid - 1) * slope / 3])
 
 
-def erf(x: NDArray) -> NDArray:
+def erf(x: NDArray[Any]) -> NDArray[Any]:
     """``erf``: in float64 that of libm, in float32 by the table, whose error is 3e-12."""
     if x.dtype == np.float64:
         return _of_libm(math.erf)(x)
@@ -34,18 +35,18 @@ def erf(x: NDArray) -> NDArray:
     return np.copysign(c0 + rest * (c1 + rest * (c2 + rest * c3)), x).astype(x.dtype)
 
 
-def _of_libm(function: Callable[[float], float]) -> Callable[[NDArray], NDArray]:
+def _of_libm(function: Callable[[float], float]) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Function on arrays from one of a Python number."""
     return lambda x: np.asarray(np.frompyfunc(function, 1, 1)(x)).astype(x.dtype)
 
 
-def _round_half_away(x: NDArray) -> NDArray:
+def _round_half_away(x: NDArray[Any]) -> NDArray[Any]:
     whole = np.trunc(x)
     # np.rint would round ties to even.
     return whole + np.copysign((np.abs(x - whole) >= 0.5).astype(x.dtype), x)
 
 
-def _power_of_integers(base: NDArray, exponent: NDArray) -> NDArray:
+def _power_of_integers(base: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
     """``ipowi`` modulo the width, by repeated squares.
 
     For a negative exponent 1 / base, which is 0 but for 1 and -1.
@@ -59,17 +60,17 @@ def _power_of_integers(base: NDArray, exponent: NDArray) -> NDArray:
     return np.where(exponent < 0, inverse, result).astype(base.dtype)
 
 
-def _leading_zeros(x: NDArray) -> NDArray:
+def _leading_zeros(x: NDArray[Any]) -> NDArray[Any]:
     width = 8 * x.dtype.itemsize
     return (width - _bit_length(x)).astype(x.dtype)
 
 
-def _trailing_zeros(x: NDArray) -> NDArray:
+def _trailing_zeros(x: NDArray[Any]) -> NDArray[Any]:
     width = 8 * x.dtype.itemsize
     return np.where(x == 0, width, _bit_length(x & -x) - 1).astype(x.dtype)
 
 
-def _bit_length(x: NDArray) -> NDArray[np.int64]:
+def _bit_length(x: NDArray[Any]) -> NDArray[np.int64]:
     """Number of bits that an integer without sign takes."""
     unsigned = np.asarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64)
     # By halves: a logarithm in float64 is wrong near powers of two above 2^53.
@@ -81,15 +82,15 @@ def _bit_length(x: NDArray) -> NDArray[np.int64]:
     return length + (unsigned != 0)
 
 
-def _is_normal(x: NDArray) -> NDArray:
+def _is_normal(x: NDArray[Any]) -> NDArray[Any]:
     return np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny)
 
 
-def _integer_power_of_float(base: NDArray, exponent: NDArray) -> NDArray:
+def _integer_power_of_float(base: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
     return np.power(base.astype(np.float64), exponent).astype(base.dtype)
 
 
-def to_signed(x: NDArray, target: np.dtype) -> NDArray:
+def to_signed(x: NDArray[Any], target: np.dtype) -> NDArray[Any]:
     """Floats truncated to integers; those beyond 32 bits (64, of i64) and NaN become the smallest integer and wrap."""
     width = np.dtype(np.int64 if target.itemsize == 8 else np.int32)
     limit = 2.0 ** (8 * width.itemsize - 1)
@@ -99,7 +100,7 @@ def to_signed(x: NDArray, target: np.dtype) -> NDArray:
     return (integers & 1).astype(np.bool_) if target == np.bool_ else integers.astype(target)
 
 
-def to_unsigned(x: NDArray) -> NDArray[np.uint64]:
+def to_unsigned(x: NDArray[Any]) -> NDArray[np.uint64]:
     """Floats truncated to unsigned integers; negative ones wrap, those beyond 64 bits and NaN become 2^63."""
     whole = np.trunc(np.asarray(x, dtype=np.float64))
     # numpy's own cast of floats beyond 2^63 depends on the machine.
@@ -108,7 +109,7 @@ def to_unsigned(x: NDArray) -> NDArray[np.uint64]:
     return np.where(large, np.where(large, whole, 0).astype(np.uint64), small)
 
 
-FUNCTIONS: dict[str, Callable[..., NDArray]] = {
+FUNCTIONS: dict[str, Callable[..., NDArray[Any]]] = {
     "math.absf": np.abs, "math.absi": np.abs, "math.acos": np.arccos, "math.acosh": np.arccosh,
     "math.asin": np.arcsin, "math.asinh": np.arcsinh, "math.atan": np.arctan, "math.atan2": np.arctan2,
     "math.atanh": np.arctanh, "math.cbrt": np.cbrt, "math.ceil": np.ceil,

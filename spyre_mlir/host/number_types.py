@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,27 +42,27 @@ class NumberType:
         """Type of sums and products over many elements."""
         return np.dtype(np.float64) if self.is_float else self.computed
 
-    def widened(self, elements: NDArray) -> NDArray:
+    def widened(self, elements: NDArray[Any]) -> NDArray[Any]:
         """Elements of a tensor as scalars to compute with."""
         return elements.astype(self.computed, copy=False)
 
-    def rounded(self, scalars: NDArray) -> NDArray:
+    def rounded(self, scalars: NDArray[Any]) -> NDArray[Any]:
         """Scalars as numbers of this type; those of a numpy type are rounded where they are stored."""
         if self.name == "bf16":
             return _rounded_to_bfloat16(scalars)
         return _rounded_to_float8(scalars) if self.name == "f8E4M3FN" else scalars
 
-    def stored(self, scalars: NDArray) -> NDArray:
+    def stored(self, scalars: NDArray[Any]) -> NDArray[Any]:
         """Scalars as the elements of a tensor."""
         return np.asarray(self.rounded(scalars)).astype(self.storage, copy=False)
 
-    def from_host(self, array: NDArray) -> NDArray:
+    def from_host(self, array: NDArray[Any]) -> NDArray[Any]:
         """Elements of an array of the type ``host``."""
         if self.name == "bf16":
             return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
         return _float8_numbers()[array] if self.name == "f8E4M3FN" else array
 
-    def to_host(self, elements: NDArray) -> NDArray:
+    def to_host(self, elements: NDArray[Any]) -> NDArray[Any]:
         """New dense array of the type ``host``."""
         if self.name == "bf16":
             # Elements are bfloat16 numbers, so the lower half of their bits is 0.
@@ -111,7 +112,7 @@ def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
-def _rounded_to_bfloat16(numbers: NDArray) -> NDArray[np.float32]:
+def _rounded_to_bfloat16(numbers: NDArray[Any]) -> NDArray[np.float32]:
     """Numbers rounded to bfloat16: to nearest, ties to even; NaN stays NaN."""
     single = np.asarray(numbers, dtype=np.float32)
     bits = single.view(np.uint32)
@@ -131,7 +132,7 @@ def _float8_numbers() -> NDArray[np.float32]:
     return np.where(code & 0x80, -magnitude, magnitude).astype(np.float32)
 
 
-def _float8_codes(numbers: NDArray) -> NDArray[np.uint8]:
+def _float8_codes(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     """Codes of f8E4M3FN: to nearest, ties to even; beyond the largest number that number, as in PyTorch."""
     magnitude = np.abs(np.asarray(numbers, dtype=np.float64))
     known = _float8_numbers()[:127].astype(np.float64)
@@ -143,5 +144,5 @@ def _float8_codes(numbers: NDArray) -> NDArray[np.uint8]:
     return (code | np.signbit(numbers) * 128).astype(np.uint8)
 
 
-def _rounded_to_float8(numbers: NDArray) -> NDArray[np.float32]:
+def _rounded_to_float8(numbers: NDArray[Any]) -> NDArray[np.float32]:
     return _float8_numbers()[_float8_codes(numbers)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +23,18 @@ class Combiner:
 
     function: np.ufunc
     of_booleans: np.ufunc
-    repeated: Callable[[NDArray, int], NDArray] = lambda value, count: value
+    repeated: Callable[[NDArray[Any], int], NDArray[Any]] = lambda value, count: value
 
     def ufunc(self, dtype: np.dtype) -> np.ufunc:
         """Function on values of this type."""
         return self.of_booleans if dtype == np.bool_ else self.function
 
 
-def _repeated_sum(value: NDArray, count: int) -> NDArray:
+def _repeated_sum(value: NDArray[Any], count: int) -> NDArray[Any]:
     return value & bool(count % 2) if value.dtype == np.bool_ else value * value.dtype.type(count)
 
 
-def _repeated_product(value: NDArray, count: int) -> NDArray:
+def _repeated_product(value: NDArray[Any], count: int) -> NDArray[Any]:
     if value.dtype == np.bool_:
         return value
     result, square = np.ones_like(value), value
@@ -43,7 +44,7 @@ def _repeated_product(value: NDArray, count: int) -> NDArray:
     return result
 
 
-def _repeated_parity(value: NDArray, count: int) -> NDArray:
+def _repeated_parity(value: NDArray[Any], count: int) -> NDArray[Any]:
     return value if count % 2 else np.zeros_like(value)
 
 
@@ -154,8 +155,8 @@ def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | Non
 
 
 def fold(
-    combiner: Combiner, values: NDArray, extents: Sequence[int], loops: Sequence[int], wide: np.dtype
-) -> NDArray:
+    combiner: Combiner, values: NDArray[Any], extents: Sequence[int], loops: Sequence[int], wide: np.dtype
+) -> NDArray[Any]:
     """Values folded over loops, whose extents they need not have; the loops stay as axes of size 1."""
     values = values.astype(wide, copy=False)
     present = tuple(loop for loop in loops if values.shape[loop] > 1)
@@ -166,13 +167,15 @@ def fold(
     return values if count == 1 else combiner.repeated(values, count)
 
 
-def exclusive_folds(combiner: Combiner, init: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
+def exclusive_folds(
+    combiner: Combiner, init: NDArray[Any], values: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Fold before each element of the last axis, and the whole one; ``init`` has size 1 there."""
     running = combiner.ufunc(values.dtype).accumulate(np.concatenate([init, values], axis=-1), axis=-1)
     return running[..., :-1], running[..., -1:]
 
 
-def last_selected(condition: NDArray, values: NDArray, init: NDArray) -> NDArray:
+def last_selected(condition: NDArray[Any], values: NDArray[Any], init: NDArray[Any]) -> NDArray[Any]:
     """Value at the last index of the last axis where the condition holds, else ``init`` of size 1 there."""
     count = condition.shape[-1]
     # argmax is the first maximum: in reverse order, the last index.

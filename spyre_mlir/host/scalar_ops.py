@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,17 @@ from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure
 from spyre_mlir.host.number_types import NUMBER_TYPES, NumberType, is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir
 
-Function = Callable[..., NDArray]
+Function = Callable[..., NDArray[Any]]
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-def _unsigned(values: NDArray) -> NDArray:
+def _unsigned(values: NDArray[Any]) -> NDArray[Any]:
     """Integers read without a sign."""
     return np.asarray(values).view(_UNSIGNED[values.dtype.itemsize])
 
 
-def _signed(values: NDArray) -> NDArray:
+def _signed(values: NDArray[Any]) -> NDArray[Any]:
     """Integers with a sign; the one bit of i1 is the sign."""
     return -values.astype(np.int8) if values.dtype == np.bool_ else values
 
@@ -37,7 +38,7 @@ def _signed(values: NDArray) -> NDArray:
 def _on_unsigned(function: Function) -> Function:
     """Function on signed integers from one on the same bits without a sign."""
 
-    def compute(*values: NDArray) -> NDArray:
+    def compute(*values: NDArray[Any]) -> NDArray[Any]:
         """Result of the function, as signed integers or booleans."""
         result = function(*map(_unsigned, values))
         return result if result.dtype == np.bool_ else result.astype(values[0].dtype)
@@ -50,18 +51,18 @@ def _on_bits(integers: Function, booleans: Function) -> Function:
     return lambda *values: (booleans if values[0].dtype == np.bool_ else integers)(*values)
 
 
-def _minimum_of_signed(a: NDArray, b: NDArray) -> NDArray:
+def _minimum_of_signed(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return np.where(_signed(a) < _signed(b), a, b)
 
 
-def _maximum_of_signed(a: NDArray, b: NDArray) -> NDArray:
+def _maximum_of_signed(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return np.where(_signed(a) < _signed(b), b, a)
 
 
 def _shift(function: Function, beyond: Function) -> Function:
     """Shift whose result is ``beyond(values)`` for an amount of the width or more."""
 
-    def compute(values: NDArray, amounts: NDArray) -> NDArray:
+    def compute(values: NDArray[Any], amounts: NDArray[Any]) -> NDArray[Any]:
         """Shifted values."""
         width = 8 * values.dtype.itemsize
         inside = (amounts >= 0) & (amounts < width)
@@ -71,20 +72,20 @@ def _shift(function: Function, beyond: Function) -> Function:
     return compute
 
 
-def _nothing(values: NDArray) -> NDArray:
+def _nothing(values: NDArray[Any]) -> NDArray[Any]:
     return np.zeros_like(values)
 
 
-def _sign(values: NDArray) -> NDArray:
+def _sign(values: NDArray[Any]) -> NDArray[Any]:
     return np.where(values < 0, -1, 0).astype(values.dtype)
 
 
-def _truncated_quotient(a: NDArray, b: NDArray) -> NDArray:
+def _truncated_quotient(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     # Less the remainder, a division is exact, and rounding down changes nothing.
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
-def _ceiled_quotient(a: NDArray, b: NDArray) -> NDArray:
+def _ceiled_quotient(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     quotient = _truncated_quotient(a, b)
     return quotient + ((np.fmod(a, b) != 0) & ((a < 0) == (b < 0))).astype(a.dtype)
 
@@ -143,7 +144,7 @@ def _compare_integers(predicate: int) -> Function:
     return _on_bits(_on_unsigned(compare), compare)
 
 
-def _unordered(a: NDArray, b: NDArray) -> NDArray:
+def _unordered(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return np.isnan(a) | np.isnan(b)
 
 
@@ -168,7 +169,7 @@ def _division(op: ir.Operation) -> Function:
     if unsigned_bits:
         raise failure(op, "divides numbers of one bit; extend them first")
 
-    def compute(a: NDArray, b: NDArray) -> NDArray:
+    def compute(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         """Quotient or remainder; ``CompileError`` for a divisor of 0."""
         if np.any(b == 0):
             raise failure(op, "divides an integer by 0")
@@ -184,7 +185,9 @@ def _to_integer(op: ir.Operation) -> Function:
     return lambda a: math_functions.to_signed(a, target)
 
 
-def _cast(read: Callable[[NDArray], NDArray] = lambda values: values) -> Callable[[ir.Operation], Function]:
+def _cast(
+    read: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
+) -> Callable[[ir.Operation], Function]:
     """Cast of integers to the result's type; ``read`` interprets the bits."""
 
     def build(op: ir.Operation) -> Function:
@@ -197,7 +200,7 @@ def _cast(read: Callable[[NDArray], NDArray] = lambda values: values) -> Callabl
     return build
 
 
-def _without_sign(values: NDArray) -> NDArray:
+def _without_sign(values: NDArray[Any]) -> NDArray[Any]:
     return values if values.dtype == np.bool_ else _unsigned(values)
 
 
@@ -249,7 +252,7 @@ def scalar_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     scope.charge(op, int(np.prod(tensor_shape(op.results[0].type))))
     types, result = [number_type(value.type) for value in op.operands], number_type(op.results[0].type)
 
-    def compute(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+    def compute(frame: Frame, *operands: NDArray[Any]) -> tuple[NDArray[Any]]:
         """Result for all elements."""
         scalars = (type_.widened(operand) for type_, operand in zip(types, operands, strict=True))
         return (result.stored(function(*scalars)),)
@@ -266,14 +269,14 @@ def constant_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     return lambda frame: (value,)
 
 
-def _scalar_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
+def _scalar_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray[Any]:
     number = number_type(op.results[0].type)
     if isinstance(attr, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
         return number.widened(number.stored(np.array(attr.value).astype(number.computed)))
     raise failure(op, f"has a value of no known kind: {attr}")
 
 
-def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
+def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray[Any]:
     """Elements of a dense constant; the bindings read those of bf16 and of 8-bit floats one by one only."""
     if not isinstance(attr, ir.DenseElementsAttr):
         raise failure(op, "must be given by its elements: dense<...>")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ def _segments(op: ir.Operation) -> list[int]:
     return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
 
 
-def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray]) -> list[int]:
+def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray[Any]]) -> list[int]:
     """Numbers of an attribute, with operands in place of the dynamic ones."""
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[name]))
     if numbers.count(_DYNAMIC) != len(dynamic):
@@ -35,7 +36,7 @@ def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray]) -> list[int]
     return [integer(next(rest)) if number == _DYNAMIC else number for number in numbers]
 
 
-def _split(op: ir.Operation, operands: Sequence[NDArray]) -> list[list[NDArray]]:
+def _split(op: ir.Operation, operands: Sequence[NDArray[Any]]) -> list[list[NDArray[Any]]]:
     """Operands by their segments."""
     parts, start = [], 0
     for count in _segments(op):
@@ -54,7 +55,7 @@ def extract_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.extract``: one element, or in a body one at each point of the loops."""
     shape, number = _shape(op.operands[0]), number_type(op.operands[0].type)
 
-    def kernel(frame: Frame, source: NDArray, *indices: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, source: NDArray[Any], *indices: NDArray[Any]) -> tuple[NDArray[Any]]:
         """Elements at the indices."""
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "reads at")
@@ -67,7 +68,7 @@ def read_index_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``sdsc.read_index``: an index in its range, from the front."""
     element, (lower, upper, operation) = element_of_index(op), bounds_of_index(op)
 
-    def kernel(frame: Frame, source: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, source: NDArray[Any]) -> tuple[NDArray[Any]]:
         """The element."""
         index = int(source.flat[element])
         if not lower <= index < upper:
@@ -82,7 +83,9 @@ def insert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     scope.charge(op, math.prod(shape))
 
-    def kernel(frame: Frame, scalar: NDArray, target: NDArray, *indices: NDArray) -> tuple[NDArray]:
+    def kernel(
+        frame: Frame, scalar: NDArray[Any], target: NDArray[Any], *indices: NDArray[Any]
+    ) -> tuple[NDArray[Any]]:
         """Copy of the target with one element replaced."""
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "writes at")
@@ -107,7 +110,7 @@ def _slices(op: ir.Operation, shape: Sequence[int], numbers: Sequence[Sequence[i
     return tuple(slices)
 
 
-def _slice_numbers(op: ir.Operation, segments: Sequence[Sequence[NDArray]]) -> list[list[int]]:
+def _slice_numbers(op: ir.Operation, segments: Sequence[Sequence[NDArray[Any]]]) -> list[list[int]]:
     """Offsets, sizes and strides of an op."""
     names = ("static_offsets", "static_sizes", "static_strides")
     return [_mixed(op, name, values) for name, values in zip(names, segments, strict=True)]
@@ -117,7 +120,7 @@ def extract_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.extract_slice``."""
     shape, result = _shape(op.operands[0]), _shape(op.results[0])
 
-    def kernel(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, *operands: NDArray[Any]) -> tuple[NDArray[Any]]:
         """View of the slice."""
         (source,), *dynamic = _split(op, operands)
         part = source[_slices(op, shape, _slice_numbers(op, dynamic))]
@@ -131,7 +134,7 @@ def insert_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape = _shape(op.results[0])
     scope.charge(op, math.prod(shape))
 
-    def kernel(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, *operands: NDArray[Any]) -> tuple[NDArray[Any]]:
         """Copy of the target with the slice replaced."""
         (source,), (target,), *dynamic = _split(op, operands)
         numbers = _slice_numbers(op, dynamic)
@@ -142,7 +145,7 @@ def insert_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     return kernel
 
 
-def _with_shape(op: ir.Operation, array: NDArray, shape: tuple[int, ...]) -> NDArray:
+def _with_shape(op: ir.Operation, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Array in another shape; ``CompileError`` if that has more or fewer elements."""
     if array.size != math.prod(shape):
         raise failure(op, f"makes a tensor of {shape} from one of {array.shape}")
@@ -159,7 +162,7 @@ def pad_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     # The body's arguments are indices, which it does not read.
     zeros = [np.zeros((), np.int64)] * len(shape)
 
-    def kernel(frame: Frame, source: NDArray, *dynamic: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, source: NDArray[Any], *dynamic: NDArray[Any]) -> tuple[NDArray[Any]]:
         """Padded copy of the source."""
         _, low, high = _split(op, (source, *dynamic))
         low, high = _mixed(op, "static_low", low), _mixed(op, "static_high", high)
@@ -208,7 +211,7 @@ def from_elements_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.from_elements``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
 
-    def kernel(frame: Frame, *scalars: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, *scalars: NDArray[Any]) -> tuple[NDArray[Any]]:
         """Tensor of these scalars."""
         elements = np.array([np.reshape(scalar, ()) for scalar in scalars])
         return (number.stored(elements.astype(number.computed)).reshape(shape),)
@@ -221,7 +224,7 @@ def generate_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     body = scope.block(only_block(op), "tensor.yield", op)
 
-    def kernel(frame: Frame) -> tuple[NDArray]:
+    def kernel(frame: Frame) -> tuple[NDArray[Any]]:
         """Tensor of the yielded scalars."""
         result = np.zeros(shape, number.storage)
         for place in np.ndindex(shape):
@@ -237,7 +240,7 @@ def dim_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.dim``."""
     shape = _shape(op.operands[0])
 
-    def kernel(frame: Frame, source: NDArray, dim: NDArray) -> tuple[NDArray]:
+    def kernel(frame: Frame, source: NDArray[Any], dim: NDArray[Any]) -> tuple[NDArray[Any]]:
         """Size of the dim."""
         if not 0 <= integer(dim) < len(shape):
             raise failure(op, f"asks for dim {integer(dim)} of a tensor of rank {len(shape)}")

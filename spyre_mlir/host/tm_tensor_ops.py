@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ def scan_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     body, combiner = scope.block(block, "tm_tensor.yield", op), _combiner(block)
     scope.charge(op, math.prod(shape) * len(body.calls))
 
-    def kernel(frame: Frame, source: NDArray, out: NDArray, last: NDArray) -> tuple[NDArray, NDArray]:
+    def kernel(
+        frame: Frame, source: NDArray[Any], out: NDArray[Any], last: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scanned tensor, and its last row."""
         if not source.size:
             return np.array(out), np.array(last)
@@ -51,7 +54,7 @@ def scan_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         whole = last if values.shape[-1] == 1 else number.stored(scanned[..., -1])
         return number.stored(np.moveaxis(scanned, -1, dim)), np.array(whole)
 
-    def _scan(frame: Frame, values: NDArray) -> NDArray:
+    def _scan(frame: Frame, values: NDArray[Any]) -> NDArray[Any]:
         if combiner is not None:
             return combiner.ufunc(values.dtype).accumulate(values, axis=-1)
         scanned = np.array(values)
@@ -81,7 +84,9 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     scope.charge(op, math.prod(updates) + math.prod(shape))
     places_shape = updates[: rank - first + 1]
 
-    def kernel(frame: Frame, values: NDArray, indices: NDArray, out: NDArray) -> tuple[NDArray]:
+    def kernel(
+        frame: Frame, values: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]
+    ) -> tuple[NDArray[Any]]:
         """Copy of ``out`` with the updates written."""
         flat = np.zeros(places_shape, np.int64)
         for dim in range(rank):
@@ -101,31 +106,31 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     return kernel
 
 
-def _axis(axis: int, rank: int, values: NDArray) -> NDArray:
+def _axis(axis: int, rank: int, values: NDArray[Any]) -> NDArray[Any]:
     """Array that varies along one axis of several."""
     return values.reshape([-1 if dim == axis else 1 for dim in range(rank)])
 
 
 def _writer(
     op: ir.Operation, body: Block, block: ir.Block
-) -> Callable[[Frame, NDArray, NDArray, NDArray], None]:
+) -> Callable[[Frame, NDArray[Any], NDArray[Any], NDArray[Any]], None]:
     """Function that writes updates into rows of a target, in the order of the updates."""
     (end,) = list(block.operations)[-1:]
     combiner = _combiner(block)
 
-    def replace(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
+    def replace(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
         # np.unique returns the first index of a row: in reverse order, that of the last update.
         """Write rows; of several updates of one row the last stays."""
         unique, first = np.unique(rows[::-1], return_index=True)
         target[unique] = updates[::-1][first]
 
-    def combine(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
+    def combine(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
         """Combine rows with the updates."""
         assert combiner is not None
         # Unlike an indexed assignment, ufunc.at combines every update of a repeated row.
         combiner.ufunc(target.dtype).at(target, rows, updates)
 
-    def one_by_one(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
+    def one_by_one(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
         """Run the body for each update."""
         for row, update in zip(rows, updates, strict=True):
             frame.charge(op, body)
@@ -149,7 +154,7 @@ def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     key, ascending = _sort_key(op)
     scope.charge(op, math.prod(shape) * max(1, len(op.operands)))
 
-    def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
+    def kernel(frame: Frame, *operands: NDArray[Any]) -> list[NDArray[Any]]:
         """Operands in the order of the keys."""
         # A stable descending sort: reversed, sorted ascending, and reversed again.
         keys = operands[key] if ascending else np.flip(operands[key], dim)

@@ -115,7 +115,7 @@ def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         _check(op, call, _on_fakes(op, call, bound, taken), declared)
         return bound
 
-    def kernel(frame: Frame, *arrays: NDArray) -> list[NDArray]:
+    def kernel(frame: Frame, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         """Results of the operator."""
         tensors = [_to_torch(array, dtype) for array, dtype in zip(arrays, call.operands, strict=True)]
         results = _run(op, call, function(), tensors)
@@ -142,7 +142,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-def _to_torch(array: NDArray, dtype: str) -> Any:
+def _to_torch(array: NDArray[Any], dtype: str) -> Any:
     """Return elements of a tensor of the host as a tensor of PyTorch."""
     import torch
 
@@ -152,7 +152,7 @@ def _to_torch(array: NDArray, dtype: str) -> Any:
     return torch.from_numpy(elements).to(getattr(torch, dtype))
 
 
-def _to_numpy(tensor: Any, number: NumberType) -> NDArray:
+def _to_numpy(tensor: Any, number: NumberType) -> NDArray[Any]:
     """Return the elements of a result as the host has them."""
     if tensor.is_floating_point() and tensor.dtype.itemsize < number.storage.itemsize:
         tensor = tensor.float()
@@ -213,7 +213,10 @@ def _check_argument(op: ir.Operation, call: TorchCall, name: str, argument: Any)
 
 
 def _on_fakes(
-    op: ir.Operation, call: TorchCall, function: Callable, operands: Sequence[tuple[tuple[int, ...], str]]
+    op: ir.Operation,
+    call: TorchCall,
+    function: Callable[..., Any],
+    operands: Sequence[tuple[tuple[int, ...], str]],
 ) -> Sequence[Any]:
     """Return results without numbers, of operands without numbers."""
     import torch
@@ -224,7 +227,9 @@ def _on_fakes(
         return _run(op, call, function, tensors)
 
 
-def _run(op: ir.Operation, call: TorchCall, function: Callable, tensors: Sequence[Any]) -> Sequence[Any]:
+def _run(
+    op: ir.Operation, call: TorchCall, function: Callable[..., Any], tensors: Sequence[Any]
+) -> Sequence[Any]:
     """Run a call; ``CompileError`` with PyTorch's reason if that refuses it."""
     import torch
 

@@ -38,10 +38,14 @@ class DmaTuples:
 
 
 def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
-    """Return the loop nest that moves a view of a host array into the device array of ``layout``.
+    """Return the loop nest that moves a view of a host array into the device array of a layout.
 
-    Without a view the array is dense and row-major. ``ViewError`` where pieces of the view do not fall on those of
-    the layout.
+    Args:
+        layout: The layout.
+        view: The view of the host array; without one it is dense and row-major.
+
+    Raises:
+        ViewError: Pieces of the view do not fall on those of the layout.
     """
     shape = layout.shape
     dims = (view or HostView.whole(shape)).dims

@@ -50,7 +50,7 @@ class IndexMap:
         )
 
     def extent(self, dim: int) -> int:
-        """Return the positions of a logical dim in the device array, padding included; its size if it is repeated."""
+        """Return the positions of a ``dim`` in the device array, padding included; its size if it is repeated."""
         return max(
             (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
             default=self.shape[dim],
@@ -62,9 +62,14 @@ class IndexMap:
     def to_device(self, index: NDArray[np.integer]) -> NDArray[np.int64]: ...
 
     def to_device(self, index: Sequence[int] | NDArray[np.integer]) -> tuple[int, ...] | NDArray[np.int64]:
-        """Return the device coordinate of a logical index; of an array [rank, ...], an array [device rank, ...].
+        """Return the device coordinate of a logical index.
 
-        ``IndexError`` for an index outside the shape, ``ValueError`` for one of another rank.
+        Args:
+            index: A position per dim; or an array [rank, ...], for an array [device rank, ...].
+
+        Raises:
+            IndexError: The index is outside the shape.
+            ValueError: It has another rank.
         """
         _check_rank("An index", len(index), len(self.shape))
         if isinstance(index, np.ndarray):
@@ -92,9 +97,17 @@ class IndexMap:
     ) -> tuple[int, ...] | tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
         """Return the logical index at a device coordinate; None for padding, empty slots and beyond the array.
 
-        Of an array [device rank, ...]: the indices [rank, ...] and the mask [...] of those that hold an
-        element; an index without one is 0. A dim that the map repeats is at 0. ``ValueError`` for a
-        coordinate of another rank.
+        A dim that the map repeats is at 0.
+
+        Args:
+            coordinate: A position per device dim; or an array [device rank, ...].
+
+        Returns:
+            The index; of an array the indices [rank, ...] and the mask [...] of those that hold an element; an index
+            without one is 0.
+
+        Raises:
+            ValueError: The coordinate has another rank.
         """
         _check_rank("A device coordinate", len(coordinate), len(self.digits))
         if isinstance(coordinate, np.ndarray):
@@ -119,7 +132,7 @@ class IndexMap:
         return index * is_element, is_element
 
     def position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
-        """Return the position of one dim at a device coordinate; in padding it lies beyond the shape."""
+        """Return the position of a ``dim`` at a device ``coordinate``; in padding it lies beyond the shape."""
         # By its digits, smallest divisor first; some may count what smaller ones have counted (``why_not_a_layout``).
         known, position = 1, 0
         digits = [(digit, k) for k, digit in enumerate(self.digits) if digit.dim == dim]

@@ -72,10 +72,16 @@ def bytes_of(elements: int, dtype: str) -> int:
 
 @dataclass(frozen=True)
 class StickLayout(IndexMap):
-    """A tensor's device layout: logical ``shape``, element type, device dims outermost first.
+    """A tensor's device layout, device dims outermost first.
 
-    The last of ``digits`` are the position in the stick of the ``target``. Two layouts are equal if they are written
-    alike; ``same_memory`` tells whether they put each element at the same place, dims of size 1 aside.
+    Two layouts are equal if they are written alike; ``same_memory`` tells whether they put each element at the same
+    place, dims of size 1 aside.
+
+    Attributes:
+        target: The device.
+        shape: The elements of each logical dim.
+        dtype: The MLIR element type, ``"f16"`` for instance.
+        digits: What each device dim counts; the last ones are the position in the stick of the ``target``.
     """
 
     target: Target = field(repr=False)
@@ -101,19 +107,25 @@ class StickLayout(IndexMap):
         stick_outermost: bool = False,
         sticks: Sticks | None = None,
     ) -> StickLayout:
-        """Return the layout named by a dim order: its last entry is the stick (-1: stick-sparse), its first goes
-        innermost before the stick, the others stay outermost in the order given, then the stick count.
+        """Return the layout that a dim order names.
 
-        Without ``dim_order`` the last dim is the stick. ``stick_outermost`` puts the stick count first
-        (the default of RFC 0047).
+        The last entry of the order is the stick (-1: stick-sparse), its first goes innermost before the stick, the
+        others stay outermost in the order given, then the stick count.
 
-        ``sticks`` says what one stick holds where that is more than one dim: (dim, elements) pairs,
-        outermost first, whose elements multiply to a stick. ``((1, 64), (0, 2))`` is the form of the second
-        operand of an int8 matmul; a dim may come twice, as in ``((1, 8), (0, 2), (1, 16))`` of int4. The dim
-        of the last pair is the one that ends ``dim_order``; the others are divided by their elements per
-        stick where they stand in the order.
+        Args:
+            target: The device.
+            shape: The elements of each logical dim.
+            dtype: The MLIR element type.
+            dim_order: Each dim once; by default the last dim is the stick.
+            stick_outermost: Put the stick count first (the default of RFC 0047).
+            sticks: What one stick holds where that is more than one dim: (dim, elements) pairs, outermost first,
+                whose elements multiply to a stick. ``((1, 64), (0, 2))`` is the form of the second operand of an int8
+                matmul; a dim may come twice, as in ``((1, 8), (0, 2), (1, 16))`` of int4. The dim of the last pair is
+                the one that ends ``dim_order``; the others are divided by their elements per stick where they stand
+                in the order.
 
-        ``ValueError`` if the order does not name each dim once, or if ``sticks`` does not fill a stick.
+        Raises:
+            ValueError: The order does not name each dim once, or ``sticks`` does not fill a stick.
         """
         shape = tuple(shape)
         if sticks is None:
@@ -148,6 +160,14 @@ class StickLayout(IndexMap):
 
             [3, 128, 256] fp16, sticks 1 and 2:
             (d1 floordiv 64, d2 floordiv 64, d0, d1 mod 64, d2 mod 64)   device size (2, 4, 3, 64, 64)
+
+        Args:
+            target: The device.
+            shape: The elements of each logical dim.
+            dtype: The MLIR element type.
+            stick_dims: The stick dims, the innermost last.
+            dim_order: Each dim once, the last of ``stick_dims`` last.
+            stick_outermost: Put the count of sticks first.
         """
         per_stick = elements_per_stick(target, dtype)
         order = _order_of_sticks(dim_order, len(shape), stick_dims[-1])
@@ -240,7 +260,11 @@ class StickLayout(IndexMap):
         return tuple(self.extent(dim) - size for dim, size in enumerate(self.shape))
 
     def padded(self, dim: int, multiple: int) -> StickLayout:
-        """Return the layout with one dim padded to a multiple; ``ValueError`` if its digits cannot be."""
+        """Return the layout with a ``dim`` padded to a ``multiple``.
+
+        Raises:
+            ValueError: Its digits cannot be.
+        """
         outermost = max(
             (digit for digit in self.outer_digits if digit.dim == dim), key=lambda d: d.divisor, default=None
         )
@@ -255,34 +279,37 @@ class StickLayout(IndexMap):
         return replace(self, digits=tuple(changed if digit == outermost else digit for digit in self.digits))
 
     def reshaped_to(self, shape: Sequence[int]) -> StickLayout:
-        """Return the same map for a tensor of another extent (a slice keeps its attribute)."""
+        """Return the same map for a tensor of another ``shape`` (a slice keeps its attribute)."""
         return replace(self, shape=tuple(shape))
 
     def same_memory(self, other: StickLayout) -> bool:
         """Return whether each element lies at the same offset in both, dims and digits of size 1 aside.
 
-        The shapes have to agree but for dims of size 1. Padding behind the last element is not compared:
-        ``bytes`` may differ.
+        The shapes have to agree with the ``other`` one's but for dims of size 1. Padding behind the last element is not
+        compared: ``bytes`` may differ.
         """
-        mine, theirs = (
-            [dim for dim, size in enumerate(layout.shape) if size != 1] for layout in (self, other)
-        )
-        if self.dtype != other.dtype or len(mine) != len(theirs):
-            return False
-        return all(
-            np.array_equal(self._offsets(dim), other._offsets(other_dim))
-            for dim, other_dim in zip(mine, theirs, strict=True)
-        )
+        return _is_same_memory(self, other)
 
-    def _offsets(self, dim: int) -> NDArray[np.int64]:
-        """The part of each position of one dim in the device offset, in elements."""
-        # Offsets of dims add up, so a tensor needs no array of all its elements here.
-        position = np.arange(self.shape[dim], dtype=np.int64)
-        offsets = np.zeros_like(position)
-        for digit, stride in zip(self.digits, self.device_strides, strict=True):
-            if digit.dim == dim:
-                offsets += digit.of(position) * stride
-        return offsets
+
+def _is_same_memory(layout: StickLayout, other: StickLayout) -> bool:
+    dims, other_dims = ([dim for dim, size in enumerate(one.shape) if size != 1] for one in (layout, other))
+    if layout.dtype != other.dtype or len(dims) != len(other_dims):
+        return False
+    return all(
+        np.array_equal(_offsets(layout, dim), _offsets(other, other_dim))
+        for dim, other_dim in zip(dims, other_dims, strict=True)
+    )
+
+
+def _offsets(layout: StickLayout, dim: int) -> NDArray[np.int64]:
+    """The part of each position of one dim in the device offset, in elements."""
+    # Offsets of dims add up, so a tensor needs no array of all its elements here.
+    position = np.arange(layout.shape[dim], dtype=np.int64)
+    offsets = np.zeros_like(position)
+    for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
+        if digit.dim == dim:
+            offsets += digit.of(position) * stride
+    return offsets
 
 
 def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:

@@ -19,12 +19,16 @@ from spyre_mlir.optimization.elimination import Minimum, Sum
 
 @dataclass(frozen=True, eq=False)
 class LayoutProblem:
-    """The graph of a program: each tensor has one of ``counts`` states, ``tables`` say what states cost together.
+    """The graph of a program: each tensor has a state, and tables say what states cost together.
 
-    A table is an array with an axis for each tensor of its key, one tensor (what a state costs by itself: relayouts)
-    or two (what reading one for the other costs), rising; a tensor with one state is in no key. Costs are picoseconds,
-    infinite for states that do not go together. ``names`` are those of tensors in the program, mostly empty.
-    ``limit_entries`` is the largest table that a search may make, ``width`` that of its beam.
+    Attributes:
+        counts: The number of states of each tensor.
+        tables: Costs in picoseconds, infinite for states that do not go together: arrays with an axis for each tensor
+            of their key. That is one tensor (what a state costs by itself: relayouts) or two, rising (what reading
+            one for the other costs); a tensor with one state is in no key.
+        names: The names of tensors in the program, mostly empty.
+        limit_entries: The largest table that a search may make.
+        width: The width of the beam of a search.
     """
 
     counts: tuple[int, ...]
@@ -34,7 +38,7 @@ class LayoutProblem:
     width: int = 200
 
     def cost(self, states: Sequence[int]) -> float:
-        """Return the picoseconds of a state for each tensor."""
+        """Return the picoseconds of ``states``, one for each tensor."""
         return self.sum().cost(states)
 
     def sum(self) -> Sum:
@@ -58,7 +62,11 @@ class LayoutChoice(Algorithm):
 
     @abc.abstractmethod
     def choose(self, problem: LayoutProblem) -> Sequence[int] | None:
-        """Return the index of a state for each tensor; None if no states go together."""
+        """Return the index of a state for each tensor; None if no states go together.
+
+        Args:
+            problem: The tensors of a program, and what their states cost.
+        """
 
     def minimum(self, problem: LayoutProblem) -> Minimum:
         """Return the checked answer with its cost, which is infinite if no states go together."""

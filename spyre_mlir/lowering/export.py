@@ -22,7 +22,11 @@ from spyre_mlir.timing import scope
 def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np.ndarray]]:
     """Return the bundle of a module and the values of its constants by argument name.
 
-    ``CompileError`` for a module of another level, and for malformed attributes.
+    Args:
+        module: A module at the bundle level.
+
+    Raises:
+        CompileError: The module is of another level, or attributes are malformed.
     """
     op = module.operation
     if sdscbundle.DESIGNS not in op.attributes or sdscbundle.MANIFEST not in op.attributes:

@@ -203,7 +203,7 @@ class KernelBuffers:
         if value not in self.buffers:
             owner = defining_op(value)
             placement = sdsc.placement_of(owner) if owner else None
-            if placement is None:
+            if owner is None or placement is None:
                 raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
                 raise error_at(

@@ -43,7 +43,7 @@ class Sum:
     """Tables to be added up; those over the same variables are added at once."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = list(sizes)
+        self.sizes: list[int] = list(sizes)
         self.tables: dict[Scope, Table] = {}
 
     def add(self, scope: Scope, table: Table) -> None:

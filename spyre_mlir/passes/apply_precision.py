@@ -174,7 +174,7 @@ def _separate_results(terminator: ir.Operation) -> None:
     for index, value in enumerate(terminator.operands):
         root = buffer_of(value)
         owner = defining_op(root) if root is not None else None
-        if owner is None or owner.name == "arith.constant" or root in returned:
+        if root is None or owner is None or owner.name == "arith.constant" or root in returned:
             with ir.InsertionPoint(terminator):
                 terminator.operands[index] = root = sdsc.clone(value, terminator.location)
         returned.add(root)

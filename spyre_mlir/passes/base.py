@@ -41,7 +41,12 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 @dataclass(frozen=True)
 class Pass(Options):
-    """One verb of the compiler: rewrites, or checks, a module in place."""
+    """One verb of the compiler: rewrites, or checks, a module in place.
+
+    Attributes:
+        name: The name of the pass in pipelines. A subclass that has one is known by it.
+        is_evaluated: Evaluations run it where it is a part of the rest of a pipeline.
+    """
 
     name: ClassVar[str] = ""
 
@@ -99,13 +104,21 @@ class Pass(Options):
         before: float | None = None,
         after: float | None = None,
     ) -> None:
-        """Record a decision about ``op``; ``before`` and ``after`` are costs in the unit the reason names."""
+        """Record a decision.
+
+        Args:
+            op: The operation that it is about.
+            kind: What was decided, as a word.
+            reason: Why, as a sentence.
+            before: The cost before, in the unit that the reason names.
+            after: The cost after, in the same unit.
+        """
         operation = op.operation
         where, path = location_of(operation.location), source_note(operation.location, "module")
         remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after, path))
 
     def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
-        """Record what is wrong with the user's program at ``op`` although it can be compiled."""
+        """Record what is wrong with the user's program at ``op``, a ``reason``, although it can be compiled."""
         self.remark(op, remarks.WARNING, reason)
 
 

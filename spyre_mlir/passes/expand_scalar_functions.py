@@ -59,7 +59,7 @@ class _ExpandedFunction:
             self.values[expression] = (
                 self._application(*expression)
                 if isinstance(expression, tuple)
-                else self._constant(expression)
+                else self._constant(float(expression))
             )
         return self.values[expression]
 
@@ -77,7 +77,7 @@ class _ExpandedFunction:
         )
         return result, result_map
 
-    def _constant(self, number: Expression) -> tuple[ir.Value, Map]:
+    def _constant(self, number: float) -> tuple[ir.Value, Map]:
         element = ir.F16Type.get()
         splat = ir.DenseElementsAttr.get_splat(
             ir.RankedTensorType.get([], element), ir.FloatAttr.get(element, number)

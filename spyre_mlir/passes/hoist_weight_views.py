@@ -116,7 +116,7 @@ class _Hoist:
     def _add_argument(self, number: int, view: HostView, value: ir.Value) -> None:
         """Write the attributes of a new argument; a weight that nothing reads any more becomes its first view."""
         root = self.block.arguments[number]
-        entries = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}
+        entries: dict[str, ir.Attribute] = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}
         if not any(True for _ in root.uses) and sdsc.HOST_VIEW not in self.attrs[number]:
             root.set_type(value.type)
             value.replace_all_uses_with(root)

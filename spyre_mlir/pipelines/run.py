@@ -48,10 +48,20 @@ def run_pipeline(
     levels: dict[str, Sequence[LevelLine]] | None = None,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Run the passes on ``module`` in place; every failure is a CompileError.
+    """Run the passes on a module in place.
 
-    ``verify_each`` is upstream's check of the IR after each pass. ``timing``, ``remarks`` and ``levels`` are filled,
-    the last with the lines of the input and of each level that is kept. ``observers`` see the IR between passes.
+    Args:
+        module: The module.
+        pipeline: The passes, or their text.
+        printing: What is printed of the IR between passes.
+        verify_each: Upstream's check of the IR after each pass.
+        timing: It gets the seconds of each pass.
+        remarks: It gets the decisions of the passes.
+        levels: It gets the lines of the input and of each level that is kept, by name.
+        observers: They see the IR between passes.
+
+    Raises:
+        CompileError: A pass fails, whatever the reason.
     """
     operation = module.operation
     if isinstance(pipeline, str):

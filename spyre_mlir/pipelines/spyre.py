@@ -277,10 +277,15 @@ class SpyrePipeline(PipelineOptions):
         return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
-        """Return the passes from ``from_level`` up to and including a level; without one all that follow.
+        """Return the passes from ``from_level`` up to a level.
 
         What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
-        ``CompileError`` for an option that names an algorithm that there is not.
+
+        Args:
+            to_level: The level, whose passes are the last ones; without one all that follow are.
+
+        Raises:
+            CompileError: An option names a level or an algorithm that there is not.
         """
         self.require_algorithms()
         stages = self.stages()

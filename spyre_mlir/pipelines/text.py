@@ -37,7 +37,9 @@ class PipelineStep:
 class Pipeline:
     """Passes in the order in which they run on a module.
 
-    ``beyond`` are the steps behind the level at which it ends: what a choice costs is known behind them.
+    Attributes:
+        steps: The passes.
+        beyond: Those behind the level at which it ends: what a choice costs is known behind them.
     """
 
     steps: tuple[PipelineStep, ...] = ()
@@ -45,7 +47,15 @@ class Pipeline:
 
     @classmethod
     def parse(cls, text: str, source: str = "pass-pipeline") -> Pipeline:
-        """Read a pipeline; errors are at ``source:line:col`` of its text, if there is a source."""
+        """Read a pipeline.
+
+        Args:
+            text: ``builtin.module(pass{option=1},..)``.
+            source: What the text is called in errors, ``source:line:col``.
+
+        Raises:
+            CompileError: The text is no pipeline, or names a pass or an option that there is not.
+        """
         return cls(tuple(_PipelineParser(text, source).parse()))
 
     def of_stage(self, stage: str) -> Pipeline:

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 class ProgramFinding:
     """A problem of a program, its cause, where it is, and a change with the time that it saves.
 
-    ``problem`` and ``cause`` are a sentence each. ``module`` is the path in the model, such as ``layers.3.attn``, and
-    ``location`` the line of the source, ``model.py:12:5``; either is empty if it is unknown. ``change`` is text to
-    copy: an option of ``compile``, or the line of the model that is to be another. ``before_us`` and ``after_us`` are
-    the predicted microseconds of the whole program without and with this very change.
+    Attributes:
+        problem: What is slow, as a sentence.
+        cause: Why, as a sentence.
+        module: The path in the model, such as ``layers.3.attn``; empty if it is unknown.
+        location: The line of the source, ``model.py:12:5``; empty if it is unknown.
+        change: Text to copy: an option of ``compile``, or the line of the model that is to be another.
+        before_us: The predicted microseconds of the whole program without the change.
+        after_us: Those with this very change.
     """
 
     problem: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spyre_mlir.analysis.attention_masks import known_mask
 from spyre_mlir.analysis.loops import LOOP
@@ -109,7 +110,7 @@ class LoopWriter:
         # A sum begins with its first part: a neutral element would have to be written to memory.
         begins = any(tiled.reduces(nest) and tiled not in self.sums for tiled in carried)
         results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
-        values = [results[tiled].value if tiled in results else self.sums.get(tiled) for tiled in carried]
+        values: list[Any] = [results[t].value if t in results else self.sums.get(t) for t in carried]
         before, self.results = self.results, {**self.results, **results}
         for segment in segments(nest, self.levels):
             is_peeled = nest.unrolled or segment.is_peeled

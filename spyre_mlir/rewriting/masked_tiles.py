@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +130,7 @@ class MaskConstants:
         self._block = block
         self._values: dict[ir.Attribute, ir.Value] = {}
 
-    def value(self, mask: ir.Value, numbers: NDArray) -> ir.Value:
+    def value(self, mask: ir.Value, numbers: NDArray[Any]) -> ir.Value:
         """Return a constant of these rows and keys, with the dims of the operand ``mask``."""
         sizes = iter(numbers.shape)
         shape = [1 if size == 1 else next(sizes) for size in shape_of(mask)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ class MaskPart:
     """
 
     first: int
-    numbers: NDArray | None
+    numbers: NDArray[Any] | None
 
 
 #: What masks operations in some iterations: a part of the mask, or nothing (None); else it is their operand.

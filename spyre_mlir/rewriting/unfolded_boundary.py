@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from spyre_mlir.analysis.planned_layers import FoldedLayers, FunctionArguments
 from spyre_mlir.dialects import sdsc
@@ -64,7 +65,7 @@ class UnfoldedBoundary:
         self, entry: Mapping[str, ir.Attribute], whole_number: int, suffix: str
     ) -> dict[str, ir.Attribute]:
         name = self._whole_attributes[whole_number]["spyre.name"]
-        host = entry[sdsc.HOST]
+        host: Any = entry[sdsc.HOST]
         label = ir.StringAttr.get(f"{ir.StringAttr(name).value}{suffix}")
         renamed = {**entry, "spyre.name": name, sdsc.HOST: type(host).get(label, host.kind, host.dtype)}
         return {**renamed, sdsc.SOURCE: name} if sdsc.SOURCE in entry else renamed

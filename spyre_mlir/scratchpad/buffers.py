@@ -21,20 +21,22 @@ class PlanError(ValueError):
 class LifetimeBoundBuffer:
     """``size`` bytes, live from its first use to its last, both included.
 
-    ``uses`` are the positions of the operations that touch it, rising; the first one writes it unless
-    ``first_use_is_read``. At its first use it may take the place of one of its ``in_place_parents``, if that is
-    the last use of the parent and the buffer is no larger. ``copies`` are laid out one behind the other: 2 for
-    ping-pong (double buffering).
+    Traffic is what the planner minimises, in bytes of device memory. In a scratchpad ``size`` is that of one core and
+    traffic that of all.
 
-    Traffic is what the planner minimises, in bytes of device memory. A buffer without an address moves
-    ``spilled_traffic`` (by default its size at every use), one with an address ``placed_traffic`` (by default
-    nothing, or its size once where the first use is a read: it has to be loaded). In a scratchpad ``size`` is
-    that of one core and traffic that of all. ``traffic_of_uses``, one for each use and all but the first above 0, take
-    the place of ``spilled_traffic``, which is in equal parts.
-
-    In the place of ``uses`` a buffer takes ``start_time`` and ``end_time``, the operations from its first use to before
-    the end, as in "Scratchpad (LX) optimization" and the columns lower and upper of ``spyre-plan``. It is then used at
-    the first and the last of them.
+    Attributes:
+        name: The name, which is unique among the buffers of a plan.
+        size: Bytes of one copy.
+        uses: The positions of the operations that use it, rising; the first one writes it.
+        first_use_is_read: The first use reads it instead: it has to be loaded.
+        in_place_parents: Names of buffers of which it may take the place of one at its first use, if that is the last
+            use of the parent and the buffer is no larger.
+        copies: Copies that are laid out one behind the other: 2 for ping-pong (double buffering).
+        spilled_traffic: Bytes that it moves without an address; by default its size at every use.
+        placed_traffic: Bytes that it moves with an address; by default none, or its size once where the first use is a
+            read.
+        traffic_of_uses: Bytes of each use without an address, all but the first above 0, in the place of
+            ``spilled_traffic``, which is in equal parts.
     """
 
     name: str
@@ -62,7 +64,16 @@ class LifetimeBoundBuffer:
         start_time: int | None = None,
         end_time: int | None = None,
     ) -> None:
-        """``PlanError`` for times that make no sense; all else is for ``check_buffers``."""
+        """Create a buffer, from its ``uses`` or from times.
+
+        Args:
+            start_time: The operation of the first use, in the place of ``uses``, as in "Scratchpad (LX) optimization"
+                and the columns lower and upper of ``spyre-plan``.
+            end_time: The operation after the last use. A buffer of times is used at the first and the last of them.
+
+        Raises:
+            PlanError: The times make no sense; all else is for ``check_buffers``.
+        """
         if isinstance(uses, int):
             raise PlanError(f"Buffer '{name}' has uses {uses}; times go by name, as start_time={uses}.")
         if start_time is not None or end_time is not None:
@@ -144,9 +155,12 @@ def _ends_of(name: str, uses: Sequence[int], start_time: int | None, end_time: i
 
 @dataclass(frozen=True)
 class MemorySpace:
-    """``capacity`` bytes from address 0; every address is a multiple of ``alignment``, a power of two.
+    """A memory from address 0.
 
-    Without one it is that of the scratchpads of the default target.
+    Attributes:
+        capacity: Its bytes.
+        alignment: Every address is a multiple of so many bytes, a power of two; by default that of the scratchpads of
+            the default target.
     """
 
     capacity: int
@@ -162,16 +176,16 @@ class MemorySpace:
 
     @classmethod
     def of_lx(cls, target: Target) -> Self:
-        """Return the scratchpad of a core, without what the compiler may not use."""
+        """Return the scratchpad of a core of a ``target``, without what the compiler may not use."""
         return cls(target.usable_lx_bytes, target.lx_alignment_bytes)
 
     @classmethod
     def of_pool(cls, target: Target) -> Self:
-        """Return the device memory that the allocations of a program share."""
+        """Return the device memory of a ``target`` that the allocations of a program share."""
         return cls(target.pool_bytes, target.hbm_alignment_bytes)
 
     def bytes_of(self, buffer: LifetimeBoundBuffer) -> int:
-        """Return the bytes that a buffer takes, its copies and the rounding to the alignment included."""
+        """Return the bytes that a ``buffer`` takes, its copies and the rounding to the alignment included."""
         return -(-buffer.size // self.alignment) * self.alignment * buffer.copies
 
 

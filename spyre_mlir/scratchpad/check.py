@@ -33,7 +33,16 @@ class _PlacedBlock:
 
 
 def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan) -> None:
-    """``PlanError`` with the first rule that the plan of the buffers breaks."""
+    """Check a plan, apart from all that makes plans.
+
+    Args:
+        buffers: The buffers that were planned.
+        space: The memory that they share.
+        plan: The plan.
+
+    Raises:
+        PlanError: The first rule that the plan breaks.
+    """
     named = check_buffers(buffers)
     _check_names(named.keys(), plan)
     blocks = [_block(named[name], space, address) for name, address in plan.addresses.items()]

@@ -19,7 +19,7 @@ class FirstFitLayoutSolver(MemoryPlanSolver):
     most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
-        """Addresses of the buffers that find a gap."""
+        """Return addresses of the buffers of an ``instance`` that find a gap."""
         return Placement(fit(instance, by_lifetime(instance), lowest), work=len(instance))
 
 
@@ -31,7 +31,7 @@ class BestFitLayoutSolver(MemoryPlanSolver):
     most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
-        """Addresses of the buffers that find a gap."""
+        """Return addresses of the buffers of an ``instance`` that find a gap."""
         return Placement(fit(instance, by_lifetime(instance), tightest), work=len(instance))
 
 
@@ -47,5 +47,5 @@ class LargestFirstSolver(MemoryPlanSolver):
     most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
-        """Addresses of the buffers that find a gap."""
+        """Return addresses of the buffers of an ``instance`` that find a gap."""
         return Placement(fit(instance, by_size(instance), lowest), work=len(instance))

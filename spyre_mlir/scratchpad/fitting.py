@@ -30,7 +30,7 @@ _FEW_NEIGHBOURS = 100
 
 
 def lowest(gaps: Gaps, _: int) -> int:
-    """First fit: the lowest address."""
+    """Choose the lowest address of some ``gaps``: first fit."""
     return int(gaps[0][0])
 
 
@@ -48,7 +48,16 @@ def outermost(gaps: Gaps, capacity: int) -> int:
 
 
 def fit(instance: Instance, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
-    """Addresses by index of the buffers that found room, in the order of placement."""
+    """Place buffers one after the other, in the gaps that those before leave.
+
+    Args:
+        instance: The buffers and the memory.
+        order: Indices of the buffers, in the order of placement.
+        policy: Chooses an address from the gaps for so many bytes; ``lowest`` is first fit.
+
+    Returns:
+        Addresses in bytes by index of the buffers that found room, in the order of placement.
+    """
     return Fitting(instance).fit(order, policy)
 
 

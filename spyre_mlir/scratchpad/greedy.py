@@ -23,5 +23,5 @@ class GreedyLayoutSolver(MemoryPlanSolver):
     most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
-        """Addresses in the order of the first use, ties as given."""
+        """Return addresses for an ``instance``, in the order of the first use, ties as given."""
         return Placement(fit(instance, range(len(instance)), outermost), work=len(instance))

@@ -24,11 +24,17 @@ from spyre_mlir.scratchpad.buffers import (
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """``buffers`` in the order of their first use (ties as given), and one array entry for each.
+    """A planning problem: buffers in the order of their first use (ties as given), and one array entry for each.
 
-    ``sizes`` are aligned bytes, copies included. Buffer i is live at the times ``starts[i]`` to ``ends[i]``,
-    both included. ``parents[i]`` are the buffers that i can really take the place of: their last use is the
-    first use of i, and i is no larger.
+    Attributes:
+        buffers: The buffers.
+        space: The memory that they share.
+        starts: The time of the first use of each.
+        ends: The time of the last use of each, at which it is still live.
+        sizes: Aligned bytes of each, copies included.
+        savings: Bytes of traffic that an address of each saves.
+        parents: For each the indices of buffers that it can really take the place of: their last use is its first use,
+            and it is no larger.
     """
 
     buffers: tuple[LifetimeBoundBuffer, ...]
@@ -41,7 +47,15 @@ class Instance:
 
     @classmethod
     def of(cls, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> Instance:
-        """The instance of some buffers; ``PlanError`` if they make no sense."""
+        """Return the instance of some buffers.
+
+        Args:
+            buffers: The buffers, in any order.
+            space: The memory that they share.
+
+        Raises:
+            PlanError: The buffers make no sense, or have or move 2^60 bytes or more together.
+        """
         check_buffers(buffers)
         ordered = tuple(sorted(buffers, key=lambda buffer: buffer.first))
         total = max(sum(map(space.bytes_of, ordered)), sum(buffer.traffic_if_spilled for buffer in ordered))
@@ -61,7 +75,7 @@ class Instance:
         return len(self.buffers)
 
     def subset(self, keep: Sequence[int]) -> Instance:
-        """The instance of some of the buffers, by rising index; parents that are left out are no parents."""
+        """Return the instance of the buffers to ``keep``, by rising index; parents that are left out are no parents."""
         new = {old: number for number, old in enumerate(keep)}
         parents = tuple(tuple(new[p] for p in self.parents[old] if p in new) for old in keep)
         indices = np.asarray(keep, np.int64)
@@ -91,7 +105,7 @@ class Instance:
         return self.load_of(np.ones(len(self), bool))
 
     def load_of(self, selected: NDArray[np.bool_]) -> Array:
-        """``loads`` of some of the buffers; a pair is shared only if both are kept."""
+        """Return the ``loads`` of ``selected`` buffers (flags); a pair is shared only if both are selected."""
         sizes = np.where(selected, self.sizes, 0)
         begin, end = self._live_times
         change = np.zeros(len(self.times) + 1, np.int64)

@@ -28,11 +28,15 @@ class Bounded:
 class MemoryPlan(Bounded):
     """The plan of some buffers in one memory.
 
-    ``addresses`` are those of the placed buffers in bytes, ``spilled`` the reasons of all others, both by name.
-    ``traffic`` are the bytes of device memory that all buffers move under this plan. No plan with one address
-    per buffer moves less than ``bound`` bytes. ``peak`` is the end of the highest buffer. ``load`` is the
-    largest sum of the sizes alive together, of the placed buffers: no plan of them has a lower peak. ``work`` counts
-    the steps of searches (no clock, so it is equal on every machine).
+    Attributes:
+        solver: The name of the solver.
+        addresses: The addresses in bytes of the placed buffers, by name.
+        spilled: The reasons of all others, by name.
+        traffic: Bytes of device memory that all buffers move under this plan.
+        bound: No plan with one address per buffer moves fewer bytes.
+        peak: The end of the highest buffer, in bytes.
+        load: The largest sum of the sizes alive together, of the placed buffers: no plan of them has a lower peak.
+        work: The steps of searches (no clock, so it is equal on every machine).
     """
 
     solver: str
@@ -47,7 +51,14 @@ class MemoryPlan(Bounded):
 
 @dataclass(frozen=True)
 class Residency:
-    """A buffer, by name, at one address from one of its uses to another one, both included."""
+    """A buffer at one address from one of its uses to another one.
+
+    Attributes:
+        buffer: The name of the buffer.
+        first: The position of the first of these uses.
+        last: The position of the last of these uses.
+        address: The address in bytes.
+    """
 
     buffer: str
     first: int
@@ -57,12 +68,17 @@ class Residency:
 
 @dataclass(frozen=True)
 class SpillAndReloadPlan(Bounded):
-    """The ``residencies`` of some buffers in one memory, in order of time; those of one buffer do not touch.
+    """A plan of some buffers in one memory that moves them.
 
-    ``traffic`` are the bytes of device memory that all buffers move: what each use moves, without those that end
-    a gap inside of a residency; of a buffer with a single residency from the first use to the last, the first use
-    moves ``traffic_if_placed``, if that is less. No plan, moving or not, moves less than ``bound`` bytes. ``peak`` is
-    the end of the highest residency, ``work`` counts the steps of searches.
+    ``traffic`` is what each use moves, without those that end a gap inside of a residency; of a buffer with a single
+    residency from the first use to the last, the first use moves ``traffic_if_placed``, if that is less.
+
+    Attributes:
+        residencies: Buffers at addresses, in order of time; those of one buffer do not touch.
+        traffic: Bytes of device memory that all buffers move.
+        bound: No plan, moving or not, moves fewer bytes.
+        peak: The end of the highest residency, in bytes.
+        work: The steps of searches.
     """
 
     residencies: tuple[Residency, ...]
@@ -72,5 +88,5 @@ class SpillAndReloadPlan(Bounded):
     work: int = 0
 
     def of(self, buffer: str) -> list[Residency]:
-        """The residencies of a buffer, in order of time."""
+        """Return the residencies of a ``buffer``, by its name, in order of time."""
         return [residency for residency in self.residencies if residency.buffer == buffer]

@@ -25,10 +25,13 @@ LOST = "it lost the competition for the memory"
 
 @dataclass(frozen=True)
 class Placement:
-    """What a solver found for an instance: addresses by index of the buffer.
+    """What a solver found for an instance.
 
-    ``bound`` are bytes of savings that every plan loses at least, as far as the solver knows; ``work`` its
-    steps of search; ``reasons`` are better ones than ``LOST`` for buffers that it left out.
+    Attributes:
+        addresses: The addresses in bytes, by index of the buffer; buffers that are left out have none.
+        bound: Bytes of savings that every plan loses at least, as far as the solver knows.
+        work: The steps of its search.
+        reasons: Better reasons than ``LOST`` for buffers that it left out, by index.
     """
 
     addresses: Mapping[int, int]
@@ -42,15 +45,28 @@ class MemoryPlanSolver(Algorithm):
     """Gives addresses to buffers so that little traffic is left; options are fields.
 
     A solver sees only buffers that fit on their own and save traffic. It is deterministic: the same buffers
-    give the same plan on every machine, so searches are bounded by steps and not by the clock. ``most_buffers`` is
-    what ``spyre-plan`` lets it plan: some 20 s where most of them are live together.
+    give the same plan on every machine, so searches are bounded by steps and not by the clock.
+
+    Attributes:
+        most_buffers: How many buffers ``spyre-plan`` lets it plan: some 20 s where most of them are live together.
     """
 
     registry: ClassVar[Registry[MemoryPlanSolver]] = REGISTRIES["layout_solver"]
     most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
-        """A plan of the buffers; ``PlanError`` if they make no sense."""
+        """Plan buffers: ``place`` them, and count what that leaves.
+
+        Args:
+            buffers: The buffers, in any order; names are unique.
+            space: The memory that they share.
+
+        Returns:
+            Addresses, the reasons of buffers without one, and the traffic in bytes.
+
+        Raises:
+            PlanError: The buffers make no sense, or a solver of the user gives a wrong answer.
+        """
         instance = Instance.of(buffers, space)
         able = instance.subset(self.able(instance))
         placement = self._placement(able)
@@ -95,12 +111,12 @@ class MemoryPlanSolver(Algorithm):
         return placement
 
     def able(self, instance: Instance) -> list[int]:
-        """The buffers that ``place`` sees, by rising index."""
+        """Return the buffers of an ``instance`` that ``place`` sees, by rising index."""
         return np.flatnonzero(instance.fits & (instance.savings > 0)).tolist()
 
     @abc.abstractmethod
     def place(self, instance: Instance) -> Placement:
-        """Addresses for an instance, in which each buffer fits on its own and saves traffic."""
+        """Return addresses for an ``instance``, in which each buffer fits on its own and saves traffic."""
 
 
 def _spilled(instance: Instance, able: Instance, placement: Placement) -> dict[str, str]:

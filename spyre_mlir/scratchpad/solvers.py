@@ -34,7 +34,15 @@ for cls in (
 
 
 def solver(name: str, **options: Any) -> MemoryPlanSolver:
-    """The solver of a name, with options that are fields of its class; ``PlanError`` if there is none."""
+    """Return the solver of a name.
+
+    Args:
+        name: One of ``spyre-plan --solver``, or that of a solver of yours.
+        **options: Fields of its class.
+
+    Raises:
+        PlanError: There is no solver of that name.
+    """
     return MemoryPlanSolver.registry.make(name, **options)
 
 

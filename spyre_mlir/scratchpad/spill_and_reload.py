@@ -48,7 +48,18 @@ class SpillAndReloadSolver:
     steps_per_selection: int = 200_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> SpillAndReloadPlan:
-        """A plan of the buffers; ``PlanError`` if they make no sense."""
+        """Plan buffers that may move.
+
+        Args:
+            buffers: The buffers, in any order; names are unique.
+            space: The memory that they share.
+
+        Returns:
+            Residencies of the buffers, with the traffic in bytes.
+
+        Raises:
+            PlanError: The buffers make no sense.
+        """
         search = _SpillSearch(Instance.of(buffers, space), self)
         search.run()
         sizes = {buffer.name: space.bytes_of(buffer) for buffer in buffers}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, INT8, Kind
 
 #: Operands and their result.
-_Computed = tuple[list[NDArray], NDArray]
+_Computed = tuple[list[NDArray[Any]], NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +43,8 @@ class BatchNumbers:
 
     batch: CoreBatch
     is_plain: bool = False
-    total: NDArray | None = None
-    operands: list[NDArray] = field(default_factory=list)
+    total: NDArray[Any] | None = None
+    operands: list[NDArray[Any]] = field(default_factory=list)
     infinite: list[_Computed] = field(default_factory=list)
 
 
@@ -138,7 +139,7 @@ class BatchRun:
         operands = computed[-1][0] if plan.elementwise else []
         return BatchNumbers(batch, total=total, operands=operands, infinite=infinite)
 
-    def _computed_codes(self, function: CodeFunction, batch: CoreBatch) -> NDArray | None:
+    def _computed_codes(self, function: CodeFunction, batch: CoreBatch) -> NDArray[Any] | None:
         """16-bit results of 16-bit codes of operands; None if some need a look as numbers."""
         cores = [group[0] for group in batch.groups]
         codes = [self._reader.codes(k, batch, cores) for k in range(len(self._inputs))]
@@ -171,18 +172,18 @@ class BatchRun:
         return operands, result
 
 
-def _of_core(array: NDArray, index: int) -> NDArray:
+def _of_core(array: NDArray[Any], index: int) -> NDArray[Any]:
     """The entry of a core, which is that of all cores if there is one."""
     return array[index if len(array) > 1 else 0]
 
 
-def _by_label(array: NDArray, index: int, split: SplitForm | None) -> NDArray:
+def _by_label(array: NDArray[Any], index: int, split: SplitForm | None) -> NDArray[Any]:
     """The entry of a core with one axis for each label."""
     entry = _of_core(array, index)
     return entry.reshape(merged_shape(split, (1, *entry.shape))) if split else entry
 
 
-def _check_sum(plan: Plan, total: NDArray, core: int) -> None:
+def _check_sum(plan: Plan, total: NDArray[Any], core: int) -> None:
     """Sums of 8-bit products that are scaled afterwards: DL16 holds them, IEEE fp16 in its place does not."""
     largest = float(np.abs(total[np.isfinite(total)]).max(initial=0))
     if largest > float(np.finfo(np.float16).max):

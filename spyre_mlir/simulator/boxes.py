@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ class StridedWindow:
     merged: tuple[int, ...]
     trim: tuple[slice, ...] | None
 
-    def view(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray:
+    def view(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray[Any]:
         """The elements in place, in the split shape."""
         return np.ndarray(self.shape, raw, memory, address, self.strides)
 

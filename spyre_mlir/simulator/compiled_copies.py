@@ -6,6 +6,8 @@ Numpy goes along the rows of one array, and of the other one it takes each line 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ _ROWS, _COLUMNS = 16, 64
 _PLANE_ELEMENTS = 1 << 12
 
 
-def copy_array(target: NDArray, source: NDArray) -> None:
+def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
     """Copy unsigned integers to an array of the same shape."""
     planes = _planes(target, source)
     if planes is None:
@@ -30,7 +32,7 @@ def copy_array(target: NDArray, source: NDArray) -> None:
         _copy_plane(_flat(target[index], True), _flat(source[index], False), rows, columns, *steps)
 
 
-def _planes(target: NDArray, source: NDArray) -> tuple[int, int] | None:
+def _planes(target: NDArray[Any], source: NDArray[Any]) -> tuple[int, int] | None:
     """Return the axes along which source and target have neighbours, if these differ and span planes worth a call."""
     row, column = (_axis_of_neighbours(array) for array in (source, target))
     if row is None or column is None or row == column:
@@ -43,12 +45,12 @@ def _planes(target: NDArray, source: NDArray) -> tuple[int, int] | None:
     return row, column
 
 
-def _axis_of_neighbours(array: NDArray) -> int | None:
+def _axis_of_neighbours(array: NDArray[Any]) -> int | None:
     axes = zip(array.shape, array.strides, strict=True)
     return next((i for i, (count, stride) in enumerate(axes) if count > 1 and stride == array.itemsize), None)
 
 
-def _flat(plane: NDArray, is_writeable: bool) -> NDArray:
+def _flat(plane: NDArray[Any], is_writeable: bool) -> NDArray[Any]:
     """All elements from the first of a plane to its last one."""
     elements = 1 + sum((n - 1) * s // plane.itemsize for n, s in zip(plane.shape, plane.strides, strict=True))
     return np.lib.stride_tricks.as_strided(plane, (elements,), (plane.itemsize,), writeable=is_writeable)
@@ -56,7 +58,7 @@ def _flat(plane: NDArray, is_writeable: bool) -> NDArray:
 
 @njit(cache=True, nogil=True)
 def _copy_plane(
-    target: NDArray, source: NDArray, rows: int, columns: int, target_step: int, source_step: int
+    target: NDArray[Any], source: NDArray[Any], rows: int, columns: int, target_step: int, source_step: int
 ) -> None:
     tile = np.empty((_COLUMNS, _ROWS), target.dtype)
     for left in range(0, columns, _COLUMNS):

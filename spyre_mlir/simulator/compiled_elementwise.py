@@ -7,6 +7,7 @@ Each gives the bits that numpy gives in float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -81,14 +82,16 @@ def _begins(axes: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     return begins
 
 
-def _flat(array: NDArray) -> NDArray:
+def _flat(array: NDArray[Any]) -> NDArray[Any]:
     """All elements from the first of an array to its last one."""
     elements = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True))
     return np.lib.stride_tricks.as_strided(array, (elements,), (array.itemsize,), writeable=False)
 
 
 @njit(cache=True, nogil=True)
-def _decode(codes: NDArray, step: int, numbers: NDArray, kind: int, bias_step: int, nan: int) -> None:
+def _decode(
+    codes: NDArray[Any], step: int, numbers: NDArray[Any], kind: int, bias_step: int, nan: int
+) -> None:
     """Decode as many codes as there are numbers; without ``step`` one for all."""
     if step == 0:
         number = dl16_number(codes[0], bias_step, nan) if kind else fp16_number(codes[0])
@@ -103,7 +106,7 @@ def _decode(codes: NDArray, step: int, numbers: NDArray, kind: int, bias_step: i
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _compute(function: int, x: NDArray, y: NDArray, results: NDArray) -> None:
+def _compute(function: int, x: NDArray[Any], y: NDArray[Any], results: NDArray[Any]) -> None:
     if function == _ADD:
         for index in range(x.size):
             results[index] = x[index] + y[index]
@@ -119,7 +122,7 @@ def _compute(function: int, x: NDArray, y: NDArray, results: NDArray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _encode(numbers: NDArray, codes: NDArray, kind: int, bias_step: int, nan: int) -> None:
+def _encode(numbers: NDArray[Any], codes: NDArray[Any], kind: int, bias_step: int, nan: int) -> None:
     if kind:
         for index in range(numbers.size):
             codes[index] = dl16_code(numbers[index], bias_step, nan - 1)
@@ -129,7 +132,7 @@ def _encode(numbers: NDArray, codes: NDArray, kind: int, bias_step: int, nan: in
 
 
 @njit(cache=True, nogil=True)
-def _magnitudes(bits: NDArray) -> tuple:
+def _magnitudes(bits: NDArray[Any]) -> tuple:
     """The largest magnitude of all numbers, and of those that are finite, as bits."""
     largest, largest_finite = np.int32(0), np.int32(0)
     for index in range(bits.size):
@@ -142,13 +145,13 @@ def _magnitudes(bits: NDArray) -> tuple:
 @njit(cache=True, nogil=True)
 def _compute_rows(
     function: int,
-    first: NDArray,
-    first_begins: NDArray,
+    first: NDArray[Any],
+    first_begins: NDArray[Any],
     first_step: int,
-    second: NDArray,
-    second_begins: NDArray,
+    second: NDArray[Any],
+    second_begins: NDArray[Any],
     second_step: int,
-    target: NDArray,
+    target: NDArray[Any],
     columns: int,
     kind: int,
     bias_step: int,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -27,7 +28,7 @@ def add_along(numbers: NDArray[np.float32], axis: int) -> NDArray[np.float64]:
 
 
 @njit(cache=True, nogil=True)
-def _add_rows(blocks: NDArray, totals: NDArray) -> None:
+def _add_rows(blocks: NDArray[Any], totals: NDArray[Any]) -> None:
     """Add the rows of each block."""
     for block in range(blocks.shape[0]):
         for row in range(blocks.shape[1]):
@@ -36,7 +37,7 @@ def _add_rows(blocks: NDArray, totals: NDArray) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})
-def _add_each(blocks: NDArray, totals: NDArray) -> None:
+def _add_each(blocks: NDArray[Any], totals: NDArray[Any]) -> None:
     """Add the numbers of each block."""
     for block in range(blocks.shape[0]):
         total = 0.0

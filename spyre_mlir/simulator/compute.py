@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from spyre_mlir.target.expressions import SCALARS, evaluate
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind, scalar_expression
 
-Array = NDArray
+Array = NDArray[Any]
 Constants = Mapping[str, float]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +93,7 @@ def _marks(access: Access, marks: NDArray[np.bool_], first: int) -> NDArray[np.b
     return np.ndarray(window.count_of_sticks, np.bool_, marks, access.address // unit - first, strides)
 
 
-def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray, NDArray]:
+def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Sorted addresses of all sticks written, and the core that writes each."""
     lists = [_sticks(access) for access in outputs]
     sticks = np.concatenate(lists)

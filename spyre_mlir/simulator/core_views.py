@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +39,15 @@ class CoreViews:
         # The tags of sticks stand for sticks that begin where those of the memory do.
         self._is_aligned = all(offset % memory.stick_bytes == 0 for offset in offsets)
 
-    def bits(self) -> NDArray:
+    def bits(self) -> NDArray[Any]:
         """The elements in the split shape of the window; may be a view, so they must not be written."""
         return self._joined(self._memory.data)
 
-    def tags(self) -> NDArray:
+    def tags(self) -> NDArray[Any]:
         """The tags of the elements in the split shape of the window."""
         return self._joined(self._shadow())
 
-    def merged(self, array: NDArray) -> NDArray:
+    def merged(self, array: NDArray[Any]) -> NDArray[Any]:
         """Elements with one axis for each label in the place of the split shape; those to read."""
         window = self._window
         array = array.reshape(len(array), *window.merged)
@@ -73,7 +74,7 @@ class CoreViews:
                 return False
         return True
 
-    def write(self, bits: NDArray) -> None:
+    def write(self, bits: NDArray[Any]) -> None:
         """Write elements in the split shape of the window."""
         for cores, view in self._views(self._memory.data, self._raw):
             view[...] = bits[cores]
@@ -94,21 +95,21 @@ class CoreViews:
         for view in self._sticks():
             view[...] = stick_tag(tag, self._raw, first_bytes)
 
-    def write_tags(self, tags: NDArray | np.integer) -> None:
+    def write_tags(self, tags: NDArray[Any] | np.integer) -> None:
         """Note who wrote the elements, by tags in the split shape, the same on all cores."""
         for _, view in self._views(self._shadow(), self._raw):
             view[...] = tags
 
-    def _views(self, array: NDArray[np.uint8], raw: np.dtype) -> Iterator[tuple[slice, NDArray]]:
+    def _views(self, array: NDArray[np.uint8], raw: np.dtype) -> Iterator[tuple[slice, NDArray[Any]]]:
         return self._strided(array, raw, self._window.shape, self._window.strides)
 
     def _strided(
         self, array: NDArray[np.uint8], raw: np.dtype, shape: Sequence[int], strides: Sequence[int]
-    ) -> Iterator[tuple[slice, NDArray]]:
+    ) -> Iterator[tuple[slice, NDArray[Any]]]:
         for cores, first, step in self._runs:
             yield cores, np.ndarray((cores.stop - cores.start, *shape), raw, array, first, (step, *strides))
 
-    def _joined(self, array: NDArray[np.uint8]) -> NDArray:
+    def _joined(self, array: NDArray[np.uint8]) -> NDArray[Any]:
         views = list(self._views(array, self._raw))
         if len(views) == 1:
             return views[0][1]

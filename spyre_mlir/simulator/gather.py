@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from spyre_mlir.simulator.access import Access, access_error, element_text
 from spyre_mlir.simulator.plan import Plan
 
 
-def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[NDArray]) -> None:
+def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[NDArray[Any]]) -> None:
     """A position of no row of the table is an error: it names the first that a core has."""
     assert plan.op.index is not None and plan.op.table is not None
     positions = operands[plan.op.index].view(np.int32)

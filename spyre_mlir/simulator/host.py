@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ def check_form(argument: KernelArgument) -> None:
 
 
 def load_argument(
-    memory: Memory, address: int, argument: KernelArgument, array: NDArray, numerics: Numerics
+    memory: Memory, address: int, argument: KernelArgument, array: NDArray[Any], numerics: Numerics
 ) -> None:
     """Lay out a host array at ``address``; all other bytes of the argument become the fill value.
 
@@ -119,7 +120,7 @@ def _tag_whole_sticks(memory: Memory, begin: int, end: int) -> None:
     memory.stick_tags[begin // unit : end // unit] = np.where(whole, tags[:, 0], 0)
 
 
-def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray:
+def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray[Any]:
     """The host array of a result; bytes that nobody wrote, or that are padding, are an error."""
     raw, end = FORMATS[argument.data_format].raw, address + argument.bytes
     parts = _checked_parts(argument)
@@ -159,13 +160,13 @@ def _checked_parts(argument: KernelArgument) -> list[Part]:
     return parts
 
 
-def check_array(argument: KernelArgument, array: NDArray) -> None:
+def check_array(argument: KernelArgument, array: NDArray[Any]) -> None:
     if problem := misfit(argument, array):
         raise SimulationError("argument", problem, tensor=argument.name)
 
 
 def _unwritten(
-    argument: KernelArgument, address: int, position: NDArray, part: Part, count: int
+    argument: KernelArgument, address: int, position: NDArray[Any], part: Part, count: int
 ) -> SimulationError:
     indices = [start + int(p) for (start, _), p in zip(part, position, strict=True)]
     strides = zip(indices, argument.transfer.device_strides, strict=True)

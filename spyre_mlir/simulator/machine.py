@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +44,15 @@ _PLANS: IdentityTable[str, Plan] = IdentityTable()
 
 @dataclass(frozen=True)
 class Result:
-    """``outputs`` by argument name (bfloat16 results as float32 numbers), what the run moved, what left the range."""
+    """A run of a bundle.
 
-    outputs: dict[str, NDArray]
+    Attributes:
+        outputs: The results as host arrays by argument name; bfloat16 as float32 numbers.
+        statistics: What the run moved.
+        losses: Numbers that left the range of the device's format.
+    """
+
+    outputs: dict[str, NDArray[Any]]
     statistics: Statistics
     losses: tuple[RangeLoss, ...] = ()
 
@@ -88,7 +95,7 @@ class Machine:
         ends = [buffer.offset + buffer.bytes for buffer in manifest.buffers if buffer.base == name]
         return max(sizes or ends, default=0)
 
-    def load(self, arrays: Mapping[str, NDArray], images: Images) -> None:
+    def load(self, arrays: Mapping[str, NDArray[Any]], images: Images) -> None:
         """Put the host arrays into simulated HBM; an argument without one has its image."""
         inputs = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
         names = list(dict.fromkeys(argument.array_name for argument in inputs))
@@ -136,7 +143,7 @@ class Machine:
             if bases.get(name) in inputs
         }
 
-    def results(self) -> dict[str, NDArray]:
+    def results(self) -> dict[str, NDArray[Any]]:
         """The host arrays of the result arguments."""
         arrays = {}
         for argument in self.bundle.manifest.arguments:

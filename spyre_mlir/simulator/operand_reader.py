@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class OperandReader:
             for operand in inputs
         ]
         self._lock = threading.Lock()
-        self._converted: dict[_LoadKey, Future[NDArray]] = {}
+        self._converted: dict[_LoadKey, Future[NDArray[Any]]] = {}
         keys = (
             self._load_key(k, batch, cores)
             for batch in batches
@@ -56,7 +57,7 @@ class OperandReader:
         self._pending = Counter(key for key in keys if key is not None)
         self._is_shared = {key for key, count in self._pending.items() if count > 1}
 
-    def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray:
+    def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Numbers of an operand on some cores, for copies its bits."""
         key = self._load_key(k, batch, cores)
         if key not in self._is_shared:
@@ -86,7 +87,9 @@ class OperandReader:
         ]
         return (max(shared)[1],) if shared else (0,)
 
-    def _bits(self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]) -> NDArray:
+    def _bits(
+        self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]
+    ) -> NDArray[Any]:
         """Read the bits of an operand at its distinct places, which somebody wrote but where ``masked``."""
         views = self._views(k, batch, cores)
         tags = (self._inputs[k].region.tag, HOST)
@@ -95,7 +98,7 @@ class OperandReader:
         bits = views.bits()
         return bits if batch.split else views.merged(bits)
 
-    def codes(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray:
+    def codes(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Read the bits of an operand without masks on some cores."""
         return self._by_core(k, cores, self._bits(k, batch, cores, []))
 
@@ -112,7 +115,7 @@ class OperandReader:
             return None
         return (k, first, id(operand.boxes[cores[0]]), id(batch.split))
 
-    def _read(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray:
+    def _read(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
         plan, operand = self._plan, self._inputs[k]
         masked = masked_ranges(plan.design, operand.boxes[cores[0]])
@@ -133,7 +136,7 @@ class OperandReader:
             return slid(plan, operand[cores[0]], numbers[0])[None]
         return self._by_core(k, cores, numbers)
 
-    def _by_core(self, k: int, cores: Sequence[int], numbers: NDArray) -> NDArray:
+    def _by_core(self, k: int, cores: Sequence[int], numbers: NDArray[Any]) -> NDArray[Any]:
         """Numbers of distinct places as those of the cores; one entry if there is one place."""
         if len(numbers) in (1, len(cores)):
             return numbers
@@ -165,7 +168,7 @@ class OperandReader:
         raise bad_read(self._plan, access, int(tags[0][position]), position, self._space)
 
     def _check_padding(
-        self, access: Access, batch: CoreBatch, cores: Sequence[int], numbers: NDArray
+        self, access: Access, batch: CoreBatch, cores: Sequence[int], numbers: NDArray[Any]
     ) -> None:
         """Padding of a reduced dim reads as the neutral value: another one would change the result."""
         plan, box = self._plan, access.box

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ class RangeCheck:
         # Codes rise with the numbers: strictly between these two, numbers are not all small and none overflowed.
         ends = np.array([self._small, self._range.overflow if numerics.mode == IEEE else self._range.largest])
         self._plain_codes = tuple(int(code) for code in numerics.store(ends.astype(np.float32), DL16))
-        self._suspects: list[NDArray] = []
+        self._suspects: list[NDArray[Any]] = []
         self._is_small = True
 
     @property
@@ -89,7 +90,7 @@ class RangeCheck:
         """A new execution: whether its numbers are all small is a matter of all cores together."""
         self._suspects, self._is_small = [], True
 
-    def is_plain(self, index: int, result: NDArray) -> bool:
+    def is_plain(self, index: int, result: NDArray[Any]) -> bool:
         """Return whether ``stored`` would say nothing about a float32 result but that its numbers are not all small."""
         largest = max(float(result.max()), -float(result.min()))
         if not math.isfinite(largest):
@@ -119,7 +120,7 @@ class RangeCheck:
         """Note whether some results of the execution were plain, so that not all its numbers are small."""
         self._is_small = self._is_small and not is_plain
 
-    def stored(self, plan: Plan, index: int, result: NDArray, operands: list[NDArray]) -> None:
+    def stored(self, plan: Plan, index: int, result: NDArray[Any], operands: list[NDArray[Any]]) -> None:
         """Look at the float32 result of a core that is to be rounded to 16 bits, elementwise of some operands."""
         if index in self._amplified:
             self._score(plan, result)
@@ -153,7 +154,7 @@ class RangeCheck:
             raise SimulationError("range", f"{text}; {self._way_out}", design=plan.design)
         self._note(plan, lost.size, float(lost[0]), "0")
 
-    def _score(self, plan: Plan, result: NDArray) -> None:
+    def _score(self, plan: Plan, result: NDArray[Any]) -> None:
         """Look at float32 scores whose exponential is taken of their 16-bit form."""
         size = np.where(np.isfinite(result), np.abs(result), 0)
         error = _AMPLIFIED_BFLOAT_ERROR if self._has_bfloat else _AMPLIFIED_ERROR
@@ -192,7 +193,7 @@ class RangeCheck:
         loss = self._losses.setdefault(what, RangeLoss(what, 0, first, advice))
         loss.elements += count
 
-    def reads_infinities(self, plan: Plan, operands: list[NDArray]) -> bool:
+    def reads_infinities(self, plan: Plan, operands: list[NDArray[Any]]) -> bool:
         """Return whether an operation computes with infinities of DL16."""
         if self._numerics.mode != BIT_TRUE or plan.op.is_copy or plan.op.kind is Kind.CAST:
             return False
@@ -203,7 +204,7 @@ class RangeCheck:
             for form, x in zip(forms, operands, strict=False)
         )
 
-    def computed(self, plan: Plan, operands: list[NDArray], result: NDArray) -> None:
+    def computed(self, plan: Plan, operands: list[NDArray[Any]], result: NDArray[Any]) -> None:
         """Look at what some cores made of infinities, for which DL16 has its largest number.
 
         It is another number than an infinity gives unless both are infinite for a type of the program. A float32 that
@@ -224,7 +225,7 @@ class RangeCheck:
             text = f"{_place(plan)}: {result[first]:g} in the place of {expected[first]:g}"
             self._add("Results of infinities, which DL16 has not", int(wrong.sum()), text)
 
-    def read(self, argument: KernelArgument, array: NDArray) -> None:
+    def read(self, argument: KernelArgument, array: NDArray[Any]) -> None:
         """Look at a float32 result, in which nothing tells an infinity of DL16."""
         if self._numerics.mode != BIT_TRUE or argument.data_format != FP32:
             return
@@ -240,7 +241,7 @@ def _place(plan: Plan) -> str:
     return f"{design.filename} ({', '.join(text for text in (design.opcode, source) if text)})"
 
 
-def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
+def check_integers(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
     """Check that numbers fit 32-bit integers; 2^31 does, which is the largest integer in float32."""
     wrong = ~(np.abs(numbers) <= 2.0**31)
     if wrong.any():
@@ -251,7 +252,7 @@ def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
         raise kind("range", text, design=plan.design, core=core)
 
 
-def check_bytes(plan: Plan, core: int, numbers: NDArray) -> None:
+def check_bytes(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
     """Check that numbers are integers of 8 bits: a cast to them would wrap, saturate or round as no program says."""
     wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers + 0.5) < 128))
     if wrong.any():
@@ -261,7 +262,7 @@ def check_bytes(plan: Plan, core: int, numbers: NDArray) -> None:
         raise SimulationError("range", text, design=plan.design, core=core)
 
 
-def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray]) -> NDArray | bool:
+def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray[Any]]) -> NDArray[Any] | bool:
     """Mask of the positions at which an operand of an elementwise operation is infinite or the last of its format."""
     if not plan.elementwise:
         return False
@@ -277,6 +278,6 @@ def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray]) -> NDArr
 _LAST = [65504.0, 65472.0, Numerics(BIT_TRUE).range.largest]
 
 
-def _first(where: NDArray) -> tuple[int, ...] | None:
+def _first(where: NDArray[Any]) -> tuple[int, ...] | None:
     positions = np.argwhere(where)
     return tuple(int(i) for i in positions[0]) if len(positions) else None

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +28,7 @@ class ResultWriter:
             core: space.place(outputs.region, core, address) for core, address in outputs.addresses.items()
         }
 
-    def write(self, batch: CoreBatch, bits: NDArray) -> None:
+    def write(self, batch: CoreBatch, bits: NDArray[Any]) -> None:
         """Store the valid part; the rest of the sticks becomes poison that nobody may read."""
         cores, raw = [group[-1] for group in batch.groups], self._raw
         places = [self._places[core] for core in cores]

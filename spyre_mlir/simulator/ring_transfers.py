@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +107,7 @@ class _Gather:
         self._sources = {source.core: source for source in sources}
         self.moved_bytes = 0
 
-    def parts(self, targets: Sequence[Access]) -> list[tuple[NDArray, NDArray | None]]:
+    def parts(self, targets: Sequence[Access]) -> list[tuple[NDArray[Any], NDArray[Any] | None]]:
         """The bits and the tags of each core's part, in the shape of its window; no tags where all is of the source."""
         moves = [self._moves(target) for target in targets]
         used = sorted({move.source for of_target in moves for move in of_target})
@@ -132,23 +133,29 @@ class _Gather:
         source = self._nearest(piece, target)
         return _Move(piece, source.core, piece.index(source.box), piece.index(target.box))
 
-    def _held(self, source: Access) -> tuple[NDArray, NDArray | None]:
+    def _held(self, source: Access) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """What a core holds, and its tags unless all of it was written through the source."""
         views = _views(source, self._space, self._raw)
         is_whole = views.are_written_by([source.region.tag])
         return views.bits()[0], None if is_whole else views.tags()[0]
 
     def _data(
-        self, target: Access, moves: Sequence[_Move], held: Mapping[int, tuple[NDArray, NDArray | None]]
-    ) -> NDArray:
+        self,
+        target: Access,
+        moves: Sequence[_Move],
+        held: Mapping[int, tuple[NDArray[Any], NDArray[Any] | None]],
+    ) -> NDArray[Any]:
         data = np.empty(target.box.whole.shape, self._raw)
         for move in moves:
             data[move.target] = held[move.source][0][move.inside]
         return data
 
     def _tags(
-        self, target: Access, moves: Sequence[_Move], held: Mapping[int, tuple[NDArray, NDArray | None]]
-    ) -> NDArray | None:
+        self,
+        target: Access,
+        moves: Sequence[_Move],
+        held: Mapping[int, tuple[NDArray[Any], NDArray[Any] | None]],
+    ) -> NDArray[Any] | None:
         if all(held[move.source][1] is None for move in moves):
             return None
         tags = np.full(target.box.whole.shape, spread(target.region.tag, self._raw))
@@ -194,7 +201,7 @@ class _Gather:
         # Ties go to the lower core id, as in ``cost/ring_traffic.py``, so that bytes per link agree.
         return min(holders, key=lambda holder: (ring_distance(nodes, holder.core, target.core), holder.core))
 
-    def _check_valid(self, piece: _Piece, source: Access, tags: NDArray, good: NDArray) -> None:
+    def _check_valid(self, piece: _Piece, source: Access, tags: NDArray[Any], good: NDArray[Any]) -> None:
         """Only padding may be what nobody wrote."""
         box = source.box
         places = list(zip(piece.begins, piece.ends, box.origin, box.valid, strict=True))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -26,18 +27,23 @@ from spyre_mlir.timing import scope
 
 def run(
     bundle: Bundle,
-    arrays: Mapping[str, NDArray],
+    arrays: Mapping[str, NDArray[Any]],
     numerics: str | None = None,
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
 ) -> Result:
-    """Execute ``bundle`` on host arrays given by argument name.
+    """Execute a bundle on host arrays. Run-time sizes are those of the arrays.
 
-    Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
-    float32), but one with a source takes that of its source, and one without an array may have an image.
-    ``numerics`` are "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
-    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default that of its target. Run-time sizes
-    are those of the arrays. Any misuse of memory is a SimulationError.
+    Args:
+        bundle: The bundle.
+        arrays: An array by name for every argument that is not a result, of its dtype and shape (bfloat16: uint16
+            bits or float32); one with a source takes that of its source, and one without an array may have an image.
+        numerics: "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
+        lx_backend_fraction: The part of LX, 0 to 1, that the bundle may not use; by default that of its target.
+        images: Bytes of arguments as the device holds them.
+
+    Raises:
+        SimulationError: The bundle misuses memory, or an array is missing or has another form.
     """
     (result,) = run_sequence([BundleCall(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
     return result
@@ -48,7 +54,7 @@ class BundleCall:
     """A bundle and what the host gives it."""
 
     bundle: Bundle
-    arrays: Mapping[str, NDArray]
+    arrays: Mapping[str, NDArray[Any]]
     images: Images = field(default_factory=Images)
 
 
@@ -60,6 +66,14 @@ def run_sequence(
 
     Parameters of one name are one address in all of them. LX is what the bundle before has left if that is
     non-terminal; otherwise nothing is there any more.
+
+    Args:
+        sequence: The bundles, with the arrays of each.
+        numerics: As ``run`` takes them.
+        lx_backend_fraction: As ``run`` takes it.
+
+    Raises:
+        SimulationError: As of ``run``, or a bundle does not follow the one before it.
     """
     sequence = [replace(entry, bundle=at_arrays(entry.bundle, entry.arrays)) for entry in sequence]
     _check_order([entry.bundle for entry in sequence])

@@ -10,8 +10,12 @@ from spyre_mlir.errors import CompileError
 class SimulationError(CompileError):
     """A bundle that cannot be run, or that would read or write something it must not.
 
-    ``kind`` is a fixed word per misuse (the tests and the report go by it); ``filename`` is the design's
-    file; the other fields are set where they are known.
+    Attributes:
+        kind: A fixed word per misuse (the tests and the report go by it).
+        tensor: The tensor, where it is known.
+        core: The core, where it is known.
+        address: The address in bytes, where it is known.
+        filename: The design's file, where it is known.
     """
 
     def __init__(
@@ -24,8 +28,12 @@ class SimulationError(CompileError):
         core: int | None = None,
         address: int | None = None,
     ) -> None:
-        self.kind, self.tensor, self.core, self.address = kind, tensor, core, address
-        self.filename = design.filename if design else None
+        """Create an error of a ``kind`` with a ``text``, of ``design``, ``tensor``, ``core`` and ``address``."""
+        self.kind: str = kind
+        self.tensor: str | None = tensor
+        self.core: int | None = core
+        self.address: int | None = address
+        self.filename: str | None = design.filename if design else None
         where = f"{design.filename} ({design.opcode})" if design else ""
         parts = [
             where,

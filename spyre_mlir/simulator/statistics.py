@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ExecuteStatistics:
-    """One `sdsc_execute` of the bundle, summed over its ``runs`` (iterations of the loops around it).
+    """One `sdsc_execute` of the bundle, summed over its runs. Bytes are padded device bytes of HBM operands.
 
-    Bytes are padded device bytes of HBM operands. ``read_bytes`` counts a load that several cores share
-    once (multicast); ``core_read_bytes`` counts it once per core. ``relayout_bytes`` are whole sticks that a core got
-    from the LX of another one over the ring, once per core that got them, however far they went.
+    Attributes:
+        index: Its position in the program.
+        filename: The file of its design.
+        opcode: The device operation.
+        cores: The cores that it uses.
+        runs: Iterations of the loops around it.
+        read_bytes: Bytes read; a load that several cores share counts once (multicast).
+        write_bytes: Bytes written.
+        core_read_bytes: Bytes read, once per core.
+        relayout_bytes: Whole sticks, in bytes, that a core got from the LX of another one over the ring, once per
+            core that got them, however far they went.
     """
 
     index: int
@@ -29,25 +37,34 @@ class ExecuteStatistics:
 
 @dataclass
 class Statistics:
-    """A whole run. ``lx_high_water_bytes[core]`` is the largest end address of a buffer the core used."""
+    """What a whole run moved.
+
+    Attributes:
+        executes: The executions by their positions in the program.
+        lx_high_water_bytes: By core the largest end address in bytes of a buffer that it used.
+    """
 
     executes: dict[int, ExecuteStatistics] = field(default_factory=dict)
     lx_high_water_bytes: dict[int, int] = field(default_factory=dict)
 
     @property
     def read_bytes(self) -> int:
+        """Bytes of device memory read; a load that several cores share counts once."""
         return sum(execute.read_bytes for execute in self.executes.values())
 
     @property
     def write_bytes(self) -> int:
+        """Bytes of device memory written."""
         return sum(execute.write_bytes for execute in self.executes.values())
 
     @property
     def core_read_bytes(self) -> int:
+        """Bytes of device memory read, once per core."""
         return sum(execute.core_read_bytes for execute in self.executes.values())
 
     @property
     def relayout_bytes(self) -> int:
+        """Bytes that cores got from the LX of others over the ring."""
         return sum(execute.relayout_bytes for execute in self.executes.values())
 
     @property

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,7 @@ from spyre_mlir.simulator.access import Access
 from spyre_mlir.simulator.plan import Plan
 
 
-def slid(plan: Plan, access: Access, numbers: NDArray) -> NDArray:
+def slid(plan: Plan, access: Access, numbers: NDArray[Any]) -> NDArray[Any]:
     """Return what a core reads of an operand by windows, an axis for each dim of the design; a view of a copy.
 
     ``numbers`` has the positions that are in memory; those of padding hold the neutral number of the operation.

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ def run_tasks(tasks: Sequence[Callable[[], T]]) -> list[T]:
     return [future.result() for future in futures]
 
 
-def copy_array(target: NDArray, source: NDArray) -> None:
+def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
     """Copy an array to another one of its shape, by several threads if it is large."""
     if target.nbytes < _SHARED_COPY_BYTES:
         np.copyto(target, source)

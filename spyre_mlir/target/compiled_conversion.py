@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 
-def lookup(table: NDArray, codes: NDArray[np.uint16]) -> NDArray:
+def lookup(table: NDArray[Any], codes: NDArray[np.uint16]) -> NDArray[Any]:
     """Return the entry of a table of 65,536 numbers for each code."""
     return _each(functools.partial(_lookup, table), codes, table.dtype)
 
@@ -44,7 +45,9 @@ def encode_dl16(values: NDArray[np.float32], bias_step: int, last: int) -> NDArr
     return _each(function, values.view(np.int32), np.dtype(np.uint16))
 
 
-def _each(function: Callable[[NDArray, NDArray], None], source: NDArray, result: np.dtype) -> NDArray:
+def _each(
+    function: Callable[[NDArray[Any], NDArray[Any]], None], source: NDArray[Any], result: np.dtype
+) -> NDArray[Any]:
     """Apply a function of flat arrays, the second its result, to elements in the order in which they lie in memory."""
     order = sorted(range(source.ndim), key=lambda axis: -abs(source.strides[axis]))
     flat = np.ascontiguousarray(source.transpose(order))
@@ -54,7 +57,7 @@ def _each(function: Callable[[NDArray, NDArray], None], source: NDArray, result:
 
 
 @njit(cache=True, nogil=True)
-def _lookup(table: NDArray, codes: NDArray, entries: NDArray) -> None:
+def _lookup(table: NDArray[Any], codes: NDArray[Any], entries: NDArray[Any]) -> None:
     for index in range(codes.size):
         entries[index] = table[codes[index]]
 
@@ -113,24 +116,24 @@ def dl16_code(bits: np.integer, bias_step: int, last: int) -> np.uint16:
 
 
 @njit(cache=True, nogil=True)
-def _decode_fp16(codes: NDArray, bits: NDArray) -> None:
+def _decode_fp16(codes: NDArray[Any], bits: NDArray[Any]) -> None:
     for index in range(codes.size):
         bits[index] = fp16_number(codes[index])
 
 
 @njit(cache=True, nogil=True)
-def _decode_dl16(codes: NDArray, bits: NDArray, bias_step: int, nan: int) -> None:
+def _decode_dl16(codes: NDArray[Any], bits: NDArray[Any], bias_step: int, nan: int) -> None:
     for index in range(codes.size):
         bits[index] = dl16_number(codes[index], bias_step, nan)
 
 
 @njit(cache=True, nogil=True)
-def _encode_fp16(bits: NDArray, codes: NDArray) -> None:
+def _encode_fp16(bits: NDArray[Any], codes: NDArray[Any]) -> None:
     for index in range(bits.size):
         codes[index] = fp16_code(bits[index])
 
 
 @njit(cache=True, nogil=True)
-def _encode_dl16(bits: NDArray, codes: NDArray, bias_step: int, last: int) -> None:
+def _encode_dl16(bits: NDArray[Any], codes: NDArray[Any], bias_step: int, last: int) -> None:
     for index in range(bits.size):
         codes[index] = dl16_code(bits[index], bias_step, last)

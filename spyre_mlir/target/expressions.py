@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Expression = str | float | tuple
+Expression = str | float | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def _erf_table() -> NDArray[np.float64]:
     return np.array([value[:-1], slope[:-1], square, slope[:-1] + slope[1:] - 2 * rise])
 
 
-def erf(x: NDArray) -> NDArray[np.float64]:
+def erf(x: NDArray[Any]) -> NDArray[np.float64]:
     """The error function to 1e-8 (absolute), by cubic interpolation of the exact one; odd, NaN stays NaN."""
     scaled = np.minimum(np.abs(np.asarray(x, np.float64)), 6 - 1e-9) * 64
     index = np.nan_to_num(scaled).astype(np.intp)
@@ -54,7 +54,7 @@ def erf(x: NDArray) -> NDArray[np.float64]:
     return np.copysign(c0 + part * (c1 + part * (c2 + part * c3)), x)
 
 
-def _to_int32(x: NDArray) -> NDArray[np.int32]:
+def _to_int32(x: NDArray[Any]) -> NDArray[np.int32]:
     """Towards zero; out of range becomes the nearest end of the range, NaN becomes 0."""
     whole = np.trunc(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))
     return np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32)

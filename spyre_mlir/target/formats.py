@@ -27,6 +27,7 @@ import importlib
 import math
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +112,7 @@ def _compiles(elements: int) -> bool:
     return elements >= (_COMPILED_ONCE_LOADED if _compiled.cache_info().currsize else _COMPILED)
 
 
-def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
+def encode_dl16(values: NDArray[Any]) -> NDArray[np.uint16]:
     """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
     if _compiles(np.size(values)):
         return _compiled().encode_dl16(np.asarray(values, np.float32), DL16_BIAS_STEP, _MAX_CODE)
@@ -161,7 +162,7 @@ def decode_fp16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
     return all_numbers(IEEE)[codes]
 
 
-def encode_fp16(values: NDArray) -> NDArray[np.uint16]:
+def encode_fp16(values: NDArray[Any]) -> NDArray[np.uint16]:
     """Encode numbers in IEEE fp16: nearest, ties to even; overflow becomes infinite."""
     if values.dtype == np.float32 and _compiles(values.size):
         return _compiled().encode_fp16(values)
@@ -169,7 +170,7 @@ def encode_fp16(values: NDArray) -> NDArray[np.uint16]:
         return np.ascontiguousarray(values, dtype=np.float16).view(np.uint16)
 
 
-def lookup(table: NDArray, codes: NDArray[np.uint16]) -> NDArray:
+def lookup(table: NDArray[Any], codes: NDArray[np.uint16]) -> NDArray[Any]:
     """Return the entry of a table of 65,536 numbers for each 16-bit code."""
     if _compiles(codes.size):
         return _compiled().lookup(table, codes)
@@ -198,7 +199,7 @@ def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     return _fp8_numbers()[codes]
 
 
-def encode_fp8(values: NDArray) -> NDArray[np.uint8]:
+def encode_fp8(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Encode floats (read as float32) in FP8: nearest, ties to even; overflow saturates, infinities too."""
     number = np.ascontiguousarray(values, dtype=np.float32)
     bits = number.view(np.uint32)
@@ -215,7 +216,7 @@ def encode_fp8(values: NDArray) -> NDArray[np.uint8]:
     return (code | (bits >> np.uint32(24)).astype(np.uint8) & np.uint8(0x80)).reshape(np.shape(values))
 
 
-def fits_fp16(values: NDArray | float) -> NDArray[np.bool_]:
+def fits_fp16(values: NDArray[Any] | float) -> NDArray[np.bool_]:
     """Return for each number whether fp16 has it with the precision of DL16.
 
     True of NaN, of infinities and of numbers from the largest of bfloat16 on, which stand for infinity.
@@ -324,14 +325,14 @@ class Numerics:
         """The range of the 16-bit format."""
         return _RANGES[self.mode]
 
-    def load_for_host(self, raw: NDArray, format_name: str) -> NDArray:
+    def load_for_host(self, raw: NDArray[Any], format_name: str) -> NDArray[Any]:
         """Convert raw bits to numbers for the host, which takes the largest number of DL16 for infinity."""
         values = self.load(raw, format_name)
         if format_name != DL16 or self.mode != BIT_TRUE:
             return values
         return np.where(np.abs(values) == DL16_MAX, np.copysign(np.float32(np.inf), values), values)
 
-    def load(self, raw: NDArray, format_name: str) -> NDArray:
+    def load(self, raw: NDArray[Any], format_name: str) -> NDArray[Any]:
         """Convert raw bits to numbers."""
         if format_name == DL16:
             return decode_dl16(raw) if self.mode == BIT_TRUE else decode_fp16(raw)
@@ -339,7 +340,7 @@ class Numerics:
             return decode_fp8(raw)
         return raw.view(_computable(format_name).storage)
 
-    def store(self, values: NDArray, format_name: str) -> NDArray:
+    def store(self, values: NDArray[Any], format_name: str) -> NDArray[Any]:
         """Convert numbers to raw bits; the caller keeps values inside the range of an integer format."""
         if format_name == FP8:
             return encode_fp8(values)

@@ -8,9 +8,9 @@ folding of constants and the pattern by which it is fused; from its kind the sti
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.expressions import (
@@ -21,67 +21,13 @@ from spyre_mlir.target.expressions import (
     names_of,
     substitute,
 )
+from spyre_mlir.target.kinds import Kind as Kind
 from spyre_mlir.target.patterns import ANY, Pattern, ordered
 
+DL16 = "SEN169_FP16"
+"""The format of 16-bit numbers on the device, one of the ``formats`` of a ``DeviceOp``."""
 
-class Kind(enum.Enum):
-    """Class of an operation by its use of the iteration space; decides stick rules and lowering."""
-
-    POINTWISE = "pointwise"
-    CAST = "cast"
-    REDUCE_STICK = "reduction over the stick dim"
-    REDUCE_OTHER = "reduction over other dims"
-    MATMUL = "matmul"
-    CONVOLUTION = "convolution"
-    NORMALISE = "normalisation"
-    POOLING = "pooling"
-    TOP_K = "top-k"
-    RESTICKIFY = "restickify"
-    RELAYOUT = "relayout over the ring"
-    GATHER = "indirect access"
-
-    @property
-    def is_elementwise(self) -> bool:
-        """Return whether a result is computed element by element, from the operands at its position."""
-        return self in (Kind.POINTWISE, Kind.CAST)
-
-    @property
-    def combines(self) -> bool:
-        """Return whether elements are combined into one, from a neutral element on, as in reductions and matmuls."""
-        return self in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL, Kind.CONVOLUTION, Kind.POOLING)
-
-    @property
-    def slides(self) -> bool:
-        """Return whether the first input is read by windows that slide over it."""
-        return self in (Kind.CONVOLUTION, Kind.POOLING)
-
-    @property
-    def is_divided_by_cost(self) -> bool:
-        """Return whether the cheapest division is looked for: cores share operands, or windows overlap."""
-        return self is Kind.MATMUL or self.slides
-
-    @property
-    def reduces(self) -> bool:
-        """Return whether the result lacks dims of the iteration space, such as the rows of the table of a gather."""
-        return self.combines or self is Kind.GATHER
-
-    @property
-    def moves_bits(self) -> bool:
-        """Return whether elements go elsewhere as they are."""
-        return self in (Kind.RESTICKIFY, Kind.RELAYOUT, Kind.GATHER)
-
-    @property
-    def takes_sticks_apart(self) -> bool:
-        """Return whether several cores read parts of sticks that others hold: in device memory, not in LX."""
-        return self is Kind.RESTICKIFY
-
-    @property
-    def on_array(self) -> bool:
-        """Return whether the array of multiply-adds works, not the vector unit."""
-        return self in (Kind.MATMUL, Kind.CONVOLUTION)
-
-
-DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
+FP32, INT32 = "IEEE_FP32", "IEEE_INT32"
 INT8, FP8 = "SENINT8", "SEN143_FP8"
 _BOTH = (DL16, FP32)
 
@@ -90,14 +36,22 @@ _BOTH = (DL16, FP32)
 class DeviceOp:
     """One device operation.
 
-    ``operands`` name its inputs, ``constants`` its constants. ``expression`` is what it computes of them, element by
-    element; a reduction combines the elements that this gives by the scalar function ``combine``, and ``neutral`` is
-    the input that changes nothing. ``written`` are other expressions of programs that it takes the place of, each with
-    the constants that it does not name.
-
-    ``formats`` are those of its inputs; ``result`` is the format of the result if it differs. ``index`` is the number
-    of an INT32 input with positions in the input after it. ``function`` is the ``opFuncName`` of the interface where
-    that differs from the name. ``whole_sums``: the contracted dim is never split over cores.
+    Attributes:
+        name: Its name, the ``opFuncName`` of the interface unless ``function`` says another.
+        kind: Its class.
+        operands: The names of its inputs.
+        expression: What it computes of them, element by element: nested tuples of a scalar function and its arguments.
+        formats: The formats of its inputs.
+        result: The format of the result if it differs.
+        constants: The names of its constants.
+        combine: The scalar function by which a reduction combines the elements that ``expression`` gives.
+        neutral: The input of a reduction that changes nothing.
+        written: Other expressions of programs that it takes the place of, each with the constants that it does not
+            name.
+        unit: The unit that computes it.
+        index: The position of an INT32 input with positions in the input after it.
+        function: The ``opFuncName`` of the interface where that differs from the name.
+        whole_sums: The contracted dim is never split over cores.
     """
 
     name: str
@@ -109,7 +63,7 @@ class DeviceOp:
     constants: tuple[str, ...] = ()
     combine: str | None = None
     neutral: float | None = None
-    written: tuple[tuple[tuple, Mapping[str, float]], ...] = ()
+    written: tuple[tuple[tuple[Any, ...], Mapping[str, float]], ...] = ()
     unit: str = "sfp"
     index: int | None = None
     function: str = ""
@@ -181,7 +135,14 @@ PATTERNS: list[Pattern] = []
 
 
 def define(*ops: DeviceOp) -> None:
-    """Add operations to the table; ``CompileError`` for the first that is incomplete, before any is added."""
+    """Add operations to the table.
+
+    Args:
+        *ops: The operations, with names that are not in the table.
+
+    Raises:
+        CompileError: An operation is incomplete, or has the name of another; then none is added.
+    """
     table = {**DEVICE_OPS}
     for op in ops:
         problem = next(_problems(op, table), None)

@@ -97,64 +97,68 @@ class Target:
     The type of a field names its section and key in the device file; a field without key is a section.
     """
 
-    #: Cores of the device, the nodes of its ring.
     device_cores: Annotated[int, "cores.count"]
-    #: Cores that a program may use, 1 to ``device_cores``.
+    """Cores of the device, the nodes of its ring."""
     cores: Annotated[int, "cores.usable"]
-    #: Corelets that the bundle names per core.
+    """Cores that a program may use, 1 to ``device_cores``."""
     emitted_corelets: Annotated[int, "cores.emitted_corelets"]
-    #: Bytes of a stick, the unit of SIMD and of every transfer.
+    """Corelets that the bundle names per core."""
     stick_bytes: Annotated[int, "stick.bytes"]
-    #: Bytes of LX per core.
+    """Bytes of a stick, the unit of SIMD and of every transfer."""
     lx_bytes: Annotated[int, "lx.bytes"]
-    #: Bytes of LX per core that nobody may use.
+    """Bytes of LX per core."""
     lx_reserved_bytes: Annotated[int, "lx.reserved_bytes"]
-    #: Part of LX, without those, that the back end keeps: 0 to 1.
+    """Bytes of LX per core that nobody may use."""
     lx_backend_fraction: Annotated[float, "lx.backend_fraction"]
-    #: Bytes that an address in LX is a multiple of.
+    """Part of LX, without those, that the back end keeps: 0 to 1."""
     lx_alignment_bytes: Annotated[int, "lx.alignment_bytes"]
-    #: Bytes of device memory.
+    """Bytes that an address in LX is a multiple of."""
     hbm_bytes: Annotated[int, "hbm.bytes"]
-    #: Bytes of device memory that the allocations of a program may take together.
+    """Bytes of device memory."""
     pool_bytes: Annotated[int, "hbm.pool_bytes"]
-    #: Bytes from the first to the last one that a core can address of one tensor.
+    """Bytes of device memory that the allocations of a program may take together."""
     span_bytes: Annotated[int, "hbm.span_bytes"]
-    #: Bytes that an address in device memory is a multiple of.
+    """Bytes from the first to the last one that a core can address of one tensor."""
     hbm_alignment_bytes: Annotated[int, "hbm.alignment_bytes"]
-    #: Bytes per ns that no program exceeds.
+    """Bytes that an address in device memory is a multiple of."""
     peak_bytes_per_ns: Annotated[float, "hbm.peak_bytes_per_ns"]
-    #: Bytes per ns of reads alone, or of writes alone.
+    """Bytes per ns that no program exceeds."""
     one_way_bytes_per_ns: Annotated[float, "hbm.one_way_bytes_per_ns"]
-    #: Nanoseconds per byte of min(read, written).
+    """Bytes per ns of reads alone, or of writes alone."""
     turnaround_ns_per_byte: Annotated[float, "hbm.turnaround_ns_per_byte"]
-    #: Bytes per ns of a restickify.
+    """Nanoseconds per byte of min(read, written)."""
     restickify_bytes_per_ns: Annotated[float, "hbm.restickify_bytes_per_ns"]
-    #: Bytes per ns of an operation that repeats an operand.
+    """Bytes per ns of a restickify."""
     broadcast_bytes_per_ns: Annotated[float, "hbm.broadcast_bytes_per_ns"]
-    #: Bytes of the longest burst.
+    """Bytes per ns of an operation that repeats an operand."""
     burst_bytes: Annotated[int, "hbm.burst_bytes"]
-    #: Bytes whose time each burst costs on top of its own.
+    """Bytes of the longest burst."""
     burst_overhead_bytes: Annotated[int, "hbm.burst_overhead_bytes"]
-    #: Nanoseconds until the first byte of an access.
+    """Bytes whose time each burst costs on top of its own."""
     hbm_access_ns: Annotated[float, "hbm.access_ns"]
-    #: Numbers of cores, rising from 1, from which on the parts of ``saturation`` are attained.
+    """Nanoseconds until the first byte of an access."""
     saturation_cores: Annotated[tuple[int, ...], "hbm.saturation_cores"]
-    #: Parts of the peak, 0 to 1, one for each of ``saturation_cores``.
+    """Numbers of cores, rising from 1, from which on the parts of ``saturation`` are attained."""
     saturation: Annotated[tuple[float, ...], "hbm.saturation"]
+    """Parts of the peak, 0 to 1, one for each of ``saturation_cores``."""
     row_reduction: Annotated[RowReductionRates, "row_reduction"]
-    #: Sticks per ns that the vector units of a core pass.
+    """Rates of reductions over rows."""
     vector_sticks_per_ns: Annotated[float, "vector.sticks_per_ns"]
+    """Sticks per ns that the vector units of a core pass."""
     ring: Annotated[RingRates, "ring"]
+    """Rates of the ring."""
     array: Annotated[ArrayRates, "array"]
+    """Rates of the array of multiply-adds."""
     sharing: Annotated[SharingRates, "sharing"]
-    #: Iterations of a loop at most.
+    """What cores lose that read one operand."""
     loop_iterations: Annotated[int, "program.loop_iterations"]
-    #: Operands of an operation at most that differ in layout.
+    """Iterations of a loop at most."""
     operand_layouts: Annotated[int, "program.operand_layouts"]
-    #: True if loads begin while the operation before computes.
+    """Operands of an operation at most that differ in layout."""
     loads_begin_early: Annotated[bool, "program.loads_begin_early"]
-    #: Name of the model that says how long operations take (docs/writing-an-algorithm.md).
+    """True if loads begin while the operation before computes."""
     cost_model: Annotated[str, "program.cost_model"]
+    """Name of the model that says how long operations take (docs/writing-an-algorithm.md)."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -166,7 +170,14 @@ class Target:
 
     @classmethod
     def read(cls, path: str) -> Self:
-        """Read a device file; ``CompileError`` with file and field for one that describes no device."""
+        """Read a device file (docs/devices.md).
+
+        Args:
+            path: The file.
+
+        Raises:
+            CompileError: It describes no device; the message names the file and the field.
+        """
         return cls.of_text(read_text(path, _MAX_FILE_BYTES), path)
 
     @classmethod
@@ -242,13 +253,21 @@ class Target:
         return target if backend_fraction is None else target.with_backend_fraction(backend_fraction)
 
     def with_cores(self, cores: int) -> Target:
-        """Return the target of programs that use so many cores; ``CompileError`` if the device has fewer."""
+        """Return the target of programs that use so many ``cores``.
+
+        Raises:
+            CompileError: The device has fewer.
+        """
         if not 1 <= cores <= self.device_cores:
             raise CompileError(f"sencores is {cores}; the device has 1 to {self.device_cores} cores.")
         return self if cores == self.cores else _replaced(self, "cores", cores)
 
     def with_backend_fraction(self, fraction: float) -> Target:
-        """Return the target whose back end keeps this part of LX; ``CompileError`` if it is not in [0, 1]."""
+        """Return the target whose back end keeps a ``fraction`` of LX.
+
+        Raises:
+            CompileError: It is not in [0, 1].
+        """
         if not 0 <= fraction <= 1:
             raise CompileError(f"lx-frac-avail is {fraction}; it is a part of LX, 0 to 1.")
         return (

@@ -12,9 +12,13 @@ from spyre_mlir.tensors.device_views import sizes_of
 
 
 def full(size: Any, fill_value: float | bool, *, dtype: Any = None, **layout: Any) -> DeviceTensor:
-    """Create a tensor of one number; ``layout`` are the options of ``to_device``, such as ``stick_dims``.
+    """Create a tensor of one number.
 
-    The default dtype is that of the number: bool, int64 or float32.
+    Args:
+        size: The elements of each dim, as a sequence, or one number.
+        fill_value: The number.
+        dtype: The type of the host; by default that of the number: bool, int64 or float32.
+        **layout: The options of ``to_device``, such as ``stick_dims``.
     """
     sizes = sizes_of(size if isinstance(size, tuple | list) else (size,))
     return to_device(
@@ -23,19 +27,39 @@ def full(size: Any, fill_value: float | bool, *, dtype: Any = None, **layout: An
 
 
 def zeros(*size: Any, dtype: Any = "float32", **layout: Any) -> DeviceTensor:
-    """Create a tensor of zeros; its size comes as numbers or as one sequence."""
+    """Create a tensor of zeros.
+
+    Args:
+        *size: The elements of each dim, as numbers or as one sequence.
+        dtype: The type of the host.
+        **layout: The options of ``to_device``, such as ``stick_dims``.
+    """
     return full(sizes_of(size), 0, dtype=dtype, **layout)
 
 
 def empty(*size: Any, dtype: Any = "float32", **layout: Any) -> DeviceTensor:
-    """Create a tensor whose numbers are undefined until they are written: it has zeros today."""
+    """Create a tensor whose numbers are undefined until they are written: it has zeros today.
+
+    Args:
+        *size: The elements of each dim, as numbers or as one sequence.
+        dtype: The type of the host.
+        **layout: The options of ``to_device``, such as ``stick_dims``.
+    """
     return zeros(*size, dtype=dtype, **layout)
 
 
 def arange(
     start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, **layout: Any
 ) -> DeviceTensor:
-    """Create the numbers from ``start`` (default 0) to before ``end`` by ``step``: int64, or float32 for floats."""
+    """Create the numbers from ``start`` to before ``end``.
+
+    Args:
+        start: The first number, 0 if there is no ``end``.
+        end: The number behind the last; if it is left out, that is ``start``.
+        step: The difference of two numbers.
+        dtype: The type of the host; by default int64, or float32 if one of these is a float.
+        **layout: The options of ``to_device``, such as ``stick_dims``.
+    """
     start, end = (0, start) if end is None else (start, end)
     # As in PyTorch one float among the three makes all numbers floats.
     number = next((bound for bound in (start, end, step) if isinstance(bound, float)), 0)

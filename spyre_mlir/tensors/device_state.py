@@ -17,10 +17,11 @@ class DeviceState(Mapping[str, DeviceTensor]):
     """Tensors by name; programs that share a state have the same tensors.
 
     Read one as ``state[name].numpy()`` or ``.cpu()``, assign an array or a tensor of its shape to it, or ``reset()``
-    all to what they were when they were made.
+    all to what they were when they were created. ``CompileError`` for an array of another shape.
     """
 
     def __init__(self, tensors: Mapping[str, DeviceTensor] | None = None) -> None:
+        """Create a state of ``tensors`` by name."""
         self._tensors = dict(tensors or {})
         self._initial: dict[str, NDArray[np.uint8]] = {
             name: tensor.data.copy() for name, tensor in self._tensors.items()

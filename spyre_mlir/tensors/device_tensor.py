@@ -46,7 +46,7 @@ class Storage:
     dtype: str
     data: NDArray[np.uint8]
 
-    def read(self) -> NDArray:
+    def read(self) -> NDArray[Any]:
         """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         form = _DTYPES[self.dtype][1]
         host = np.zeros(self.layout.shape, np.uint8 if form is None else FORMATS[form].raw)
@@ -55,7 +55,7 @@ class Storage:
             return host.view(_BITS.get(self.dtype, self.dtype))
         return from_raw(host, self.dtype, form, _numerics(self.dtype))
 
-    def write(self, host: NDArray) -> None:
+    def write(self, host: NDArray[Any]) -> None:
         """Replace all elements by those of a dense host array as ``read`` gives it."""
         scatter(_raw(host, self.dtype, _DTYPES[self.dtype][1]), self.data, 0, transfer_of(self.layout))
 
@@ -74,8 +74,9 @@ class DeviceTensor(DeviceViews):
         dtype: str,
         data: NDArray[np.uint8],
     ) -> None:
-        self.storage = Storage(layout, dtype, data)
-        self.strided = StridedView.whole(layout.shape)
+        """Wrap ``data``, the bytes of elements of a ``dtype`` in a ``layout``; ``to_device`` lays out arrays."""
+        self.storage: Storage = Storage(layout, dtype, data)
+        self.strided: StridedView = StridedView.whole(layout.shape)
         self.steps: tuple[ViewStep, ...] = ()
 
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
@@ -124,15 +125,15 @@ class DeviceTensor(DeviceViews):
         """The loops of its transfer between host and device."""
         return transfer_of(self.layout)
 
-    def numpy(self) -> NDArray:
+    def numpy(self) -> NDArray[Any]:
         """Copy to a host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         host = self.storage.read()
         return np.ascontiguousarray(_strided(host, self.strided)).reshape(self.shape) if self.steps else host
 
     to_host = numpy
 
-    def write(self, array: NDArray) -> None:
-        """Replace its elements, in place, by those of an array as ``numpy()`` gives it; views of them see it."""
+    def write(self, array: NDArray[Any]) -> None:
+        """Replace its elements, in place, by those of an ``array`` as ``numpy()`` gives it; views of them see it."""
         # The storage is read and written whole: where an element lies follows from its layout, not from
         # the view.
         host = self.storage.read()
@@ -144,7 +145,15 @@ class DeviceTensor(DeviceViews):
         return eager().to_torch(self)
 
     def to(self, device: str, **layout: Any) -> Any:
-        """Copy to a PyTorch tensor for "cpu"; for "spyre", to a tensor in the layout that the options choose."""
+        """Copy the tensor to another place.
+
+        Args:
+            device: "cpu" for a PyTorch tensor there; "spyre" for a tensor in another layout.
+            **layout: The options of ``to_device``.
+
+        Raises:
+            CompileError: There is no such device.
+        """
         if device == "cpu" and not layout:
             return self.cpu()
         if device == "spyre":
@@ -166,7 +175,7 @@ class DeviceTensor(DeviceViews):
         return eager().dense_copy(self)
 
     def restickify(self, stick_dims: Sequence[int]) -> DeviceTensor:
-        """Copy the tensor on the device to a layout with other stick dims."""
+        """Copy the tensor on the device to a layout with other ``stick_dims``."""
         return restickify(self, stick_dims)
 
     def __repr__(self) -> str:
@@ -226,12 +235,18 @@ def to_device(
 ) -> DeviceTensor:
     """Lay out a numpy array, or a PyTorch tensor on the CPU, in a device layout.
 
-    ``stick_dims`` are the dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or
-    several (``LayoutRequest``); the other dims keep their default order. ``dim_order`` names the order of all, the
-    stick last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
-    RFC 0047 does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
-    "float8_e4m3fn" takes them in uint8. What is on the device already is laid out anew: a tensor of its own.
-    Raises ``CompileError``.
+    What is on the device already is laid out anew: a tensor of its own.
+
+    Args:
+        array: The array or the tensor.
+        stick_dims: The dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or several
+            (docs/layouts.md); the other dims keep their default order.
+        dim_order: The order of all dims, the stick last (-1 after all of them: stick-sparse).
+        stick_outermost: Put the stick count first, as RFC 0047 does.
+        dtype: The host's type to convert to; "bfloat16" also takes bits in uint16, "float8_e4m3fn" takes them in uint8.
+
+    Raises:
+        CompileError: There is no such layout, or no form of the type on the device.
     """
     fields = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
     if isinstance(array, DeviceTensor):
@@ -245,7 +260,7 @@ def to_device(
     return laid_out(host, dtype, layout)
 
 
-def laid_out(host: NDArray, dtype: str, layout: StickLayout) -> DeviceTensor:
+def laid_out(host: NDArray[Any], dtype: str, layout: StickLayout) -> DeviceTensor:
     """Lay out a dense host array of a dtype; its padding is 0."""
     tensor = DeviceTensor(layout, dtype, np.zeros(layout.bytes, np.uint8))
     tensor.storage.write(host)
@@ -253,7 +268,15 @@ def laid_out(host: NDArray, dtype: str, layout: StickLayout) -> DeviceTensor:
 
 
 def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
-    """Copy a tensor on the device to a layout with other stick dims: every byte is read and written."""
+    """Copy a tensor on the device to a layout with other stick dims: every byte is read and written.
+
+    Args:
+        tensor: The tensor.
+        stick_dims: As ``to_device`` takes them.
+
+    Raises:
+        CompileError: It is no tensor on the device, or there is no such layout.
+    """
     if not isinstance(tensor, DeviceTensor):
         raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
     return eager().restickify(tensor, stick_dims=list(stick_dims))
@@ -279,7 +302,7 @@ def eager() -> Any:
     return importlib.import_module("spyre_mlir.driver.eager")
 
 
-def _strided(host: NDArray, view: StridedView) -> NDArray:
+def _strided(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
     """Return a view of a dense host array as a numpy view."""
     # ``as_strided`` takes no offset.
     flat = host.reshape(-1)[view.offset :]
@@ -287,7 +310,7 @@ def _strided(host: NDArray, view: StridedView) -> NDArray:
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
-def _host_array(array: Any, dtype: Any) -> tuple[NDArray, str]:
+def _host_array(array: Any, dtype: Any) -> tuple[NDArray[Any], str]:
     """Convert an array to a dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
     if str(getattr(array, "dtype", "")).startswith("torch."):
         array, dtype = _of_torch(array.detach().cpu(), dtype)
@@ -307,7 +330,7 @@ def dtype_name(dtype: Any) -> str:
     return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
 
 
-def _converted(host: NDArray, dtype: str) -> NDArray:
+def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Copy an array, dense, to the numpy type of ``dtype``; ``CompileError`` where that changes values."""
     if dtype == "bfloat16" and host.dtype == np.uint16:
         return np.array(host, order="C")
@@ -335,7 +358,7 @@ def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
     return tensor, dtype
 
 
-def _raw(host: NDArray, dtype: str, form: str | None) -> NDArray:
+def _raw(host: NDArray[Any], dtype: str, form: str | None) -> NDArray[Any]:
     if form is None:
         return host.view(np.uint8)
     try:

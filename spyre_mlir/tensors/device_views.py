@@ -75,27 +75,27 @@ class DeviceViews:
         return self.permute(*reversed(range(self.ndim)))
 
     def t(self) -> Self:
-        """Transpose a matrix; a tensor of fewer dims stays as it is."""
+        """Transpose a matrix; a tensor of fewer dims stays as it is, one of more is a ``CompileError``."""
         if self.ndim > 2:
             raise CompileError(f"t() takes a tensor of at most 2 dims, not one of {self.ndim}.")
         return self.T
 
     def permute(self, *dims: Any) -> Self:
-        """Reorder the dims; ``dims`` names each once."""
+        """Reorder the dims; ``dims`` names each once, or else that is a ``CompileError``."""
         order = [_dim(dim, self.ndim) for dim in sizes_of(dims)]
         if sorted(order) != list(range(self.ndim)):
             raise CompileError(f"permute takes each of the {self.ndim} dims once, not {order}.")
         return self.view_as(self.strided.permute(order), ViewStep("permute.default", (order,)))
 
     def transpose(self, first: int, second: int) -> Self:
-        """Swap two dims."""
+        """Swap the dims ``first`` and ``second``."""
         order = list(range(self.ndim))
         first, second = _dim(first, self.ndim), _dim(second, self.ndim)
         order[first], order[second] = order[second], order[first]
         return self.permute(order)
 
     def view(self, *shape: Any) -> Self:
-        """View the elements in another shape; ``CompileError`` where that takes a copy."""
+        """View the elements in another ``shape``; ``CompileError`` where that takes a copy."""
         sizes = _sizes(sizes_of(shape), self.shape)
         strided = self.strided.view(sizes)
         if strided is None:
@@ -106,7 +106,7 @@ class DeviceViews:
         return self.view_as(strided, ViewStep("view.default", (sizes,)))
 
     def reshape(self, *shape: Any) -> Self:
-        """View the elements in another shape where there is a view, else copy them on the device."""
+        """View the elements in another ``shape`` where there is a view, else copy them on the device."""
         sizes = _sizes(sizes_of(shape), self.shape)
         if self.strided.view(sizes) is None:
             return self.contiguous().view(sizes)
@@ -122,12 +122,19 @@ class DeviceViews:
         return self.view_as(self.strided.unsqueeze(dim), ViewStep("unsqueeze.default", (dim,)))
 
     def squeeze(self, dim: int | None = None) -> Self:
-        """Drop all dims of one element, or one of them."""
+        """Drop all dims of one element, or one of them, ``dim``."""
         dims = list(range(self.ndim)) if dim is None else [_dim(dim, self.ndim)]
         return self.view_as(self.strided.squeeze(dims), ViewStep("squeeze.dims", (dims,)))
 
     def expand(self, *shape: Any) -> Self:
-        """Repeat dims of one element, and add new ones in front; -1 keeps a size."""
+        """Repeat dims of one element, and add new ones in front.
+
+        Args:
+            *shape: The elements of each dim of the result; -1 keeps a size.
+
+        Raises:
+            CompileError: A dim of more elements would change.
+        """
         sizes = sizes_of(shape)
         new = len(sizes) - self.ndim
         if new < 0:
@@ -141,7 +148,15 @@ class DeviceViews:
         return self.view_as(self.strided.expand(targets), ViewStep("expand.default", (targets,)))
 
     def select(self, dim: int, index: int) -> Self:
-        """Take one index of a dim, which is dropped."""
+        """Take one position of a dim, which is dropped.
+
+        Args:
+            dim: The dim.
+            index: The position; a negative one counts from the end.
+
+        Raises:
+            CompileError: The position is outside the dim.
+        """
         dim = _dim(dim, self.ndim)
         size = self.shape[dim]
         if not -size <= index < size:

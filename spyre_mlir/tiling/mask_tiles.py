@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ class RunLengths:
     values: NDArray[np.float32]
 
     @classmethod
-    def of(cls, array: NDArray, most: int) -> RunLengths | None:
+    def of(cls, array: NDArray[Any], most: int) -> RunLengths | None:
         """Encode an array; None where it has more than ``most`` runs."""
         flat = array.reshape(-1)
         # As bits: two NaNs are equal, and the two zeros are not.

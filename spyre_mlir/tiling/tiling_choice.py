@@ -31,11 +31,21 @@ class TilingCandidate:
 
 @dataclass(frozen=True, eq=False)
 class TilingProblem:
-    """Candidates for an operation, of ``opcode`` and ``extents``, and what each costs.
+    """Candidates for an operation, and what each costs.
 
-    ``purpose`` is "span" where no division lets each core reach its operands, so that it has to be tiled, and "lx"
-    where intermediates do not fit: ``live_bytes`` per core are live at the operation, LX has ``lx_bytes``. An
-    evaluation compiles the operations of a candidate: it takes long, the first one of each candidate.
+    An evaluation compiles the operations of a candidate: it takes long, the first one of each candidate.
+
+    Attributes:
+        purpose: "span" where no division lets each core reach its operands, so that it has to be tiled, and "lx" where
+            intermediates do not fit.
+        opcode: The name of the device operation.
+        extents: The elements of each dim of its iteration space.
+        live_bytes: Bytes per core that are live at the operation.
+        lx_bytes: Bytes of LX per core.
+        candidates: The loops to choose from.
+        evaluate: The nanoseconds of a candidate, by its index; None if that is not possible.
+        untiled: The nanoseconds of its operations without tiles; None if that is not possible.
+        pays: Whether a candidate takes less time with the operations around it, too.
     """
 
     purpose: Literal["span", "lx"]
@@ -65,6 +75,9 @@ class TilingChoice(Algorithm):
         """Return the index of a candidate; None for none, on which an operation out of reach is asked about again.
 
         It is asked with two loops where it takes no single one.
+
+        Args:
+            problem: The operation and the candidates.
         """
 
     def index(self, problem: TilingProblem) -> int | None:

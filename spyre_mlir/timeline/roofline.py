@@ -19,7 +19,16 @@ COMPUTE, MEMORY = "compute", "memory"
 
 @dataclass(frozen=True)
 class Roofline:
-    """Operations, two per multiply-add, else one per lane; bytes moved; nanoseconds; and the peak of its cores."""
+    """A point below the roofs of the device.
+
+    Attributes:
+        name: The execution, or the program.
+        operations: Operations: two per multiply-add, else one per lane.
+        bytes: Bytes of device memory that move.
+        nanoseconds: The time.
+        peak_per_ns: Operations per nanosecond at the peak of its cores.
+        bytes_per_ns: Bytes per nanosecond of device memory at its peak.
+    """
 
     name: str
     operations: int
@@ -35,10 +44,12 @@ class Roofline:
 
     @property
     def attained_per_ns(self) -> float:
+        """Operations per nanosecond in its time."""
         return self.operations / self.nanoseconds if self.nanoseconds else 0.0
 
     @property
     def attainable_per_ns(self) -> float:
+        """Operations per nanosecond of the roof above."""
         return min(self.peak_per_ns, self.intensity * self.bytes_per_ns)
 
     @property
@@ -48,12 +59,12 @@ class Roofline:
 
 
 def rooflines(timeline: Timeline) -> list[Roofline]:
-    """The rooflines of the executions, all runs of each together, in program order."""
+    """Return the rooflines of the executions of a ``timeline``, all runs of each together, in program order."""
     return [of_execution(execution) for execution in timeline.executions]
 
 
 def of_program(timeline: Timeline) -> Roofline:
-    """All executions together, in the time of the timeline.
+    """Return the roofline of all executions together, in the time of the ``timeline``.
 
     The peak is what its operations take at the peak of their units, which differ.
     """

@@ -32,11 +32,20 @@ CoreGroups = tuple[tuple[int, ...], ...]
 class Execution:
     """One execute of the program text and all its runs.
 
-    ``origin`` is where it comes from, ``buffers`` are those of its operands, the result last. ``operations`` are
-    those of all cores in one run, ``lanes`` those of the vector unit, ``core_ps`` is how long a core of each group
-    computes, ``links`` what one run loads the links of the ring with, None if nothing goes over it.
-    Of all runs together, ``shares`` is its part of the program's time, ``alone_ps`` what it takes alone, and
-    ``moved_bytes`` what moves, which is less than the plan says where the backend still has what it needs.
+    Attributes:
+        position: Its position in the program.
+        filename: The file of its design.
+        origin: Where it comes from.
+        buffers: Those of its operands, the result last.
+        work: Its operation, as the cost model sees it.
+        operations: Operations of all cores in one run.
+        lanes: Those of the vector unit.
+        links: What one run loads the links of the ring with, None if nothing goes over it.
+        core_ps: Picoseconds that a core of each group computes.
+        shares: Its part of the program's time, all runs together.
+        alone_ps: Picoseconds that it takes alone, all runs together.
+        moved_bytes: Bytes that move, all runs together, which are less than the plan says where the backend still has
+            what it needs.
     """
 
     position: int
@@ -54,6 +63,7 @@ class Execution:
 
     @property
     def opcode(self) -> str:
+        """The device operation."""
         return self.work.opcode
 
     @property
@@ -63,6 +73,7 @@ class Execution:
 
     @property
     def runs(self) -> int:
+        """How often it runs: the iterations of the loops around it."""
         return self.shares.runs
 
     @property
@@ -82,7 +93,7 @@ class Execution:
 
     @property
     def total_ns(self) -> float:
-        """Its part of the program's time, all runs together."""
+        """Nanoseconds of the program's time that go into it, all runs together."""
         return self.shares.total / 1000
 
     @property
@@ -93,9 +104,15 @@ class Execution:
 
 @dataclass(frozen=True)
 class Timeline:
-    """``lower_ns`` is the time if all overlaps, ``upper_ns`` if nothing does; ``run`` has the events.
+    """The time of a bundle.
 
-    ``target`` is the device of the bundle.
+    Attributes:
+        executions: Each execute of the program text, in order.
+        core_groups: Cores that do alike.
+        run: The events.
+        target: The device of the bundle.
+        lower_ps: Picoseconds if all overlaps.
+        upper_ps: Picoseconds if nothing does.
     """
 
     executions: tuple[Execution, ...]
@@ -107,14 +124,17 @@ class Timeline:
 
     @property
     def total_ns(self) -> float:
+        """The predicted nanoseconds of the program."""
         return self.run.total / 1000
 
     @property
     def lower_ns(self) -> float:
+        """The nanoseconds if all overlaps."""
         return self.lower_ps / 1000
 
     @property
     def upper_ns(self) -> float:
+        """The nanoseconds if nothing overlaps."""
         return self.upper_ps / 1000
 
     @functools.cached_property
@@ -153,9 +173,14 @@ class Timeline:
 
 
 def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeline:
-    """The timeline of a bundle; ``CompileError`` for one whose parts do not belong together.
+    """Return the timeline of a bundle.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the bundle's target.
+    Args:
+        bundle: The bundle, whoever wrote it.
+        lx_backend_fraction: The part of LX, 0 to 1, that the backend keeps, by default that of the bundle's target.
+
+    Raises:
+        CompileError: The parts of the bundle do not belong together.
     """
     # The compiler times what it has checked itself, without the rules for bundles of others.
     from spyre_mlir.bundle.validate import sound_context

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def _simulate(program, folder: str, x: np.ndarray) -> np.ndarray:
     return result
 
 
-def _timed(label: str, step: Callable):
+def _timed(label: str, step: Callable[..., Any]):
     start = time.perf_counter()
     value = step()
     print(f"  {label:<18}{time.perf_counter() - start:6.2f} s", flush=True)

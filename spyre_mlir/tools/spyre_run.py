@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,7 +240,7 @@ def _read(
     at_sizes: Callable[[Mapping[str, Header]], Sequence[HostArray]] | None = None,
     *,
     is_numeric: bool = False,
-) -> dict[str, NDArray]:
+) -> dict[str, NDArray[Any]]:
     """Read the arrays of an archive by argument name; ``CompileError`` before unpacking any that does not fit.
 
     ``at_sizes`` gives the arguments at the sizes of the arrays, where these have several. With ``is_numeric`` an input
@@ -270,12 +270,12 @@ def _read(
     return arrays
 
 
-def _is_float(argument: HostArray, array: Header | NDArray) -> bool:
+def _is_float(argument: HostArray, array: Header | NDArray[Any]) -> bool:
     """Return whether argument and array are numbers of float types that numpy has."""
     return argument.host_dtype in ("float16", "float32") and array.dtype.kind == "f"
 
 
-def _write(path: str, arrays: dict[str, NDArray]) -> None:
+def _write(path: str, arrays: dict[str, NDArray[Any]]) -> None:
     """Write the archive whole or not at all: a temporary file in the same folder takes its place."""
     target = Path(path)
     try:

@@ -36,9 +36,14 @@ def names(group: str = "") -> tuple[str, ...]:
 
 
 def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
-    """A program and its inputs: ``compile(*load(name))``. ``CompileError`` for an unknown name.
+    """Return a program and its inputs: ``compile(*load(name))``.
 
-    Without ``weights`` a program of the suite takes no memory and has the same plan; its numbers are all zero.
+    Args:
+        name: Its name, as ``zoo.names()`` lists them: ``"linalg/softmax"``.
+        weights: Without them a program of the suite takes no memory and has the same plan; its numbers are all zero.
+
+    Raises:
+        CompileError: There is no program of that name, or it needs PyTorch, which is not installed.
     """
     if name not in names():
         sentence = f"The zoo has no '{name}'; it has {listed(names(), name)}."

@@ -17,7 +17,7 @@ Program = tuple[nn.Module, tuple[Tensor, ...]]
 class AppliedFunction(nn.Module):
     """A function of tensors as a module."""
 
-    def __init__(self, function: Callable) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -110,7 +111,9 @@ def _top(tables: int, width: int) -> tuple[int, ...]:
     return width + (tables + 1) ** 2, 1024, 1024, 512, 256, 1
 
 
-def _one_pass(function: Callable, *shapes: Input, numbers: int, schedule: str = _ONE_PASS) -> Family:
+def _one_pass(
+    function: Callable[..., Any], *shapes: Input, numbers: int, schedule: str = _ONE_PASS
+) -> Family:
     """A function whose ``numbers`` are read or written once, of 2 bytes each."""
     return Family(lambda: (function, shapes), f"{schedule}.", 2 * numbers, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ Input = Shape | tuple[Shape, torch.dtype]
 class Family:
     """A program: makes its module or function and its inputs; ``changed`` are the inputs that it writes in place."""
 
-    make: Callable[[], tuple[nn.Module | Callable, Sequence[Input]]]
+    make: Callable[[], tuple[nn.Module | Callable[..., Any], Sequence[Input]]]
     schedule: str
     bytes: int
     multiply_adds: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,23 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SuiteSizes:
-    """What programs are made of; ``length`` is that of a long sequence and of a cache, ``pixels`` that of a side."""
+    """What programs are made of, in elements or numbers of parts.
+
+    Attributes:
+        rows: The rows of an activation.
+        few_rows: The rows of a small one.
+        length: The positions of a long sequence and of a cache.
+        hidden: The features of an activation.
+        heads: The heads of an attention.
+        key_heads: Its heads of keys and values.
+        head: The features of a head.
+        inner: The inner features of an MLP.
+        experts: The experts of a mixture.
+        expert_inner: The inner features of an expert.
+        layers: The layers of a model.
+        channels: The channels of an image.
+        pixels: The pixels of a side of an image.
+    """
 
     rows: int
     few_rows: int
@@ -43,6 +60,8 @@ FULL = SuiteSizes(
     rows=512, few_rows=64, length=4096, hidden=4096, heads=32, key_heads=8, head=128, inner=12800, experts=8,
     expert_inner=1408, layers=12, channels=64, pixels=56,
 )  # fmt: skip
+"""The full sizes of the suite."""
+
 REDUCED = SuiteSizes(
     rows=64, few_rows=16, length=256, hidden=512, heads=8, key_heads=2, head=64, inner=1024, experts=8,
     expert_inner=128, layers=4, channels=64, pixels=14,
@@ -77,7 +96,13 @@ class ConvolutionBlock(nn.Module):
 
 
 def program(name: str, sizes: SuiteSizes, *, weights: bool = True) -> Program:
-    """A program of the suite; without weights it can be compiled, but all numbers are zero and share their memory."""
+    """Return a program of the suite, a model, and its inputs.
+
+    Args:
+        name: Its name in the suite.
+        sizes: What it is made of: ``FULL``, ``REDUCED`` or other sizes.
+        weights: Without them it can be compiled, but all numbers are zero and share their memory.
+    """
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     with torch.device("meta"):
         built, *shapes = SUITE[name](sizes)
@@ -118,7 +143,7 @@ def _fill(module: nn.Module, fill: Fill) -> None:
 
 def _attention(
     sizes: SuiteSizes, rows: int, keys: int, key_heads: int
-) -> tuple[Callable, Shape, Shape, Shape]:
+) -> tuple[Callable[..., Any], Shape, Shape, Shape]:
     """Queries of all heads against some keys; fewer heads of keys are each of a group of queries."""
     grouped = key_heads != sizes.heads
     cache = (1, key_heads, keys, sizes.head)

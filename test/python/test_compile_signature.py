@@ -27,7 +27,7 @@ def test_every_option_is_documented(name: str) -> None:
     assert text and not text.endswith(".")
     shown = " ".join((spyre_mlir.compile.__doc__ or "").split())
     # Those that have other types in Python are explained with the arguments that no pipeline has.
-    expected = f"``{name}``" if name in EXPLICIT else f": {text}."
+    expected = f" {name}: " if name in EXPLICIT else f": {text}."
     assert expected in shown and (name in EXPLICIT or f"{name}: " in shown)
 
 

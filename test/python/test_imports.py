@@ -55,7 +55,7 @@ ALLOWED = {
     "layout_search": {"target", *ALGEBRA, "cost", "optimization"},
     "division_search": {"target", *ALGEBRA, "cost", "optimization", "scratchpad"},
     "partition": set(),
-    "mlir": set(),
+    "mlir": {"bindings"},
     "diagnostics": BINDINGS,
     "dialects": IR,
     "bundle": {"target"},

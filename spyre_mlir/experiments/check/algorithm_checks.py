@@ -52,7 +52,12 @@ class _OutOfTime(BaseException):
 
 @dataclass(frozen=True)
 class Check:
-    """One check of an algorithm; ``run`` raises ``CheckFailure`` or the ``CompileError`` of the algorithm."""
+    """One check of an algorithm.
+
+    Attributes:
+        name: What is checked.
+        run: It raises ``CheckFailure``, or the ``CompileError`` of the algorithm.
+    """
 
     name: str
     run: Callable[[], None]
@@ -71,9 +76,12 @@ class ProblemTask:
 
 
 def checks_of(cls: type[Algorithm], seeds: int = 30, saved: Sequence[Any] = ()) -> list[Check]:
-    """Return the checks of an algorithm: ``seeds`` random problems, ``saved`` ones, those of programs, programs.
+    """Return the checks of an algorithm: random problems, saved ones, those of programs, programs.
 
-    ``saved`` are problems that ``driver/problem_files.py`` has read; those of other kinds are left out.
+    Args:
+        cls: The class of the algorithm.
+        seeds: The number of random problems of each form.
+        saved: Problems of ``read_problem``; those of other kinds are left out.
     """
     kind = next(kind for kind in _TASKS if issubclass(cls, kind))
     random_tasks = [task for seed in range(seeds) for task in _TASKS[kind](seed)]

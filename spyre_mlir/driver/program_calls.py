@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of a compiled program: its inputs, bound and laid out, and its steps on the simulator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import KernelArgument, Transfer
+from spyre_mlir.bundle.transfer import same_moves
+from spyre_mlir.driver.build import Value
+from spyre_mlir.driver.host_rerun import run_on_host
+from spyre_mlir.driver.program_figures import ProgramFigures
+from spyre_mlir.driver.steps import run_steps
+from spyre_mlir.errors import CompileError, RangeWarning, listed
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
+from spyre_mlir.layout.requests import device_dtype
+from spyre_mlir.simulator import IntegerRangeError, described
+from spyre_mlir.target.target import Target
+from spyre_mlir.tensors.device_state import DeviceState
+from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out, to_device
+
+#: The operands of one call by name, and what makes of the results what the caller gets.
+Bound = tuple[dict[str, NDArray[Any] | DeviceTensor], Callable[[list[NDArray[Any]]], Any]]
+
+
+class ProgramCalls(ProgramFigures):
+    """The arguments of a program and its calls; attributes are explained at ``Program``, which sets them."""
+
+    arguments: list[Value]
+    results: list[Value]
+    numerics: str
+    state: DeviceState
+    _bind: Callable[..., Bound]
+
+    @property
+    def returned(self) -> list[str]:
+        """The names of the values that ``results`` are."""
+        return self._built.returned
+
+    @property
+    def inputs(self) -> list[Value]:
+        """The arguments that a call gives, in order."""
+        return [argument for argument in self.arguments if argument.kind == "input"]
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the program on the simulator and return what the model would.
+
+        Args:
+            *inputs: Tensors of PyTorch for a model, arrays for a module, by position. A ``DeviceTensor`` is taken
+                where its layout is that of the argument.
+            **named: Keyword inputs of a model.
+
+        Returns:
+            What the model returns; for a module an array, or a tuple of several.
+        """
+        return self.call(*self._bind(*inputs, **named))
+
+    def call(
+        self,
+        operands: Mapping[str, NDArray[Any] | DeviceTensor],
+        finish: Callable[[list[NDArray[Any]]], Any],
+    ) -> Any:
+        """Run the program on ``operands`` by name; return what ``finish`` makes of its results."""
+        arrays = {
+            name: self._on_the_host(name, value) if isinstance(value, DeviceTensor) else value
+            for name, value in operands.items()
+        }
+        return finish(self.run({**self.arrays, **arrays}))
+
+    def run(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the results as host arrays; each step in turn.
+
+        The host runs a call with 64-bit integers that the device has not, if the linalg of the program is at hand.
+
+        Args:
+            arrays: The arrays of all arguments by name, parameters and constants too.
+        """
+        try:
+            values = run_steps(self.steps, arrays, self.numerics)
+        except IntegerRangeError as error:
+            if not (source := self.source_text()):
+                raise
+            return run_on_host(source, self.arguments, arrays, error)
+        losses = (loss for step in self.bundles if step.last_run for loss in step.last_run.losses)
+        for sentence in described(losses):
+            warnings.warn(sentence, RangeWarning, stacklevel=2)
+        return [values[name] for name in self._built.returned]
+
+    def _by_position(self, *inputs: Any, **named: Any) -> Bound:
+        if named:
+            raise CompileError(
+                f"The inputs of this program are given by position, not by name as '{next(iter(named))}'."
+            )
+        if len(inputs) != len(self.inputs):
+            raise CompileError(f"The program takes {len(self.inputs)} inputs, not {len(inputs)}.")
+        operands = {
+            argument.name: value if isinstance(value, DeviceTensor) else _array(argument.name, value)
+            for argument, value in zip(self.inputs, inputs, strict=True)
+        }
+        return operands, _one_or_all
+
+    def to_device(self, name: str, array: Any) -> DeviceTensor:
+        """Lay out an array as the program takes an input, to stay on the device from one call to the next.
+
+        Args:
+            name: The name of the input.
+            array: A numpy array or a tensor of PyTorch, in the shape of the input.
+
+        Raises:
+            CompileError: There is no such input on the device, or it has another shape.
+        """
+        for step in self.bundles:
+            for argument in step.bundle.manifest.arguments:
+                if argument.name == name and argument.kind == "input":
+                    host = to_device(array, dtype=argument.host_dtype).numpy()
+                    if host.shape != argument.host_shape:
+                        raise CompileError(
+                            f"The input '{name}' has shape {list(argument.host_shape)}, not {list(host.shape)}."
+                        )
+                    layout = layout_of_argument(argument, step.bundle.target)
+                    return laid_out(host, argument.host_dtype, layout)
+        names = listed(value.name for value in self.inputs)
+        raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
+
+    def _on_the_host(self, name: str, value: DeviceTensor) -> NDArray[Any]:
+        """The array of a tensor that lies as the bundles want it; the simulator loads it into its own memory."""
+        # State is laid out again for a bundle that wants it otherwise.
+        for step in self.bundles if self.state.get(name) is not value else ():
+            for argument in step.bundle.manifest.arguments:
+                if argument.name == name:
+                    _check_layout(argument, value)
+        return value.numpy()
+
+
+def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:
+    """Return the layout in which a bundle takes or gives an argument."""
+    moves = argument.transfer
+    tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
+    return layout_of_tuples(
+        target, tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype))
+    )
+
+
+def _array(name: str, value: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
+
+
+def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
+    """A tensor with the numbers of an argument lies as this wants it; other numbers the simulator tells."""
+    is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
+    if is_like and not same_moves(value.transfer, argument.transfer):
+        raise CompileError(
+            f"The input '{argument.name}' has another layout than the program takes: Program.to_device lays it out so, "
+            f"compiling with tensors of the device takes them as they lie. The program takes it as "
+            f"{_described(argument.device_size, argument.transfer)}, not as "
+            f"{_described(value.layout.device_size, value.transfer)}."
+        )
+
+
+def _described(device_size: Sequence[int], transfer: Transfer) -> str:
+    return f"device size {list(device_size)} with host strides {list(transfer.host_strides)}"
+
+
+def _one_or_all(arrays: list[NDArray[Any]]) -> Any:
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)
