@@ -6,6 +6,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 OLD = "error: spyre-mlir needs Python 3.11 or later; name one: make venv PYTHON=python3.11"
+# No pattern of the shell: zsh ends where one fits nothing.
+REMOVE_PACKAGES = rm -rf build; mkdir -p dist; find dist -maxdepth 1 -name 'spyre_mlir-*' -exec rm -f {} +
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
@@ -73,11 +75,11 @@ docs: $(READY) ## the site of the manual, in dist/docs
 	$(PY) docs/generate/check_site.py dist/docs
 
 wheel: $(READY) ## a wheel, in dist/
-	rm -rf build dist/*.whl
+	$(REMOVE_PACKAGES)
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 package: $(READY) ## sdist and wheel, in dist/, checked
-	rm -rf build dist/*.whl dist/*.tar.gz
+	$(REMOVE_PACKAGES)
 	$(PY) -m build --outdir dist .
 	$(PY) -m twine check --strict dist/*.whl dist/*.tar.gz
 	$(PY) -m check_wheel_contents dist/*.whl

@@ -131,6 +131,8 @@ def test_recipes_use_what_all_systems_have() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipes = "\n".join(line for line in text.splitlines() if line.startswith("\t"))
     assert not re.search(r"\bsed\b|\bgrep -P|\breadlink -f|\brealpath\b|\bfind (?!\S+ )|\[\[", recipes)
+    removed = [re.sub(r"'[^']*'", "", line) for line in text.splitlines() if "rm -" in line]
+    assert len(removed) > 3 and not any("*" in line for line in removed)
     assert not re.search(r"\.ONESHELL|\$\(file |!=|::=|\.RECIPEPREFIX|&:", text)
 
 
