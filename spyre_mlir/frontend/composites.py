@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._C import DispatchKey
@@ -23,6 +24,7 @@ from torch._export.utils import (
 )
 from torch._ops import OperatorBase, _OpNamespace
 from torch._subclasses.fake_impls import op_implementations_dict as fake_rules
+from torch.export import exported_program
 from torch.export.exported_program import _override_composite_implicit_decomp
 
 #: Forms by operation.
@@ -105,4 +107,15 @@ def overriding(forms: Forms) -> Iterator[None]:
         for operation, override in known.items():
             contexts.callback(override.leave, operation)
             override.enter(operation, forms[operation])
+        yield
+
+
+@contextlib.contextmanager
+def decomposing_again() -> Iterator[None]:
+    """Context in which ``run_decompositions`` takes the compositions and the kernels of this module."""
+    with mock.patch.multiple(
+        exported_program,
+        _override_composite_implicit_decomp=overriding,
+        _split_decomp_table_to_cia_and_python_decomp=split_forms,
+    ):
         yield
