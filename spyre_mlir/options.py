@@ -9,6 +9,7 @@ stand alone; a value with blanks or braces is quoted, a tuple of such is in brac
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import types
@@ -46,7 +47,7 @@ class Options:
         Raises:
             CompileError: An option is unknown, comes twice, or has a bad value.
         """
-        types_ = typing.get_type_hints(cls)
+        types_ = _types(cls)
         fields = {_shown(f.name): f.name for f in _fields(cls)}
         values: dict[str, Any] = {}
         for key, value in _split(text, cls.title()):
@@ -124,6 +125,12 @@ def show_value(value: Any) -> str:
 
 def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+
+
+@functools.cache
+def _types(cls: type) -> dict[str, Any]:
+    """Types of the fields; they are text in a class, and each pipeline of each program would evaluate it again."""
+    return typing.get_type_hints(cls)
 
 
 def _shown(name: str) -> str:

@@ -35,6 +35,7 @@ from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.frontend.composites import decomposing_again
 from spyre_mlir.frontend.decomposed_calls import CallDecomposer, DecomposedCall, NeedsWholeProgramError
 from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
 
@@ -57,7 +58,8 @@ def decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]
         # The operation needs constants of its own, which PyTorch makes arguments of the program.
         except NeedsWholeProgramError:
             pass
-    return program.run_decompositions(dict(table))
+    with decomposing_again():
+        return program.run_decompositions(dict(table))
 
 
 def _tensors(node: Node) -> Iterator[FakeTensor]:

@@ -21,10 +21,6 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.export._trace import _ignore_backend_decomps
-from torch.export.exported_program import (
-    _override_composite_implicit_decomp,
-    _split_decomp_table_to_cia_and_python_decomp,
-)
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
@@ -34,6 +30,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.frontend.composites import overriding, split_forms
 from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
 
 
@@ -69,13 +66,13 @@ class CallDecomposer:
     """Decompositions of the calls of one program, by a table from operations to functions, inside of a ``with``."""
 
     def __init__(self, table: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode) -> None:
-        implicit, explicit = _split_decomp_table_to_cia_and_python_decomp(dict(table))
+        implicit, explicit = split_forms(table)
         self._table = cast(dict[OpOverload, Callable[..., Any]], explicit)
         self._decomposed: dict[Hashable, DecomposedCall] = {}
         self._contexts = contextlib.ExitStack()
         # Those of run_decompositions.
         self._entered = (
-            mode, _override_composite_implicit_decomp(implicit), _ignore_backend_decomps(),
+            mode, overriding(implicit), _ignore_backend_decomps(),
             _compiling_state_context(), torch.no_grad(), enable_python_dispatcher(),
         )  # fmt: skip
 

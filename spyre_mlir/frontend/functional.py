@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.frontend.composites import decomposing_again
 from spyre_mlir.frontend.content_reads import note_read_of_inputs
 from spyre_mlir.frontend.graph_edits import schema_name
 from spyre_mlir.frontend.outputs import UPDATES
@@ -50,7 +51,8 @@ def check_functional_form(program: ExportedProgram) -> None:
     with unset_fake_temporarily(), torch.random.fork_rng([]):
         # The generator is forked: a check must not use up random numbers of the user.
         expected = _run(program, operands)
-    functional = program.run_decompositions({})
+    with decomposing_again():
+        functional = program.run_decompositions({})
     with unset_fake_temporarily(), torch.random.fork_rng([]):
         values = _run(functional, operands)
     if not all(map(_equal, expected, values)) or len(expected) != len(values):

@@ -18,6 +18,7 @@ of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -36,6 +37,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["SPYRE_CACHE"] = "0"
 
 import pytest
+
+# Nothing of what imports and collection create is garbage, which takes seconds to see.
+gc.disable()
 
 #: How many cases of a test ``make check`` runs unless the test says.
 CASES = 4
@@ -63,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
     if limit := int(os.environ.get("SPYRE_RANDOM_CASES", "0")):
         _keep_random_cases(items, list(cases.values()), limit)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the million objects of what is imported and collected out of all garbage collections of the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]], limit: int) -> None:

@@ -6,7 +6,7 @@ the block before, where a line with ``...`` stands for any lines and ``...`` at 
 rest; the numbers of SSA values do not count.
 Blocks of ``sh`` and ``python`` run in one folder; after ``<!-- in the checkout -->`` in the checkout; after
 ``<!-- make -->`` only the existence of the make targets is checked: .ci/run runs them.
-The tools and Python are forked by a server that has imported torch.
+The tools and Python are forked by a server that has imported the package and torch.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ import fork_server
 ROOT = Path(__file__).parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
-#: What blocks wait for when they start, but for the package itself, which reads the environment when it is imported.
-IMPORTED = ("numpy", "numba", "torch", "torch.export", "torch_mlir.fx")
+#: Modules that blocks wait for when they start: those of others, and the package.
+FOREIGN = ("numpy", "numba", "torch", "torch.export", "torch_mlir.fx")
+PACKAGE = (
+    "filecheck.main", "spyre_mlir.driver.compilation", "spyre_mlir.frontend",
+    "spyre_mlir.pipelines", "spyre_mlir.simulator", "spyre_mlir.report",
+    *(f"spyre_mlir.passes.{file.stem}" for file in sorted((ROOT / "spyre_mlir/passes").glob("*.py"))),
+)  # fmt: skip
 
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -71,14 +76,25 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
+#: A tool. On import the package takes a request for its log, and the time after which no file may have changed that
+#: the cache serves, so a call with either imports it anew.
+TOOL = """#!/bin/sh
+if [ "$SPYRE_LOG" ] || [ "$SPYRE_CACHE" = 1 ]; then exec {new} {arguments} "$@"; fi
+exec {imported} {arguments} "$@"
+"""
+
+
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of the tools and of Python, which start with torch imported."""
+    """A folder of the tools and of Python, which start with torch and the package imported."""
     folder = tmp_path_factory.mktemp("tools")
-    python = shlex.join(fork_server.command(fork_server.start(*IMPORTED)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        servers = fork_server.start(*FOREIGN), fork_server.start(*FOREIGN, *PACKAGE)
+    new, imported = (shlex.join(fork_server.command(server)) for server in servers)
     commands = {name: f"-m {script.partition(':')[0]}" for name, script in SCRIPTS.items()}
     for name, arguments in {"python": "", **commands}.items():
-        (folder / name).write_text(f'#!/bin/sh\nexec {python} {arguments} "$@"\n')
+        (folder / name).write_text(TOOL.format(new=new, imported=imported, arguments=arguments))
         (folder / name).chmod(0o755)
     return folder
 
