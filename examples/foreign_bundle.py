@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run a foreign bundle: designs of another compiler, in the format of the SuperDSC specification, validated, simulated and timed.
+"""Run a foreign bundle: designs of another compiler, validated, simulated and timed (SuperDSC specification).
 
     python examples/foreign_bundle.py
 
