@@ -51,7 +51,7 @@ class Block:
 
 
 #: Marks of blocks that are not run in the folder of their page; whatever else a block has to be is checked below.
-MARKS = ("file: ", "output", "make", "in the checkout", "picture", "quoted from ", "run by ")
+MARKS = ("file: ", "output", "make", "in the checkout", "picture", "sources", "quoted from ", "run by ")
 
 #: Kinds of blocks that nothing here can check, with the reason.
 UNCHECKED = {"lua": "it is for Neovim, which is not installed"}
@@ -178,6 +178,8 @@ def statement(block: Block) -> str:
     if block.mark == "picture":
         missing = [path for path in re.findall(r"[\w/]+\.py\b", block.text) if not _is_in_the_tree(path)]
         return f"it names {missing}" if missing else ""
+    if block.mark == "sources":
+        return ""  # test_the_comparison_has_its_sources
     if block.mark.startswith("quoted from "):
         source = (ROOT / block.mark.removeprefix("quoted from ")).read_text(encoding="utf-8")
         return "" if " ".join(block.text.split()) in " ".join(source.split()) else "the file does not say it"
@@ -242,6 +244,13 @@ def test_what_is_not_run_is_checked(page: str) -> None:
 )
 def test_a_wrong_block_is_seen(block: Block) -> None:
     assert statement(block)
+
+
+def test_the_comparison_has_its_sources() -> None:
+    """Each code that the page cites stands in its list, and each of the list is cited."""
+    (listed,) = (block.text for block in blocks("docs/comparison.md") if block.mark == "sources")
+    cited = re.findall(r"[\[ ]([A-Z]\d+)(?=[,\]])", _prose("docs/comparison.md"))
+    assert set(cited) == set(re.findall(r"\b([A-Z]\d+)\b", listed))
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
