@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 
 import numpy as np
 import pytest
@@ -111,12 +110,10 @@ def test_the_bound_holds_without_search():
 
 
 @pytest.mark.parametrize("some", [chain(10_000), random_lives(10_000)], ids=["chain", "lives"])
-def test_ten_thousand_buffers_have_a_bound_quickly(some):
-    """At 60 % of the load; the limit is generous, because tests share machines."""
+def test_ten_thousand_buffers_have_a_bound(some):
+    """At 60 % of the load; how long that takes is a matter of the benchmark `packing`."""
     found = Instance.of(some, MemorySpace(1 << 40, 1))
-    begin = time.perf_counter()
     selected = select(found, int(found.load * 0.6), budget=0)
-    assert time.perf_counter() - begin < 5
     assert 0 < selected.bound <= selected.lost
 
 
