@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -45,7 +46,11 @@ def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> No
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", *processes, *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        # Whatever limit this run has, that one has none.
+        environment = {name: value for name, value in os.environ.items() if name != "SPYRE_RANDOM_CASES"}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout
 
     checked, every = run("-m", "not exhaustive"), run()
     selected = CASES + 3 + 1
