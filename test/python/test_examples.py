@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_readme import IMPORTED, blocks
+from test_readme import FOREIGN, blocks
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.target.target import Target, packaged_target
@@ -56,7 +56,7 @@ class Output:
 @functools.cache
 def server() -> str:
     """Return the socket of a fork server that has imported torch."""
-    return fork_server.start(*IMPORTED)
+    return fork_server.start(*FOREIGN)
 
 
 @pytest.fixture(scope="module")
