@@ -53,7 +53,7 @@ screenshots: $(READY) ## the pictures of a report in docs/, by a headless Chromi
 # Without torch, which has one version; uv alone knows how to choose the lowest versions.
 check-lowest: $(READY) ## the lit tests with the lowest versions of all dependencies
 	rm -rf dist/lowest
-	$(PY) -m uv venv --quiet dist/lowest
+	$(PY) -m uv venv --quiet --python $(PY) dist/lowest
 	$(PY) -m uv pip install --quiet --python dist/lowest --resolution lowest-direct \
 	    '.[cp-sat,calibrate,checkpoints,conformance,tune,experiments,dask,completion,lsp]'
 	$(PY) -m uv pip uninstall --quiet --python dist/lowest spyre-mlir
