@@ -38,6 +38,11 @@ os.environ["SPYRE_CACHE"] = "0"
 
 import pytest
 
+# A test sees neither the settings of a user nor what "make check" hands to a make that a test starts.
+for _name in list(os.environ):
+    if re.fullmatch(r"SPYRE_(?!(CACHE|RANDOM_CASES|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS", _name):
+        del os.environ[_name]
+
 # Nothing of what imports and collection create is garbage, which takes seconds to see.
 gc.disable()
 
