@@ -26,7 +26,7 @@ from spyre_mlir.analysis.masked_elements import (
     reshaped,
 )
 from spyre_mlir.cost.element_boxes import Box, disjoint, elements, joined, split, union, whole, without
-from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects.structured import defining_op, shape_of, use_empty
 from spyre_mlir.mlir import indexing_maps, ir
 
 Mask = NDArray[np.bool_]
@@ -140,7 +140,7 @@ def _generic(needs: Needs, op: ir.Operation) -> None:
         needs.multiply_adds[_factor_type(op)] += _iterations(op, needs, boxes, masks)
     drops = [mask for mask in masks if mask is not None]
     for index, (value, map_) in enumerate(zip(op.operands, maps, strict=True)):
-        is_read = index < inputs or any(True for _ in op.regions[0].blocks[0].arguments[index].uses)
+        is_read = index < inputs or not use_empty(op.regions[0].blocks[0].arguments[index])
         if not is_read or not isinstance(value.type, ir.RankedTensorType):
             continue
         parts = union(_operand_box(box, map_, shape_of(value)) for box in boxes)

@@ -185,6 +185,11 @@ def defining_op(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
+def use_empty(value: ir.Value) -> bool:
+    """Return whether no operation reads a ``value``; the ``Value::use_empty`` of MLIR."""
+    return next(iter(value.uses), None) is None
+
+
 def maker_of(value: ir.Value) -> ir.Operation:
     """Return the defining op of a value; ``TypeError`` for a block argument."""
     op = defining_op(value)

@@ -10,6 +10,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.tile_nests import Nest, Nests, Tiled, check_running
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
+from spyre_mlir.dialects.structured import use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.loop_writer import LoopWriter
@@ -75,7 +76,7 @@ def _drop_masks(func: ir.Operation) -> None:
         return
     block, attributes = func.regions[0].blocks[0], list(func.attributes["arg_attrs"])
     for number, value in reversed(list(enumerate(block.arguments))):
-        if sdsc.RUNS in attributes[number] and not any(True for _ in value.uses):
+        if sdsc.RUNS in attributes[number] and use_empty(value):
             block.erase_argument(number)
             del attributes[number]
     func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

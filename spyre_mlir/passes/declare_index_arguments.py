@@ -12,7 +12,7 @@ from spyre_mlir.analysis.aliasing import argument_attributes, functions
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index, index_argument
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.structured import defining_op, use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 
@@ -50,7 +50,7 @@ class DeclareIndexArguments(Pass):
             func.walk(visit)
             declared: dict[tuple, ir.Value] = {}
             for op in reads:
-                if any(True for _ in op.results[0].uses):
+                if not use_empty(op.results[0]):
                     self._declare(func, op, declared)
                 op.erase()
 

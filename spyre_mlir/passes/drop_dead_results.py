@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.dialects.structured import use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 
@@ -42,7 +43,7 @@ def _live(op: ir.Operation) -> list[int]:
     """Return the results with a reader, or whose accumulator a live body reads (the value beside an index)."""
     block = op.regions[0].blocks[0]
     inputs = len(op.operands) - len(op.results)
-    live = {index for index, result in enumerate(op.results) if any(True for _ in result.uses)}
+    live = {index for index, result in enumerate(op.results) if not use_empty(result)}
     # A live body can read accumulators of other results, which make these live in turn.
     while True:
         needed = _needed(block, sorted(live))

@@ -20,6 +20,7 @@ from spyre_mlir.dialects.structured import (
     element_of,
     maker_of,
     shape_of,
+    use_empty,
 )
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.roles import Iteration
@@ -307,7 +308,7 @@ def _erase(ops: Sequence[ir.Operation]) -> None:
     pending = list(dict.fromkeys(ops))
     while pending:
         op = pending.pop(0)
-        if any(True for _ in op.results[0].uses):
+        if not use_empty(op.results[0]):
             continue
         sources = [source for value in op.operands if (source := defining_op(value)) is not None]
         op.erase()

@@ -9,7 +9,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.structured import shape_of, use_empty
 from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.host_view import HostView
@@ -110,14 +110,14 @@ class _Hoist:
 
     def _erase_unread(self) -> None:
         for op in reversed([op.operation for op in self.block.operations]):
-            if op.name in VIEWS and not any(True for _ in op.results[0].uses):
+            if op.name in VIEWS and use_empty(op.results[0]):
                 op.erase()
 
     def _add_argument(self, number: int, view: HostView, value: ir.Value) -> None:
         """Write the attributes of a new argument; a weight that nothing reads any more becomes its first view."""
         root = self.block.arguments[number]
         entries: dict[str, ir.Attribute] = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}
-        if not any(True for _ in root.uses) and sdsc.HOST_VIEW not in self.attrs[number]:
+        if use_empty(root) and sdsc.HOST_VIEW not in self.attrs[number]:
             root.set_type(value.type)
             value.replace_all_uses_with(root)
             self.attrs[number] = _with(self.attrs[number], entries)

@@ -23,6 +23,7 @@ from spyre_mlir.dialects.structured import (
     maker_of,
     shape_of,
     structured,
+    use_empty,
 )
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.rules import stick_assignments
@@ -76,7 +77,7 @@ class SplitNamedDims(Pass):
                     _read_through(generic, results)
         # Views that cancelled out are dead now, as are the old operations.
         for op in reversed(ops):
-            if (op.name in VIEWS or sdsc.OP in op.attributes) and not any(True for _ in op.results[0].uses):
+            if (op.name in VIEWS or sdsc.OP in op.attributes) and use_empty(op.results[0]):
                 op.erase()
 
     def _report(self, generic: Structured, splits: Splits) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
 from spyre_mlir.analysis.view_ops import VIEWS, place_of
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, device_op, element_of, shape_of
+from spyre_mlir.dialects.structured import defining_op, device_op, element_of, shape_of, use_empty
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
@@ -138,5 +138,5 @@ def _widen(op: ir.Operation) -> None:
         op.results[0].replace_all_uses_with(inserted(wide, whole, offsets, sizes))
     op.erase()
     # The copy into a private buffer, for the result of the selection is one.
-    if clone is not None and clone.name == "sdsc.clone" and not any(True for _ in clone.results[0].uses):
+    if clone is not None and clone.name == "sdsc.clone" and use_empty(clone.results[0]):
         clone.erase()

@@ -13,7 +13,14 @@ from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT
-from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    element_of,
+    shape_of,
+    structured,
+    use_empty,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.element_types import DATA_FORMATS
@@ -76,7 +83,7 @@ def _check_entered(op: ir.Operation) -> None:
     """Check that reads are written, insertions read and loops run: passes leave nothing else, others may."""
     if op.name == LOOP and not trip_count(op):
         raise error_at(op, "this loop never runs")
-    if op.name == "tensor.insert_slice" and not any(True for _ in op.results[0].uses):
+    if op.name == "tensor.insert_slice" and use_empty(op.results[0]):
         raise error_at(op, "nobody reads the tensor with this part in it")
     if is_compute(op):
         _check_written(op)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects.structured import Map, Structured, structured
+from spyre_mlir.dialects.structured import Map, Structured, structured, use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.body_contractions import contraction
@@ -33,11 +33,11 @@ class BodyDecomposer:
 
     def run(self) -> Term:
         body = self.generic.body
-        inputs = [
-            self._node(value, dims)
-            for value, dims in zip(self.generic.inputs, self.generic.maps, strict=False)
-        ]
-        self.nodes.update(zip(list(body.arguments)[:-1], inputs, strict=True))
+        inputs = zip(list(body.arguments)[:-1], self.generic.inputs, self.generic.maps, strict=False)
+        # An input that the body does not read has a shape and may have no values: the window of a pooling.
+        self.nodes.update(
+            (number, self._node(value, dims)) for number, value, dims in inputs if not use_empty(number)
+        )
         *ops, terminator = [op.operation for op in body.operations]
         yielded = terminator.operands[0]
         accumulator = body.arguments[len(body.arguments) - 1]

@@ -21,6 +21,7 @@ from spyre_mlir.dialects.structured import (
     element_of,
     maker_of,
     structured,
+    use_empty,
 )
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout_search.layout_candidates import candidate_of, image
@@ -276,5 +277,5 @@ def _give_own_destination(op: ir.Operation) -> None:
     if old is not None and old.name in ("tensor.empty", "linalg.fill"):
         return
     op.operands[destination] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
-    if old is not None and not any(True for _ in old.results[0].uses):
+    if old is not None and use_empty(old.results[0]):
         old.erase()

@@ -10,7 +10,7 @@ from spyre_mlir.analysis.loops import LOOP, carried_values, nested_ops, terminat
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.stick import RESTICKIFY
-from spyre_mlir.dialects.structured import DESTINATION, defining_op
+from spyre_mlir.dialects.structured import DESTINATION, defining_op, use_empty
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 
@@ -48,7 +48,7 @@ class _Types:
                 self._op(op)
         # In reverse, so that a fill is erased before the empty tensor that it fills.
         for op in reversed(nested_ops(block)):
-            if op.name in _EMPTY and not any(True for _ in op.results[0].uses):
+            if op.name in _EMPTY and use_empty(op.results[0]):
                 op.erase()
 
     def _type(self, value: ir.Value, layout: StickLayout) -> ir.Type:

@@ -16,7 +16,7 @@ import numpy as np
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of
+from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of, use_empty
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.rewriting.body_operations import scalar_constant
@@ -97,6 +97,9 @@ class Terms:
         scalar = self.scalar(value)
         if scalar is None:
             owner = defining_op(value)
+            if owner is not None and owner.name == "tensor.empty":
+                why = "this tensor is read, and nothing has written it; write it first, with linalg.fill"
+                raise error_at(owner, why)
             where = location_of(owner.location) if owner else ""
             raise CompileError(f"a value of type {value.type} is not known on the device", where)
         return Term(None, splat=scalar)
@@ -191,7 +194,7 @@ def _is_shared(value: ir.Value, tensor: ir.Value, root: ir.Value) -> bool:
     if root != tensor or sum(1 for _ in value.uses) > 1:
         return True
     # What a loop carries is its own tensor.
-    return value != tensor and any(True for _ in tensor.uses)
+    return value != tensor and not use_empty(tensor)
 
 
 def buffer_of(value: ir.Value) -> ir.Value | None:

@@ -19,6 +19,7 @@ from spyre_mlir.dialects.structured import (
     maker_of,
     rebuilt,
     shape_of,
+    use_empty,
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.masked_tiles import MaskConstants, Segment, segments
@@ -78,7 +79,7 @@ class LoopWriter:
             if op.results[0] in self.waiting:
                 op.erase()
         for op in reversed([op.operation for op in self.block.operations]):
-            if op.name == "arith.constant" and not any(True for _ in op.results[0].uses):
+            if op.name == "arith.constant" and use_empty(op.results[0]):
                 op.erase()
 
     # -- operations outside of the nests -----------------------------------------------------------------

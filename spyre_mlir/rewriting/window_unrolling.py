@@ -10,7 +10,7 @@ from typing import NoReturn
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Map, defining_op, filled, shape_of
+from spyre_mlir.dialects.structured import Map, defining_op, filled, shape_of, use_empty
 from spyre_mlir.layout.roles import Role
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import ir
@@ -173,7 +173,7 @@ class Unrolling:
         windowed, arguments = self.windowed, list(self.body.arguments)
         inputs, maps, read = [], [], []
         for operand, (value, dims) in enumerate(zip(windowed.inputs, windowed.others, strict=True)):
-            if not any(True for _ in arguments[operand].uses):
+            if use_empty(arguments[operand]):
                 continue
             read.append(arguments[operand])
             if dims is None:

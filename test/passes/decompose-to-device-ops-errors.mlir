@@ -215,11 +215,38 @@ func.func @sum_of_integers(%x: tensor<64x64xi32>, %z: tensor<64xi32>) -> tensor<
   return %0 : tensor<64xi32>
 }
 // -----
-// What nobody has written has no value to return.
+// What nobody has written has no value to return,
 func.func @unwritten() -> tensor<64xf16> {
-  // expected-error@below {{a value of type tensor<64xf16> is not known on the device}}
+  // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}
   %e = tensor.empty() : tensor<64xf16>
   return %e : tensor<64xf16>
+}
+// -----
+// to add to,
+#row = affine_map<(d0, d1) -> (d0)>
+#all = affine_map<(d0, d1) -> (d0, d1)>
+func.func @added_to_nothing(%x: tensor<64x64xf16>) -> tensor<64xf16> {
+  // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}
+  %e = tensor.empty() : tensor<64xf16>
+  %0 = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<64x64xf16>) outs(%e : tensor<64xf16>) {
+  ^bb0(%a: f16, %o: f16):
+    %r = arith.addf %o, %a : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+// or to compare with.
+#id = affine_map<(d0) -> (d0)>
+func.func @larger_than_nothing(%x: tensor<64xf16>) -> tensor<64xf16> {
+  // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}
+  %e = tensor.empty() : tensor<64xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%x, %e : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    %r = arith.maximumf %a, %b : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
 }
 // -----
 // The device's integers have 32 bits: a sum of 64-bit ones could be wrong unnoticed.

@@ -148,3 +148,20 @@ func.func @broadcast_result(%y: tensor<64xf16>) -> tensor<8x64xf16> {
   } -> tensor<8x64xf16>
   return %w : tensor<8x64xf16>
 }
+// -----
+// An operand that the body does not read has a shape alone, and needs no values.
+// CHECK-LABEL: func.func @shape_of_nothing(
+// CHECK-SAME: %[[X:\w+]]: tensor<64xf16>
+// CHECK: %[[V:.*]] = linalg.generic {{.*}} ins(%[[X]] : tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"abs", {}>
+// CHECK: return %[[V]] : tensor<64xf16>
+#id = affine_map<(d0) -> (d0)>
+func.func @shape_of_nothing(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  %w = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}
+      ins(%x, %e : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    %r = math.absf %a : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %w : tensor<64xf16>
+}

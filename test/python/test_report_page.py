@@ -8,7 +8,6 @@ import itertools
 import json
 import random
 import re
-import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import replace
@@ -366,12 +365,10 @@ def test_the_same_program_gives_the_same_page():
     assert page(*PROGRAMS["softmax"](), "softmax") == made("softmax")[1]
 
 
-def test_a_program_of_5000_operations_is_small_and_quick():
-    """No graph, and bars put together; seconds are generous, benchmarks/pages.py measures them."""
+def test_a_program_of_5000_operations_is_small():
+    """No graph, and bars put together; benchmarks/pages.py measures seconds."""
     bundle = chain(5000)
-    begun = time.perf_counter()
     text = page(program_facts(bundle), bundle)
-    assert time.perf_counter() - begun < 60
     assert len(text.encode()) < 5_000_000
     root = parsed(text)
     assert len(rows(root, "operations-table")) == 5000
