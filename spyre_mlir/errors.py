@@ -14,6 +14,7 @@ LONGEST, _LONGEST_BEHIND = 260, 210
 TRACEBACK = "SPYRE_TRACEBACK"
 _REST = f" ... ({TRACEBACK}=1 shows the rest)."
 _MOST_LISTED = 6
+_LONGEST_PATH = 120
 
 
 def brief(text: str, most: int = LONGEST) -> str:
@@ -33,6 +34,13 @@ def located(location: str, severity: str, text: str) -> str:
     """Put a message behind its place, ``file:line:col: error: ..``, as short as that of any place."""
     head = f"{location}: {severity}: " if location else f"{severity}: "
     return head + brief(text, _LONGEST_BEHIND if location else LONGEST - len(head))
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """Return a path of the user for a sentence, in quotes: on one line, and of a long one the end."""
+    text = os.fspath(path)
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return f"'{text}'" if len(text) <= _LONGEST_PATH else f"'...{text[-_LONGEST_PATH:]}'"
 
 
 def listed(names: Iterable[str], like: str = "") -> str:

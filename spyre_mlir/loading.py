@@ -12,7 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, shown_path
 
 #: Files that were loaded, by their resolved path: as the user wrote them.
 _LOADED: dict[str, str] = {}
@@ -21,12 +21,14 @@ _LOADED: dict[str, str] = {}
 def load(path: str) -> None:
     """Import a Python file, whose passes, solvers and device operations register themselves."""
     if not Path(path).is_file():
-        raise CompileError(f"The file '{path}' of --load does not exist.")
+        raise CompileError(f"The file {shown_path(path)} of --load does not exist.")
     # From the whole path, so that files of one name in two folders are two modules.
     name = "spyre_mlir_loaded_" + re.sub(r"\W", "_", str(Path(path).resolve()))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise CompileError(f"The file '{path}' of --load is not a Python file; its name must end in '.py'.")
+        raise CompileError(
+            f"The file {shown_path(path)} of --load is not a Python file; its name must end in '.py'."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     _LOADED[str(Path(path).resolve())] = path
@@ -41,7 +43,9 @@ def load(path: str) -> None:
     except Exception as error:
         if isinstance(error, CompileError) and error.location:
             raise
-        raise (error_of_file(error) or CompileError(f"The file '{path}' of --load fails: {error}.")) from None
+        raise (
+            error_of_file(error) or CompileError(f"The file {shown_path(path)} of --load fails: {error}.")
+        ) from None
 
 
 def loaded_files() -> list[str]:

@@ -57,8 +57,13 @@ class Request:
 
 
 def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    if sys.stderr is not None:  # None where it is closed
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _has_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class ProgressLine:
@@ -123,7 +128,7 @@ def configure(text: str, terminal: bool = False) -> None:
     named, so that the line is alone there.
     """
     request = Request.parse(text)
-    is_terminal = sys.stderr.isatty()
+    is_terminal = _has_terminal()
     shown = request.progress or (terminal and is_terminal and request.level is None)
     _handler.use(request, ProgressLine(is_terminal) if shown else None)
     LOGGER.removeHandler(_handler)
@@ -167,7 +172,7 @@ def show_wait(text: str) -> None:
     """
     if _handler.progress is not None or _handler.hides_progress:
         show_progress(text, is_part=True)
-    elif hasattr(sys, "ps1") and sys.stderr.isatty():
+    elif hasattr(sys, "ps1") and _has_terminal():
         _handler.wait = _handler.wait or ProgressLine(True)
         _handler.wait.show(text, True)
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, shown_path
 
 #: The largest text that is read: the program of a bundle of a hundred layers has half of that.
 TEXT_BYTES = 1 << 26
@@ -51,7 +51,7 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
     Anything else is a CompileError that names the file.
     """
     if "\0" in str(path):
-        raise CompileError(f"A file cannot be called {str(path)!r}, which has a NUL character.")
+        raise CompileError(f"A file cannot be called {shown_path(path)}, which has a NUL character.")
     try:
         if not of_user and os.path.islink(path):
             raise _unreadable("is a link; expected the file itself inside of the folder.", path, of_user)
@@ -73,7 +73,7 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
 
 def _unreadable(problem: str, path: str | Path, of_user: bool) -> CompileError:
     return (
-        CompileError(f"The file '{path}' {problem}")
+        CompileError(f"The file {shown_path(path)} {problem}")
         if of_user
         else CompileError(f"The file {problem}", str(path))
     )

@@ -19,12 +19,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spyre_mlir import logs
-from spyre_mlir.errors import CompileError, suggestion
-from spyre_mlir.files import decoded, read_bytes, read_text, write_bytes, write_text
+from spyre_mlir.errors import CompileError, shown_path, suggestion
+from spyre_mlir.files import (
+    decoded,
+    read_bytes,
+    read_text,
+    require_writable,
+    write_bytes,
+    write_text,
+    writing,
+)
 from spyre_mlir.remarks import WARNING, Remark
+from spyre_mlir.tools import _streams
 from spyre_mlir.version import VERSION
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
     from spyre_mlir.mlir import ir
 
 __all__ = [
@@ -39,11 +50,13 @@ __all__ = [
     "read_bytes",
     "read_text",
     "report",
+    "require_writable",
     "show",
     "show_warnings",
     "tool",
     "write_bytes",
     "write_text",
+    "writing",
 ]
 
 Main = Callable[..., int]
@@ -72,22 +85,22 @@ def tool(main: Main) -> Main:
 
     @functools.wraps(main)
     def run(argv: Sequence[str] | None = None) -> int:
+        _streams.prepare()
         logs.configure(os.environ.get("SPYRE_LOG", ""), terminal=True)
         _sources.clear()
         try:
             with _rare_collections(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 # --device sets the default target of a context: in a copy, so that it ends with the tool.
-                return contextvars.copy_context().run(main, argv)
+                return contextvars.copy_context().run(_streams.flushed, main, argv)
         except CompileError as error:
             report(error)
         except BrokenPipeError:
-            # The reader has left; a second error when Python flushes stdout at exit would only be noise.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _streams.drop_stdout()  # the reader has left
         except Exception as error:
             if os.environ.get("SPYRE_TRACEBACK"):
                 raise
-            report(_of_loaded_file(error) or internal_error(error))
+            report(_of_loaded_file(error) or _of_system(error) or internal_error(error))
         except KeyboardInterrupt:
             logs.clear_progress()
             print("interrupted", file=sys.stderr)
@@ -142,7 +155,13 @@ class ArgumentParser(argparse.ArgumentParser):
             from spyre_mlir.tools._completion import complete
 
             complete(self)
+        for argument in sys.argv[1:] if args is None else args:
+            _require_utf_8(argument)
         return super().parse_args(args, namespace)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Print help; argparse drops the errors of that."""
+        (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
         """Raise a ``CompileError`` in place of argparse's exit with status 2."""
@@ -158,6 +177,16 @@ class ArgumentParser(argparse.ArgumentParser):
             return f"did you mean '{flags[name]}'?" if name else ""
         value = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         return suggestion(value[1], re.findall(r"[\w.-]+", value[2])) if value else ""
+
+
+def _require_utf_8(argument: str) -> None:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        text = f"The argument {shown_path(argument)} is not text in UTF-8"
+        raise CompileError(
+            f"{text}: names of files have to be, and the locale, such as LC_ALL=C.UTF-8."
+        ) from None
 
 
 class _Version(argparse.Action):
@@ -211,6 +240,13 @@ def _of_loaded_file(error: Exception) -> CompileError | None:
     # Without a file there is nothing to import for it.
     loading = sys.modules.get("spyre_mlir.loading")
     return None if loading is None else loading.error_of_file(error)
+
+
+def _of_system(error: Exception) -> CompileError | None:
+    """Return the diagnostic of a file that the system refuses; None for another error."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    return CompileError(f"The file {shown_path(error.filename)} cannot be used: {error.strerror}.")
 
 
 def internal_error(error: Exception) -> CompileError:

@@ -23,14 +23,11 @@ opens in ui.perfetto.dev and in chrome://tracing. It promises the ranking of pla
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -276,17 +273,9 @@ def _is_float(argument: HostArray, array: Header | NDArray[Any]) -> bool:
 
 
 def _write(path: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write the archive whole or not at all: a temporary file in the same folder takes its place."""
-    target = Path(path)
-    try:
-        # ``os.replace`` is atomic within one file system only, hence the folder of the target.
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as work:
-            fresh = Path(work) / "fresh.npz"
-            with fresh.open("wb") as stream:
-                np.savez(stream, **arrays)  # type: ignore[arg-type]
-            os.replace(fresh, target)
-    except OSError as error:
-        raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
+    """Write the archive whole or not at all."""
+    with _common.writing(path) as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
 def _parser() -> _common.ArgumentParser:
