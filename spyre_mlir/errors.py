@@ -22,6 +22,9 @@ def brief(text: str, most: int = LONGEST) -> str:
     if os.environ.get(TRACEBACK):
         return text
     lines = text.strip().splitlines() or [""]
+    # A line that announces the next one says nothing alone.
+    if len(lines) > 1 and lines[0].endswith((":", ": ")):
+        lines[:2] = [f"{lines[0].rstrip()} {lines[1].strip()}"]
     if len(lines) == 1 and len(lines[0]) <= most:
         return lines[0]
     # Behind the last whole word that leaves room for the note.

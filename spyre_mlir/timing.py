@@ -162,17 +162,22 @@ class Timing(Sequence[tuple[str, float]]):
         return "\n".join([*head, *table]) + "\n"
 
     def json_report(self, display: Display = "tree") -> str:
-        """Format the report as JSON, one line for each line of ``display``, with their depth in the tree."""
-        rows = [*self._lines(display), ("Rest", self._rest()), ("Total", self.root.seconds)]
-        records = [
-            {
-                "seconds": round(seconds, 6),
-                "depth": (len(name) - len(name.lstrip())) // 2,
-                "name": name.strip(),
-            }
-            for name, seconds in rows
-        ]
-        return "[\n" + ",\n".join(json.dumps(record) for record in records) + "\n]\n"
+        """Format the report as JSON, as mlir-opt does: seconds, percentage and name, and of a tree what is inside."""
+        records: list[dict[str, object]] = []
+        # The lists that the next line may be in, the outermost first.
+        open_lists = [records]
+        for name, seconds in self._lines(display):
+            depth = (len(name) - len(name.lstrip())) // 2
+            inside: list[dict[str, object]] = []
+            record = self._record(name.strip(), seconds)
+            open_lists[depth].append({**record, "passes": inside} if display == "tree" else record)
+            open_lists[depth + 1 :] = [inside]
+        records += [self._record("Rest", self._rest()), self._record("Total", self.root.seconds)]
+        return "[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n"
+
+    def _record(self, name: str, seconds: float) -> dict[str, object]:
+        percentage = round(100 * seconds / (self.root.seconds or 1), 1)
+        return {"wall": {"duration": round(seconds, 6), "percentage": percentage}, "name": name}
 
     def _rest(self) -> float:
         return self.root.seconds - sum(scope.seconds for scope in self.root.scopes)

@@ -198,11 +198,20 @@ def _add_upstream(manager: PassManager, step: PipelineStep, anchor: str) -> None
 
 
 def _upstream_reason(step: PipelineStep, error: str) -> str:
-    if "does not refer to a registered pass" in error:
-        return upstream.no_pass(step.name, tuple(passes.load_all()))
+    # A pass may have pipelines of others as options, so the name in the error is not always that of the step.
+    unknown = re.search(r"'([^'\n]*)' does not refer to a registered pass", error)
+    if unknown:
+        return upstream.no_pass(unknown[1], tuple(passes.load_all()))
+    refusing = re.search(r"failed to add `([\w-]+)`", error)
+    name = refusing[1] if refusing else step.name
     option = re.search(r"no such option (\S+)", error)
     if option:
-        return upstream.no_option(step.name, option[1])
+        return upstream.no_option(name, option[1])
+    value = re.search(r"for the --([\w-]+) option: (.*)", error)
+    if value:
+        return (
+            f"The upstream pass '{name}' refuses a value of its option '{value[1]}': {value[2].rstrip('!.')}."
+        )
     return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
 
 

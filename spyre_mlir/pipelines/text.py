@@ -164,4 +164,6 @@ class _PipelineParser:
         return f"{self.source}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
     def _fail(self, message: str) -> NoReturn:
-        raise CompileError(message, self._location(self.position))
+        # Without a source there is no line to point at.
+        where = "" if self.source else f"In '{self.text}', at character {self.position + 1}: "
+        raise CompileError(where + message, self._location(self.position))

@@ -7,8 +7,12 @@ The bindings tell of a pass whether it exists, but have no list of them; their n
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError, listed, suggestion, with_suggestion
@@ -27,18 +31,44 @@ def names() -> tuple[str, ...]:
 def add(manager: PassManager, text: str, name: str) -> None:
     """Add to a manager the ``text`` of a pass; ``ValueError`` of the bindings for one that they refuse."""
     try:
-        manager.add(text)
+        _add(manager, text)
     except ValueError as error:
         if "does not refer to a registered pass" not in str(error) or name not in names():
             raise
         # It is one of torch-mlir, which registers its own when they are asked for.
         register_torch_passes()
+        _add(manager, text)
+
+
+def _add(manager: PassManager, text: str) -> None:
+    if "{" not in text:
         manager.add(text)
+        return
+    # LLVM's parser of options prints the reason of a refusal to stderr; the error lacks it.
+    with tempfile.TemporaryFile() as printed:
+        try:
+            with _stderr_to(printed.fileno()):
+                manager.add(text)
+        except ValueError as error:
+            printed.seek(0)
+            raise ValueError(f"{printed.read().decode(errors='replace')}{error}") from None
+
+
+@contextlib.contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """Let native code print to another file within a block."""
+    stderr = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def exists(name: str) -> bool:
     """Return whether upstream has a pass, or a named pipeline, of that name."""
-    return name in names() or "does not refer" not in _refusal(name)
+    return name in names() or (name != "" and "does not refer" not in _refusal(name))
 
 
 def nested(name: str, text: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ _VALUES = {
     "--spyre-pipeline": "",
     "--split-input-file": _MARKER,
     "--verify-diagnostics": "all",
+    "--verify-each": "true",
 }
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -30,11 +32,14 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     """Rewrite every flag that is not the parser's into ``--pass=NAME=OPTIONS``, so that order is kept."""
     actions = {flag: action for action in parser._actions for flag in action.option_strings}
+    flags = list(itertools.takewhile(lambda argument: argument != "--", argv))
     rewritten = []
-    for argument in argv:
+    for argument in flags:
         name, equals, value = argument.partition("=")
-        # As in mlir-opt one dash does for a long flag; -o, of two characters, stays.
-        name = f"--{name.lstrip('-')}" if len(name) > 2 and name.startswith("-") else name
+        # As in mlir-opt one dash or two do for every flag.
+        if len(name) > 1 and name.startswith("-"):
+            name = name.lstrip("-")
+            name = f"-{name}" if len(name) == 1 else f"--{name}"
         if name in _VALUES:
             rewritten.append(f"{name}={value if equals else _VALUES[name]}")
         elif equals and value in _BOOLEANS and isinstance(actions.get(name), argparse._StoreTrueAction):
@@ -44,7 +49,7 @@ def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> li
             rewritten.append(name + equals + value)
         else:
             rewritten.append(f"--pass={name[2:]}{equals}{value}")
-    return rewritten
+    return [*rewritten, *argv[len(flags) :]]
 
 
 class _AppendInvocation(argparse.Action):

@@ -68,6 +68,7 @@ class _ToolRun:
     reproducer: CrashReproducer | None
     #: The name in diagnostics of a text that came without a file; locations in a file may have such a name, too.
     text_source: str = "-"
+    is_reproduced: bool = False
 
     def process(self, text: str | None) -> str | bytes | None:
         """Return the IR of one chunk of the input, None after errors; ``text`` is None for a whole file."""
@@ -84,6 +85,7 @@ class _ToolRun:
         finally:
             # After an error, too: what was collected before may explain it.
             self._show_collected(collected, start)
+            self._name_reproducer()
 
     @property
     def source(self) -> str:
@@ -161,10 +163,15 @@ class _ToolRun:
             )
             has_failed = False
         finally:
-            if self.reproducer and self.reproducer.finish(has_failed):
-                path = self.reproducer.path
-                text = f"A reproducer is in '{path}'; 'spyre-opt --run-reproducer {path}' runs it."
-                print(f"note: {text}", file=sys.stderr)
+            if self.reproducer:
+                self.is_reproduced = self.reproducer.finish(has_failed)
+
+    def _name_reproducer(self) -> None:
+        """Say behind an error where its reproducer is."""
+        if self.reproducer and self.is_reproduced:
+            path = self.reproducer.path
+            text = f"A reproducer is in '{path}'; 'spyre-opt --run-reproducer {path}' runs it."
+            print(f"note: {text}", file=sys.stderr)
 
     def _verified(self, text: str | None) -> str | bytes | None:
         """Check the diagnostics against the comments; an expected error is a success with an empty result."""
@@ -265,14 +272,14 @@ def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
-    """Split the input at the marker; blank lines in front of a chunk keep its line numbers."""
+    """Split the input at lines of the marker; blank lines in front of a chunk keep its line numbers."""
     if not options.split_input_file:
         # The text of a reproducer is read twice, which only a file can be.
         yield _common.read_text("-") if options.run_reproducer and options.input == "-" else None
         return
     text = _common.read_text(options.input)
     start = 0
-    marker_line = rf"^{re.escape(options.split_input_file)}[ \t]*\n"
+    marker_line = rf"^[ \t]*{re.escape(options.split_input_file)}[ \t\r]*(?:\n|\Z)"
     for marker in [*re.finditer(marker_line, text, re.MULTILINE), None]:
         end = marker.start() if marker else len(text)
         yield "\n" * text.count("\n", 0, start) + text[start:end]
@@ -388,11 +395,15 @@ def _form(options: argparse.Namespace) -> AsmForm:
 
 
 def _bytecode(operation: ir.Operation, options: argparse.Namespace) -> bytes:
-    buffer = io.BytesIO()
+    from spyre_mlir.diagnostics import collecting
+
+    buffer, collected = io.BytesIO(), []
     try:
-        operation.write_bytecode(buffer, desired_version=options.emit_bytecode_version)
+        with collecting(operation.context, collected):
+            operation.write_bytecode(buffer, desired_version=options.emit_bytecode_version)
     except ValueError as error:
-        raise CompileError(f"The module cannot be written as bytecode: {error}.") from None
+        reason = collected[0].message if collected else str(error)
+        raise CompileError(f"The module cannot be written as bytecode: {reason}.") from None
     return buffer.getvalue()
 
 

@@ -19,6 +19,7 @@
 // CUT-NOT: note:
 // CUT: {{.*}}.cut: error: The bytecode is damaged or has an invalid module: {{.*}}.
 // CUT-NOT: {{.}}
+// VERSION-NOT: error: unsupported
 // VERSION: error: The module cannot be written as bytecode: {{.*}}.
 // SPLIT: error: --emit-bytecode writes one module
 // OPERATION: error: --no-implicit-module is for text

@@ -16,8 +16,8 @@
 // RUN: not spyre-opt %s --mlir-pass-pipeline-local-reproducer 2>&1 | filecheck %s --check-prefix=ALONE
 
 // A run that fails leaves the input with its pipeline; large constants stay in the one section of resources.
-// NOTE: note: A reproducer is in '{{.*}}'; 'spyre-opt --run-reproducer {{.*}}' runs it.
 // NOTE: reproducer.mlir:[[#]]:1: error: This function is not wanted.
+// NOTE: note: A reproducer is in '{{.*}}'; 'spyre-opt --run-reproducer {{.*}}' runs it.
 // CHECK: arith.constant 1
 // CHECK: arith.constant 1
 // CHECK: {-#

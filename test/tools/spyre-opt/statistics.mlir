@@ -23,7 +23,9 @@
 // TIME-DAG: cse (2 times)
 // TIME-DAG: canonicalize
 // TIME: Total
-// JSON: {"seconds": {{[0-9.e-]+}}, "depth": 0, "name": "cse"},
+
+// As JSON they have the form of mlir-opt.
+// JSON: {"wall": {"duration": {{[0-9.e-]+}}, "percentage": {{[0-9.]+}}}, "name": "cse", "passes": []},
 
 // The log has the name that it has in mlir-opt.
 // DEBUG: debug: [cse] {{[0-9.]+}} s
