@@ -189,23 +189,24 @@ def _unique(layout: StickLayout) -> StickLayout:
 
 
 def has_layout(type_: ir.Type) -> bool:
-    """Return whether a tensor type, ``type_``, has a layout."""
-    return isinstance(ir.RankedTensorType(type_).encoding, LayoutAttr)
+    """Return whether a type, ``type_``, is that of a tensor with a layout."""
+    return isinstance(type_, ir.RankedTensorType) and isinstance(type_.encoding, LayoutAttr)
 
 
 def layout_of(type_: ir.Type, target: Target) -> StickLayout | None:
-    """Return the layout of a tensor type; None without one.
+    """Return the layout of a tensor type; None without one, and of any other type.
 
     Args:
-        type_: The tensor type.
+        type_: The type.
         target: The device.
 
     Raises:
         ValueError: The map is not made of digits.
     """
-    tensor = ir.RankedTensorType(type_)
-    encoding = tensor.encoding
-    return layout_from(encoding, tensor, target) if isinstance(encoding, LayoutAttr) else None
+    if not isinstance(type_, ir.RankedTensorType):
+        return None
+    encoding = type_.encoding
+    return layout_from(encoding, type_, target) if isinstance(encoding, LayoutAttr) else None
 
 
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:

@@ -12,6 +12,7 @@ import pytest
 
 import spyre_mlir.passes
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.language_server.text_levels import LEVELS
 from spyre_mlir.passes.base import PASSES
 from spyre_mlir.pipelines import Pipeline, SpyrePipeline
 from spyre_mlir.tools.spyre_opt import main
@@ -38,6 +39,9 @@ func.func @main(%x: !t FIRST, %y: !t) -> !t {
 }
 """
 
+#: An example with two operations.
+PROGRAM = str(Path(__file__).parents[1] / "tools" / "spyre-compile" / "Inputs" / "exp-over-sum.mlir")
+
 BEFORE = (
     "",
     "span-reduction,work-distribution,",
@@ -58,6 +62,27 @@ def test_laid_out_ir_without_attributes_of_arguments(name, first, tmp_path, caps
         errors = capsys.readouterr().err
         assert "Internal error" not in errors
         assert (status == 0) == ("error:" not in errors)
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A program of host tensors, as it is at each level of the pipeline."""
+    out = str(tmp_path_factory.mktemp("levels") / "out.mlir")
+    texts = {}
+    for level in LEVELS:
+        assert main([PROGRAM, "--spyre-pipeline", f"--to-level={level}", "-o", out]) == 0
+        texts[level] = Path(out).read_text(encoding="utf-8")
+    return texts
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_ir_of_every_level(level, name, levels, tmp_path, capsys):
+    """A pass that comes too early, too late or twice works, or says so."""
+    program = tmp_path / "program.mlir"
+    program.write_text(levels[level])
+    main([str(program), f"--{name}", "-o", str(tmp_path / "out")])
+    assert "Internal error" not in capsys.readouterr().err
 
 
 def test_the_number_of_cores_comes_from_the_environment(monkeypatch, tmp_path):
