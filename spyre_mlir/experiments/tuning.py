@@ -15,7 +15,7 @@ from typing import Any
 from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
-from spyre_mlir.errors import CompileError, Uncached, brief
+from spyre_mlir.errors import CompileError, Uncached, brief, listed, with_suggestion
 from spyre_mlir.experiments.tuning_proposals import Point, Proposals, Tried, key_of
 from spyre_mlir.experiments.tuning_space import TuningSpace
 from spyre_mlir.experiments.tuning_store import TrialStore
@@ -141,6 +141,8 @@ def tune(
     # A hundred programs that are looked at once do not belong into the cache on disk.
     task = _TuningCall(program, inputs, {"cache": False, **compile_options}, objective)
     default = _checked(task.compiled({}, None))
+    if isinstance(objective, str):
+        task.value(default)  # an unknown figure is no trial that would be kept
     if space is None:
         space = TuningSpace.of(default, **compile_options)
     sizes = {parameter: len(choices) for parameter, choices in space.parameters().items()}
@@ -178,7 +180,8 @@ class _TuningCall:
         elif self.objective in (metrics := program.metrics()):
             value = metrics[self.objective]
         else:
-            raise CompileError(f"There is no figure '{self.objective}'; there are {', '.join(metrics)}.")
+            text = f"There is no figure '{self.objective}'; there are {listed(metrics)}."
+            raise CompileError(with_suggestion(text, self.objective, metrics))
         if not math.isfinite(value):
             raise CompileError(f"The objective of a program is {value}; it has to be a finite number.")
         return float(value)
