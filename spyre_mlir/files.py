@@ -43,7 +43,7 @@ def decoded(data: bytes, path: str) -> str:
 
 def read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
     """Read a file of up to ``max_bytes``, or stdin for ``-``; ``CompileError`` for any other."""
-    _require_name(path)
+    require_name(path)
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(max_bytes + 1)
@@ -94,7 +94,8 @@ def require_writable(path: str) -> str:
     return path
 
 
-def _require_name(path: str) -> None:
+def require_name(path: str) -> None:
+    """Raise ``CompileError`` for what no file or folder can be called."""
     if not path:
         raise CompileError("The name of a file is empty.")
     if "\0" in path:
@@ -103,7 +104,7 @@ def _require_name(path: str) -> None:
 
 @contextlib.contextmanager
 def _errors_of_writing(path: str) -> Iterator[None]:
-    _require_name(path)
+    require_name(path)
     try:
         yield
     except OSError as error:

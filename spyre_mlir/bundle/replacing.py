@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.files import require_name
 
 _OLD, _FRESH, _SUFFIX = "old", "fresh", ".writing"
 
@@ -43,7 +44,7 @@ def replacing(folder: str | Path) -> Iterator[Path]:
     """
     # A link stays one, to the folder that it leads to.
     target = Path(os.path.realpath(folder))
-    _require_replaceable(target, str(folder))
+    require_replaceable(folder)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _ended_by_sigterm(), _work_folder(target) as work:
@@ -51,13 +52,17 @@ def replacing(folder: str | Path) -> Iterator[Path]:
             fresh.mkdir()
             yield fresh
             # Again: other files may have come there while the new folder was written.
-            _require_replaceable(target, str(folder))
+            require_replaceable(folder)
             _exchange(target, fresh, work / _OLD)
     except OSError as error:
         raise CompileError(f"The bundle cannot be written: {error}.", str(folder)) from None
 
 
-def _require_replaceable(folder: Path, name: str) -> None:
+def require_replaceable(path: str | Path) -> None:
+    """Raise ``CompileError`` where no bundle may be written: at a file, and at a folder with anything else in it."""
+    name = str(path)
+    require_name(os.fspath(path))
+    folder = Path(os.path.realpath(path))
     if not folder.exists():
         return
     if not folder.is_dir():

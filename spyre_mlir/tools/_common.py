@@ -50,6 +50,7 @@ __all__ = [
     "read_bytes",
     "read_text",
     "report",
+    "require_folder",
     "require_writable",
     "show",
     "show_warnings",
@@ -217,6 +218,15 @@ class _LoadAction(argparse.Action):
         from spyre_mlir.loading import load
 
         load(str(values))
+
+
+def require_folder(path: str) -> None:
+    """Raise ``CompileError`` for what cannot be the folder of a bundle to write, before work that takes long."""
+    from spyre_mlir.bundle.replacing import require_replaceable
+
+    if path == "-":
+        raise CompileError("A bundle is a folder, which stdout is not; name one.")
+    require_replaceable(path)
 
 
 def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:

@@ -185,9 +185,22 @@ def _points(measurements: Sequence[Measurements], device: Target) -> list[tuple[
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-calibrate", __doc__)
     parser.add_argument("file", metavar="FILE.csv", help="the measured times, or a folder (- for stdin)")
-    parser.add_argument("-o", "--output", metavar="NEW.toml", help="fit constants and write a device file")
-    parser.add_argument("--json", metavar="FILE.json", help="write the figures (- for stdout)")
-    parser.add_argument("--picture", metavar="FILE.svg", help="draw measured over predicted times")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=_common.require_writable,
+        metavar="NEW.toml",
+        help="fit constants and write a device file",
+    )
+    parser.add_argument(
+        "--json", type=_common.require_writable, metavar="FILE.json", help="write the figures (- for stdout)"
+    )
+    parser.add_argument(
+        "--picture",
+        type=_common.require_writable,
+        metavar="FILE.svg",
+        help="draw measured over predicted times",
+    )
     return parser
 
 

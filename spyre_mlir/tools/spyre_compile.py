@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
+    _common.require_folder(options.output)
     if options.report:
         from spyre_mlir.report.report_forms import form_of
 
@@ -328,21 +329,29 @@ def _parser() -> _common.ArgumentParser:
                         help="cut the program into bundles of at most N operations")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
                         help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
-    parser.add_argument("--save-plan", metavar="FILE.json",
+    parser.add_argument("--save-plan", type=_common.require_writable, metavar="FILE.json",
                         help="write what was decided, to be edited and given back")  # fmt: skip
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
-    parser.add_argument("--save-buffers", metavar="FILE.csv",
+    parser.add_argument("--save-buffers", type=_common.require_writable, metavar="FILE.csv",
                         help="write what the scratchpads are planned for, as spyre-plan reads it")  # fmt: skip
     parser.add_argument("--save-problems", metavar="DIR",
                         help="write what layouts and divisions are chosen from, as JSON")  # fmt: skip
     parser.add_argument("--findings", action="store_true",
                         help="try what could make the program faster, by more compilations")  # fmt: skip
-    parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
     parser.add_argument(
-        "--metrics", metavar="FILE.json", help="write the figures of the plan, as Program.metrics"
+        "--remarks", type=_common.require_writable, metavar="FILE", help="write every decision as a JSON line"
     )
     parser.add_argument(
-        "--report", metavar="FILE", help="write the report, with compile times: a page (.html), .json or .svg"
+        "--metrics",
+        type=_common.require_writable,
+        metavar="FILE.json",
+        help="write the figures of the plan, as Program.metrics",
+    )
+    parser.add_argument(
+        "--report",
+        type=_common.require_writable,
+        metavar="FILE",
+        help="write the report, with compile times: a page (.html), .json or .svg",
     )
     parser.add_argument(
         "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"

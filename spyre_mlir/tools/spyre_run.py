@@ -46,7 +46,7 @@ from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
 from spyre_mlir.report.module_text import module_lines
 from spyre_mlir.report.program_facts import program_facts
-from spyre_mlir.simulator import Statistics, described, require_first, run
+from spyre_mlir.simulator import Result, Statistics, described, require_first, run
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import PARTS
@@ -69,10 +69,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     bundle = read_bundle(options.folder)
     if not options.no_validate:
         _require_valid(bundle, options.folder, fraction)
+    # A timeline alone takes no numbers, so that nothing runs.
+    runs = options.inputs or options.outputs or options.stats or not options.timeline
+    result = _run(bundle, options, fraction) if runs else None
     if options.timeline:
         _write_timeline(bundle, options.timeline, fraction)
-    if options.timeline and not (options.inputs or options.outputs or options.stats):
-        return 0
+    if result is not None:
+        _show(result, options)
+    return 0
+
+
+def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) -> Result:
     require_first(bundle.manifest)
     # An argument with a source is another one's array in a second layout: no array of its own comes in.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
@@ -83,11 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
     for sentence in described(result.losses):
         warnings.warn(sentence, RangeWarning, stacklevel=1)
+    return result
+
+
+def _show(result: Result, options: argparse.Namespace) -> None:
     if options.outputs:
         _write(options.outputs, result.outputs)
     if options.stats:
         print(table(result.statistics))
-    return 0
 
 
 def _run_ktir(options: argparse.Namespace) -> int:
@@ -282,7 +292,9 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-run", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the bundle")
     parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
-    parser.add_argument("--outputs", metavar="FILE.npz", help="where to write the results")
+    parser.add_argument(
+        "--outputs", type=_common.require_writable, metavar="FILE.npz", help="where to write the results"
+    )
     parser.add_argument(
         "--numerics", choices=MODES, help="DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)"
     )
@@ -290,7 +302,12 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--no-validate", action="store_true", help="run what breaks a rule of the format, too"
     )
-    parser.add_argument("--timeline", metavar="FILE.json", help="predict the time and write a trace of it")
+    parser.add_argument(
+        "--timeline",
+        type=_common.require_writable,
+        metavar="FILE.json",
+        help="predict the time and write a trace of it",
+    )
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser

@@ -145,7 +145,7 @@ def _progress() -> Iterator[Callable[[int, int], None] | None]:
         yield show
 
 
-def _plot(results: Results, spec: SweepSpec, path: str) -> None:
+def _plot(results: Results, spec: SweepSpec, path: str | None) -> None:
     keywords = dict(spec.plot)
     by = keywords.pop("by", ())
     names = [by] if isinstance(by, str) else list(by)
@@ -161,8 +161,12 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("file", metavar="SPEC.toml", help="the programs, axes and store")
     parser.add_argument("--workers", type=_common.number(int, 1, 4096), metavar="N",
                         help="processes of this machine (default: that of the file, or as many as cores)")  # fmt: skip
-    parser.add_argument("--csv", metavar="FILE.csv", help="write the rows (- for stdout)")
-    parser.add_argument("--plot", metavar="FILE.svg", default="", help="draw the table 'plot' of the file")
+    parser.add_argument(
+        "--csv", type=_common.require_writable, metavar="FILE.csv", help="write the rows (- for stdout)"
+    )
+    parser.add_argument(
+        "--plot", type=_common.require_writable, metavar="FILE.svg", help="draw the table 'plot' of the file"
+    )
     parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")
     return parser
 

@@ -25,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from spyre_mlir import dialects
 
+    if options.to_bundle is not None:
+        _common.require_folder(options.to_bundle)
     if options.from_ktir:
         from spyre_mlir.ktir.ktir_parser import parse_ktir
 
@@ -56,7 +58,12 @@ def _parser() -> _common.ArgumentParser:
     forms = parser.add_mutually_exclusive_group(required=True)
     forms.add_argument("--to-bundle", metavar="DIR", help="the folder to write")
     forms.add_argument(
-        "--to-ktir", metavar="FILE", nargs="?", const="-", help="the text to write, - for stdout"
+        "--to-ktir",
+        type=_common.require_writable,
+        metavar="FILE",
+        nargs="?",
+        const="-",
+        help="the text to write, - for stdout",
     )
     forms.add_argument("--from-ktir", action="store_true", help="read KTIR and print MLIR")
     return parser
