@@ -157,7 +157,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
             complete(self)
         for argument in sys.argv[1:] if args is None else args:
-            _require_utf_8(argument)
+            _require_name(argument)
         return super().parse_args(args, namespace)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
@@ -180,7 +180,10 @@ class ArgumentParser(argparse.ArgumentParser):
         return suggestion(value[1], re.findall(r"[\w.-]+", value[2])) if value else ""
 
 
-def _require_utf_8(argument: str) -> None:
+def _require_name(argument: str) -> None:
+    """Raise ``CompileError`` for what neither the system nor MLIR takes as the name of a file."""
+    if "\0" in argument:
+        raise CompileError(f"The argument {shown_path(argument)} has a NUL character.")
     try:
         argument.encode()
     except UnicodeEncodeError:

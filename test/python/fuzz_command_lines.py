@@ -46,7 +46,7 @@ _OTHERS = (
     "a\nb", "a\0b", "x" * 300, "\udcff.mlir", "--", "512x64xf16", "zoo:missing", f"{BUNDLE}/bundle.mlir",
 )  # fmt: skip
 _OUTPUTS = (
-    "o.mlir", "o.json", "o.svg", "o.html", "o.csv", "o.npz", "o.toml", "o.bundle", "missing/o", "folder", "/dev/full",
+    "o.mlir", "o.json", "o.svg", "o.html", "o.csv", "o.npz", "o.toml", "o.bundle", "missing/o", "folder",
     "/dev/null", "-", "", "in.mlir/x", "x" * 300, "a\0b", "ä µ", EXISTING, BUNDLE,
 )  # fmt: skip
 _VALUES = (
