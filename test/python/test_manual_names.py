@@ -21,6 +21,7 @@ from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.pipelines import SpyrePipeline, upstream
 from spyre_mlir.pipelines.spyre import LevelPasses
+from spyre_mlir.scratchpad.eligibility import Barrier
 from spyre_mlir.tools import man_pages
 
 #: Pages that name much of other projects; tests of their own hold what they say of ours.
@@ -259,6 +260,42 @@ def defaults(option: str) -> set[str]:
         if dataclasses.is_dataclass(each)
         for field in dataclasses.fields(each)
         if field.name.replace("_", "-") == option
+    }
+
+
+def rows(page: str, heading: str) -> list[str]:
+    """The first cells of the first table below a heading, without its head."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = re.search(r"(?:^\|.*\n)+", text[text.index(f"\n{heading}\n") :], re.MULTILINE)
+    assert table is not None
+    return [line.split("|")[1].strip() for line in table[0].splitlines()[2:]]
+
+
+def test_the_table_of_reasons() -> None:
+    """In the order in which they are looked at."""
+    assert rows("docs/scratchpad.md", "## Why a buffer is not in LX") == [each.value for each in Barrier]
+
+
+def test_the_table_of_solvers() -> None:
+    names = [
+        name for row in rows("docs/scratchpad.md", "## Solvers") for name in re.findall(r"`([\w-]+)`", row)
+    ]
+    assert set(names) == set(REGISTRIES["layout_solver"].names())
+
+
+def test_the_table_of_the_environment() -> None:
+    """Every variable of ours that the package reads, by its name in quotes."""
+    read = set(re.findall(r'"((?:SPYRE|LX|CO|DXP|LAYOUT)_[A-Z_]+|SENCORES)"', sources()))
+    named = {name for row in rows("docs/tools.md", "## Environment") for name in re.findall(r"`(\w+)`", row)}
+    assert named == read
+
+
+def test_the_table_of_algorithms() -> None:
+    text = (ROOT / "docs/writing-an-algorithm.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([\w-]+)` \|.* \| `([\w-]+)` \| `([\w.]+)` \|$", text, re.MULTILINE)
+    assert {option: (default, group) for option, default, group in table} == {
+        option.replace("_", "-"): (registry.default, registry.group)
+        for option, registry in REGISTRIES.items()
     }
 
 
