@@ -7,6 +7,7 @@ that list what runs by default.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import importlib
@@ -80,11 +81,15 @@ def all_flags() -> set[str]:
 
 
 @functools.cache
-def benchmark_flags() -> set[str]:
-    """The parameters of all benchmarks."""
-    parameters = re.findall(r"^def \w+\(((?:.|\n)*?)\) -> Metrics", sources(), re.MULTILINE)
-    names = {name for text in parameters for name in re.findall(r"(\w+):", text)}
-    return {f"--{name.replace('_', '-')}" for name in names}
+def benchmarks() -> dict[str, set[str]]:
+    """The benchmarks by name, each with its flags, which are its parameters."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "benchmarks").glob("*.py")]
+    functions = [each for tree in trees for each in tree.body if isinstance(each, ast.FunctionDef)]
+    return {
+        function.name.replace("_", "-"): {f"--{each.arg.replace('_', '-')}" for each in function.args.args}
+        for function in functions
+        if isinstance(function.returns, ast.Name) and function.returns.id == "Metrics"
+    }
 
 
 @functools.cache
@@ -114,9 +119,14 @@ def wrong_names(span: str) -> Iterator[str]:
     """A word with hyphens is a pass, an option, a tool, a benchmark, or another name that the code spells out."""
     is_name = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", span)
     if is_name and span not in pass_names() | options() | SCRIPTS.keys():
-        benchmark = rf"^def {span.replace('-', '_')}\(.*Metrics"
-        if not re.search(rf"""["'\[]{span}["'\]]|^{span} =|{benchmark}""", sources(), re.MULTILINE):
+        is_written = re.search(rf"""["'\[]{span}["'\]]|^{span} =""", sources(), re.MULTILINE)
+        if not is_written and span not in benchmarks():
             yield span
+
+
+def wrong_benchmarks(span: str) -> Iterator[str]:
+    names = re.findall(r"-m benchmarks ([a-z][\w-]*)", span)
+    yield from (name for name in names if name not in benchmarks())
 
 
 def wrong_paths(span: str) -> Iterator[str]:
@@ -166,6 +176,7 @@ CHECKS: tuple[Callable[[str], Iterator[str]], ...] = (
     wrong_flags,
     wrong_options,
     wrong_names,
+    wrong_benchmarks,
     wrong_paths,
     wrong_modules,
 )
@@ -176,7 +187,9 @@ def wrong(text: str) -> list[str]:
     made = "\n".join(BLOCK.findall(text))
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", BLOCK.sub("", text))]
     found = [name for span in dict.fromkeys(spans) for check in CHECKS for name in check(span)]
-    known = ELSEWHERE | (benchmark_flags() if re.search(r"-m benchmarks|make bench", text) else set())
+    known = ELSEWHERE | (
+        set().union(*benchmarks().values()) if re.search(r"-m benchmarks|make bench", text) else set()
+    )
     return [name for name in found if name not in known and name.lstrip("-").rpartition("/")[2] not in made]
 
 
@@ -192,6 +205,7 @@ def test_what_the_prose_names_exists(page: str) -> None:
         "spyre-run --list-passes",
         "lx-planing=false",
         "choose-layout",
+        "python -m benchmarks familys",
         "passes/choose_layout.py",
         "test/passes/none.mlir",
         "spyre_mlir.drivers.compilation",
