@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Check a built site: whatever a page refers to is in it, headings included, and no page loads from the network.
 
+Headings go down level by level, and the code of a table shows no backslash that Markdown has left there.
+
     python docs/generate/check_site.py dist/docs
 
 mkdocs checks the links between pages that are written in Markdown; this sees those of the theme, of pages that tools
@@ -9,6 +11,8 @@ wrote, and of HTML in Markdown, too.
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -24,9 +28,11 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.has_backslash = re.search(r"<td[^>]*>(?:(?!</td>).)*<code>[^<]*\\\|", text) is not None
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.levels = [int(level) for level in re.findall(r"<h([1-6])\b", text)]
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -45,6 +51,10 @@ def problems(site: Path) -> Iterator[str]:
         name = path.relative_to(site)
         if name.name == "404.html":
             continue  # Its references begin at the root of a server.
+        if any(level > before + 1 for before, level in itertools.pairwise([0, *page.levels])):
+            yield f"{name} has a heading that leaves a level out"
+        if page.has_backslash:
+            yield f"{name} shows a backslash before a bar in the code of a table"
         for target in (*page.links, *page.loads):
             url = urlsplit(target)
             if url.scheme or url.netloc:

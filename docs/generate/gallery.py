@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,13 +27,15 @@ Pages are files that load nothing else; open one in a tab of its own to use it."
 class Exhibit:
     """A picture (``.svg``), or a page (``.html``) of its own, and the commands that write it.
 
-    ``commands`` run in one folder for all exhibits, so a later one may read what an earlier one wrote.
+    ``commands`` run in one folder for all exhibits, so a later one may read what an earlier one wrote. The file has
+    the text ``shows``, which the title speaks of.
     """
 
     title: str
     says: str
     commands: tuple[str, ...]
     file: str
+    shows: str
 
 
 EXHIBITS = (
@@ -42,12 +45,14 @@ EXHIBITS = (
         "device memory in order. The last stick of a row is padded.",
         ("spyre-report --layout 512x240xf16 -o layout.svg",),
         "layout.svg",
+        "padding: no element",
     ),
     Exhibit(
         "The same tensor with rows in the stick",
         "Another dim in the stick: each column is a run of sticks.",
         ("spyre-report --layout 512x240xf16 --stick-dims 0 -o layout-rows.svg",),
         "layout-rows.svg",
+        "stick d0 x 64",
     ),
     Exhibit(
         "A softmax in the scratchpads",
@@ -57,12 +62,14 @@ EXHIBITS = (
             "spyre-report --lx softmax.bundle -o softmax-lx.svg",
         ),
         "softmax-lx.svg",
+        "in LX",
     ),
     Exhibit(
         "Its timeline",
         "When each engine, memory and ring works, as the simulator of time has it.",
         ("spyre-report softmax.bundle -o softmax-timeline.svg",),
         "softmax-timeline.svg",
+        "memory read",
     ),
     Exhibit(
         "The report of a decoder layer",
@@ -73,6 +80,7 @@ EXHIBITS = (
             "spyre-report layer.bundle -o layer.html",
         ),
         "layer.html",
+        "Roofline",
     ),
     Exhibit(
         "Two plans side by side",
@@ -82,15 +90,19 @@ EXHIBITS = (
             "spyre-diff spilled.bundle softmax.bundle -o softmax-diff.html",
         ),
         "softmax-diff.html",
+        "buffers in LX",
     ),
     Exhibit(
         "Attention, spilled and why",
-        "The scratchpads of an attention over 512 keys as a page, with the buffers that are in device memory and why.",
+        "The scratchpads of an attention over 512 keys as a page. It is not tiled here, and has a tenth of LX: below "
+        "the map are the buffers that are in device memory, each with its reason.",
         (
-            "spyre-compile attention_512.mlir -o attention.bundle --remarks attention.jsonl",
+            "spyre-compile attention_512.mlir -o attention.bundle --remarks attention.jsonl "
+            '--pipeline "lx-frac-avail=0.9 tile-attention=false tile-for-lx=false"',
             "spyre-report --lx attention.bundle -o attention-lx.html",
         ),
         "attention-lx.html",
+        "too large",
     ),
 )
 
@@ -106,12 +118,20 @@ def files() -> dict[str, bytes]:
         for exhibit in EXHIBITS:
             for command in exhibit.commands:
                 _run(command, work)
-        return {exhibit.file: Path(work, exhibit.file).read_bytes() for exhibit in EXHIBITS}
+        return {exhibit.file: _shown(exhibit, Path(work)) for exhibit in EXHIBITS}
+
+
+def _shown(exhibit: Exhibit, folder: Path) -> bytes:
+    """Return the file of an exhibit; RuntimeError where it does not show what its title speaks of."""
+    data = (folder / exhibit.file).read_bytes()
+    if exhibit.shows.encode() not in data:
+        raise RuntimeError(f"The file '{exhibit.file}' of the gallery does not show '{exhibit.shows}'.")
+    return data
 
 
 def _run(command: str, folder: str) -> None:
     """Run a command with the tools of this checkout; RuntimeError with what it said where it fails."""
-    tool, *arguments = command.split()
+    tool, *arguments = shlex.split(command)
     module = f"spyre_mlir.tools.{tool.replace('-', '_')}"
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], cwd=folder, capture_output=True, text=True

@@ -171,7 +171,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield "| " + " | ".join(head) + " |"
     yield "|" + "---|" * len(head)
     for row in rows:
-        yield "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in row) + " |"
+        yield "| " + " | ".join(map(_cell, row)) + " |"
+
+
+def _cell(text: str) -> str:
+    """Return a cell in one line; a bar in code stays, for there mkdocs splits nothing and shows a backslash."""
+    return re.sub(r"(`[^`]*`)|\|", lambda match: match[1] or r"\|", text.replace("\n", " "))
 
 
 def markdown_of(docstring: str) -> str:

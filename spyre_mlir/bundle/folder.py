@@ -35,6 +35,7 @@ from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.target.formats import require_mode
 from spyre_mlir.target.target import packaged_target
 
 PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
@@ -71,8 +72,9 @@ def write_bundle(
         laid_out_for: Numerics, "ieee" or "dl16", for which the arrays are written as device images.
 
     Raises:
-        CompileError: The folder has anything but a bundle in it.
+        CompileError: The folder has anything but a bundle in it, or there are no such numerics.
     """
+    require_mode(laid_out_for)
     with replacing(folder) as fresh:
         write_files(bundle, fresh, arrays, remarks, laid_out_for)
 

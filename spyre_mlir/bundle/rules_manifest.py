@@ -50,10 +50,9 @@ def arguments(context: Context) -> Iterator[Diagnostic]:
             yield f"Its parameter %{argument.parameter} is not one of the program.", where
         for problem in _sizes(argument, context.target.stick_bytes):
             yield problem, where
-    total, limit = (
-        sum(argument.bytes for argument in context.bundle.manifest.arguments),
-        context.target.hbm_bytes,
-    )
+    # What is updated in place is one argument and one result in the same bytes.
+    total = sum(max(argument.bytes for argument in sharing) for sharing in context.arguments.values())
+    limit = context.target.hbm_bytes
     if total > limit:
         yield f"The arguments have {total} bytes together; expected at most {limit}.", "manifest.json"
     yield from _numbers(context.bundle.manifest)

@@ -37,6 +37,7 @@ from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
 from spyre_mlir.remarks import WARNING
+from spyre_mlir.target.formats import require_mode
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -128,6 +129,9 @@ def compile(
     Raises:
         CompileError: The model, the module or an option is refused; the message says what to change.
     """
+    if target not in ("bundle", "ktir"):
+        raise CompileError(f"The option 'target' must be one of bundle, ktir, not '{target}'.")
+    require_mode(numerics)
     given = {
         "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
         "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, "passes": passes,

@@ -21,7 +21,7 @@ from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report.report_forms import form_of
 from spyre_mlir.simulator import Statistics
-from spyre_mlir.target.formats import IEEE
+from spyre_mlir.target.formats import IEEE, require_mode
 from spyre_mlir.tensors.device_state import DeviceState
 
 
@@ -155,8 +155,10 @@ class Program(ProgramCalls):
             numerics: Those of the simulator, "ieee" or "dl16"; by default what the bundles need.
 
         Raises:
-            CompileError: The folder is no program, or damaged; the message names the file.
+            CompileError: The folder is no program, or damaged, where the message names the file; or there are no such
+                numerics.
         """
+        require_mode(numerics)
         built, arrays = read_program(folder)
         program = cls(built, numerics)
         program.arrays.update(arrays)

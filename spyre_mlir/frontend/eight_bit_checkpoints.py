@@ -129,14 +129,17 @@ def load_eight_bits(
         activations: As ``EightBitLinear`` takes it.
 
     Raises:
-        CompileError: The model or the file lacks tensors, weights of 8 bits are no linear layer's or have no scale, or
-            safetensors is not installed.
+        CompileError: The file cannot be read, the model or the file lacks tensors, weights of 8 bits are no linear
+            layer's or have no scale, or safetensors is not installed.
     """
     try:
         load_file = importlib.import_module("safetensors.torch").load_file
     except ImportError as error:
         raise CompileError("Loading a checkpoint needs safetensors: pip install safetensors.") from error
-    tensors = dict(load_file(path))
+    try:
+        tensors = dict(load_file(path))
+    except (OSError, importlib.import_module("safetensors").SafetensorError) as error:
+        raise CompileError(f"The checkpoint '{os.fspath(path)}' cannot be read: {error}.") from error
     for name in [name for name, tensor in tensors.items() if tensor.dtype in _LARGEST]:
         layer = name.removesuffix(".weight")
         parent, _, last = layer.rpartition(".")

@@ -135,8 +135,11 @@ def import_torch(
         state: Names of buffers that are inputs, changed or not.
 
     Raises:
-        CompileError: The model cannot be captured or imported; the message names the line.
+        CompileError: The model cannot be captured or imported, where the message names the line; or there is no such
+            precision.
     """
+    if precision not in ("device", "strict"):
+        raise CompileError(f"The precision must be one of device, strict, not '{precision}'.")
     with _without_garbage_collection():
         exported, module = _lowered(capture_torch(model, inputs), context, precision, state)
         # Nothing is computed, so there is no program.

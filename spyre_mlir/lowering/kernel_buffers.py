@@ -56,6 +56,7 @@ class KernelBuffers:
         self._declare_arguments()
         self._declare_constants()
         self._declare_results()
+        self._require_room()
         self.indices = dict(self._indices())
         self.sizes = self._sizes()
 
@@ -116,6 +117,12 @@ class KernelBuffers:
             host = self._host_of(named, f"result {number}")
             symbolic = _extents(self.memory.symbolic.of(value))
             self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
+
+    def _require_room(self) -> None:
+        """Raise ``CompileError`` if arguments, constants and results are larger than device memory together."""
+        taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
+        if taken > device:
+            raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
 
     def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
         """Return the host attribute of an argument or a result."""

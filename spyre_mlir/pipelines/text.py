@@ -54,7 +54,8 @@ class Pipeline:
             source: What the text is called in errors, ``source:line:col``.
 
         Raises:
-            CompileError: The text is no pipeline, or names a pass or an option that there is not.
+            CompileError: The text is no pipeline, or gives a pass an option that it has not. A pass that there is not
+                is an error of the run.
         """
         return cls(tuple(_PipelineParser(text, source).parse()))
 

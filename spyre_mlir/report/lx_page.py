@@ -16,6 +16,8 @@ from spyre_mlir.report.lx_picture import NOTHING, cores_text, picture, title, wr
 _STYLE = """
 body { font: 13px 'DejaVu Sans', Verdana, Arial, sans-serif; color: #1a1a1a; margin: 8px 16px 32px; }
 svg { max-width: 100%; height: auto; display: block; }
+/* The picture shows it. */
+h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
 h2 { font-size: 15px; margin: 20px 0 6px; }
 table { border-collapse: collapse; font-size: 12px; }
 th, td { border-bottom: 1px solid #d9d9d9; padding: 3px 14px 3px 0; text-align: left; vertical-align: top; }
@@ -47,6 +49,7 @@ def page(map_: LxMap, name: str = "") -> str:
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title(name))}</title>',
         f"<style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title(name))}</h1>",
         _choice(map_),
         picture(map_, name, every_core=True).rstrip(),
         "<h2>Not in LX</h2>",

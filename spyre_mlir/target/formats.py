@@ -306,6 +306,12 @@ _RANGES = {
 }
 
 
+def require_mode(mode: str | None) -> None:
+    """Raise ``CompileError`` for numerics that there are not; None is what a bundle needs."""
+    if mode is not None and mode not in MODES:
+        raise CompileError(f"Numerics '{mode}' is unknown; choose one of {', '.join(MODES)}.")
+
+
 @dataclass(frozen=True)
 class Numerics:
     """Conversion between the bits in device memory and numbers to compute with.
@@ -317,8 +323,7 @@ class Numerics:
     mode: str = IEEE
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise CompileError(f"Numerics '{self.mode}' is unknown; choose one of {', '.join(MODES)}.")
+        require_mode(self.mode)
 
     @property
     def range(self) -> FormatRange:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.tensors.device_tensor import DeviceTensor, dtype_name, element_type, to_device
 from spyre_mlir.tensors.device_views import sizes_of
 
@@ -19,8 +20,15 @@ def full(size: Any, fill_value: float | bool, *, dtype: Any = None, **layout: An
         fill_value: The number.
         dtype: The type of the host; by default that of the number: bool, int64 or float32.
         **layout: The options of ``to_device``, such as ``stick_dims``.
+
+    Raises:
+        CompileError: As of ``to_device``, or there is no such tensor.
     """
     sizes = sizes_of(size if isinstance(size, tuple | list) else (size,))
+    if min(sizes, default=0) < 0:
+        raise CompileError(f"A tensor has no negative sizes, as {sizes} are.")
+    if not isinstance(fill_value, SupportsFloat):
+        raise CompileError(f"A tensor is filled with a number, not with {fill_value!r}.")
     return to_device(
         np.full(sizes, fill_value, _numpy_type(dtype, fill_value)), dtype=_name(dtype, fill_value), **layout
     )
@@ -33,6 +41,9 @@ def zeros(*size: Any, dtype: Any = "float32", **layout: Any) -> DeviceTensor:
         *size: The elements of each dim, as numbers or as one sequence.
         dtype: The type of the host.
         **layout: The options of ``to_device``, such as ``stick_dims``.
+
+    Raises:
+        CompileError: As of ``to_device``, or there is no such tensor.
     """
     return full(sizes_of(size), 0, dtype=dtype, **layout)
 
@@ -44,6 +55,9 @@ def empty(*size: Any, dtype: Any = "float32", **layout: Any) -> DeviceTensor:
         *size: The elements of each dim, as numbers or as one sequence.
         dtype: The type of the host.
         **layout: The options of ``to_device``, such as ``stick_dims``.
+
+    Raises:
+        CompileError: As of ``to_device``, or there is no such tensor.
     """
     return zeros(*size, dtype=dtype, **layout)
 
@@ -59,8 +73,13 @@ def arange(
         step: The difference of two numbers.
         dtype: The type of the host; by default int64, or float32 if one of these is a float.
         **layout: The options of ``to_device``, such as ``stick_dims``.
+
+    Raises:
+        CompileError: As of ``to_device``, or there is no such tensor.
     """
     start, end = (0, start) if end is None else (start, end)
+    if step == 0:
+        raise CompileError("The step of arange is 0.")
     # As in PyTorch one float among the three makes all numbers floats.
     number = next((bound for bound in (start, end, step) if isinstance(bound, float)), 0)
     values = np.arange(start, end, step).astype(_numpy_type(dtype, number))

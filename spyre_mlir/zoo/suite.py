@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.zoo.blocks import AppliedFunction, LlamaBlock, Program, SwiGlu, rotary_tables
 
 Shape = tuple[int, ...]
@@ -102,7 +103,12 @@ def program(name: str, sizes: SuiteSizes, *, weights: bool = True) -> Program:
         name: Its name in the suite.
         sizes: What it is made of: ``FULL``, ``REDUCED`` or other sizes.
         weights: Without them it can be compiled, but all numbers are zero and share their memory.
+
+    Raises:
+        CompileError: There is no program of that name.
     """
+    if name not in SUITE:
+        raise CompileError(f"The suite has no '{name}'; it has {', '.join(SUITE)}.")
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     with torch.device("meta"):
         built, *shapes = SUITE[name](sizes)

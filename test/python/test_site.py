@@ -47,7 +47,7 @@ def test_a_docstring_is_markdown() -> None:
 
 
 def test_a_cell_of_a_table_is_one_line() -> None:
-    assert list(references.table(("a",), [("x|y\nz",)]))[2] == r"| x\|y z |"
+    assert list(references.table(("a",), [("x|y\nz `p | q`",)]))[2] == r"| x\|y z `p | q` |"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,10 @@ def test_a_cell_of_a_table_is_one_line() -> None:
         ('<script src="https://example.org/x.js"></script>', "from the network"),
         ('<link href="//example.org/x.css">', "from the network"),
         ('<iframe src="gone.html"></iframe>', "not in the site"),
+        (r"<table><tr><td>a</td><td><code>int \| None</code></td></tr></table>", "a backslash"),
+        ("<h1>a</h1><h2>b</h2><h3>c</h3><h2>d</h2>", ""),
+        ("<h1>a</h1><h3>c</h3>", "leaves a level out"),
+        ("<table><tr><td><code>int | None</code></td></tr></table>", ""),
     ],
 )
 def test_references_of_a_site(body: str, problem: str, tmp_path: Path) -> None:
@@ -69,6 +73,6 @@ def test_references_of_a_site(body: str, problem: str, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "a.html").write_text(body)
-    (site / "b.html").write_text('<h2 id="there">b</h2>')
+    (site / "b.html").write_text('<h1 id="there">b</h1>')
     sentences = list(check_site.problems(site))
     assert len(sentences) == bool(problem) and all(problem in sentence for sentence in sentences)
