@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.dialects.structured import use_empty
 from spyre_mlir.host import reductions, scalar_ops
 from spyre_mlir.host.accesses import OperandMap, access, loop_extents
 from spyre_mlir.host.block import (
@@ -146,7 +145,7 @@ def _structured(op: ir.Operation, scope: BlockScope) -> StructuredOp:
     reduced = tuple(dim for dim in range(len(extents)) if dim not in parallel)
     body = scope.block(block, "linalg.yield", op)
     scope.charge(op, int(math.prod(extents) * _weight(op, block, inputs)))
-    read = [not use_empty(argument) for argument in block.arguments]
+    read = [any(True for _ in argument.uses) for argument in block.arguments]
     numbers = [number_type(value.type) for value in values]
     return StructuredOp(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
 
