@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
@@ -134,7 +135,7 @@ def compile(
         "state": state,
         **pipeline_options,
     }  # fmt: skip
-    with without_causes():
+    with one_at_a_time(), without_causes():
         is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
         marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
         if dynamic is None and marks is None:
@@ -261,7 +262,8 @@ def _in_pieces(
 
     def compiled(function: Callable[..., Any], example: Sequence[Any]) -> Program:
         """Program of a piece, with the warnings of its passes but not that of the host's work."""
-        program = _compiled_model(function, example, request, programs)
+        with one_at_a_time():
+            program = _compiled_model(function, example, request, programs)
         _warn_of_passes(program)
         return program
 
