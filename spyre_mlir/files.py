@@ -30,8 +30,7 @@ def decoded(data: bytes, path: str) -> str:
 
 def read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
     """Read a file of up to ``max_bytes``, or stdin for ``-``; ``CompileError`` for any other."""
-    if "\0" in path:
-        raise CompileError(f"A file cannot be called {path!r}, which has a NUL character.")
+    require_name(path)
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(max_bytes + 1)
@@ -40,6 +39,20 @@ def read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
         return data
     except OSError as error:
         raise CompileError(f"The file '{path}' cannot be read: {error.strerror}.") from None
+
+
+def require_name(path: str) -> None:
+    """Raise ``CompileError`` for what no file and no folder can be called."""
+    if "\0" in path:
+        raise CompileError(f"A file cannot be called {path!r}, which has a NUL character.")
+
+
+def is_folder(path: str | Path) -> bool:
+    """Return whether there is a folder; ``CompileError`` for one that cannot be asked, as its name is too long."""
+    try:
+        return Path(path).is_dir()
+    except OSError as error:
+        raise CompileError(f"The folder cannot be read: {error.strerror}.", str(path)) from None
 
 
 def write_text(path: str, text: str) -> None:
@@ -58,6 +71,7 @@ def write_bytes(path: str, data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
+    require_name(path)
     target = Path(path)
     try:
         if target.exists() and not target.is_file():  # such as /dev/stdout, which must not be replaced

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.files import require_name
 
 _OLD, _FRESH, _SUFFIX = "old", "fresh", ".writing"
 
@@ -41,10 +42,11 @@ def replacing(folder: str | Path) -> Iterator[Path]:
     What is there already must be a bundle or a program of several, and nothing else. Of a link the folder is replaced
     that it leads to.
     """
-    # A link stays one, to the folder that it leads to.
-    target = Path(os.path.realpath(folder))
-    _require_replaceable(target, str(folder))
+    require_name(str(folder))
     try:
+        # A link stays one, to the folder that it leads to.
+        target = Path(os.path.realpath(folder))
+        _require_replaceable(target, str(folder))
         target.parent.mkdir(parents=True, exist_ok=True)
         with _ended_by_sigterm(), _work_folder(target) as work:
             fresh = work / _FRESH
