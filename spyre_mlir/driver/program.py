@@ -21,7 +21,7 @@ from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report.report_forms import form_of
 from spyre_mlir.simulator import Statistics
-from spyre_mlir.target.formats import IEEE
+from spyre_mlir.target.formats import IEEE, Numerics
 from spyre_mlir.tensors.device_state import DeviceState
 
 
@@ -78,6 +78,8 @@ class Program(ProgramCalls):
         self.compile_seconds: float = built.seconds
         self.import_seconds: float = 0.0
         self.passes: Sequence[tuple[str, float]] = built.passes
+        if numerics is not None:
+            Numerics(numerics)  # an unknown one is an error here, not at the first call
         self.numerics: str = numerics or _needed_numerics(self.bundles)
         self.arrays: dict[str, NDArray[Any]] = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position

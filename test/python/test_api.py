@@ -211,6 +211,18 @@ OPTIONS = {
     "half a core": ({"sencores": 2.5}, "must be an integer, not '2.5'"),
     "another precision": ({"precision": "low"}, "must be one of device, strict, not 'low'"),
     "a flag in words": ({"verify_each": "maybe"}, "must be 'true' or 'false'"),
+    "another target": ({"target": "ktri"}, "must be one of bundle, ktir, not 'ktri' (did you mean 'ktir'?)"),
+    "another numerics": ({"numerics": "fp16"}, "must be one of ieee, dl16, not 'fp16'"),
+    "a fallback in words": ({"fallback": "maybe"}, "must be 'true' or 'false', not 'maybe'"),
+    "a cache in a folder": ({"cache": "/tmp"}, "must be 'true' or 'false', not '/tmp'"),
+    "bundles by number": ({"one_bundle": 3}, "must be 'true' or 'false', not '3'"),
+    "layouts in a list": ({"layouts": [{"stick_dims": [0]}]}, "is a mapping from names"),
+    "layouts by an array": ({"layouts": X}, "is a mapping from names"),
+    "one pass": ({"passes": 3}, "takes passes by level"),
+    "a plan at a number": ({"save_plan": 3}, "'save_plan' must be a text, not 3"),
+    "a class for its name": ({"division": int}, "'division' must be a text, not <class 'int'>"),
+    "no cost model": ({"cost_model": ""}, "There is no cost model ''"),
+    "no tiling": ({"tiling": ""}, "There is no tiling ''"),
 }
 
 
@@ -218,6 +230,17 @@ OPTIONS = {
 def test_wrong_options(case):
     options, words = OPTIONS[case]
     refused(lambda: spyre_mlir.compile(ADD, **options), words)
+
+
+def test_values_of_options_are_those_of_their_texts():
+    """A list where a tuple is declared, and a word for a flag: a program without the host refuses what it cannot do."""
+    assert spyre_mlir.compile(ADD, lx_ops=["add"], cache="false").is_one_bundle
+    refused(lambda: spyre_mlir.compile(ADD.replace("f16", "f64"), fallback="false"), "no form on the device")
+
+
+def test_a_program_of_a_folder_has_known_numerics(add, tmp_path):
+    add.save(tmp_path / "add")
+    refused(lambda: Program.load(tmp_path / "add", numerics="fp16"), "choose one of ieee, dl16")
 
 
 PROGRAMS = {
