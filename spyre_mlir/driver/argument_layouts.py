@@ -33,7 +33,8 @@ def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choi
     """
     if not isinstance(layouts, Mapping):
         raise CompileError(
-            f"The option 'layouts' is a mapping from names such as {{'x': {{'stick_dims': [0]}}}}, not a {type(layouts).__name__}."
+            "The option 'layouts' is a mapping from names such as {'x': {'stick_dims': [0]}}, "
+            f"not a {type(layouts).__name__}."
         )
     return {key: _choice(key, value, stick_outermost) for key, value in layouts.items()}
 

@@ -194,6 +194,8 @@ MODEL_CALLS = {
     "another shape": ((half(4, 64),), {}, "has shape [4, 64], but the argument has [3, 64]"),
     "another type": ((torch.ones(3, 64),), {}, "is float32, but the argument is float16"),
     "no tensor": ((1,), {}, "must be a tensor, not a int"),
+    "a tensor without numbers": ((half(3, 64).to("meta"),), {}, "is not an array: Cannot copy out of meta"),
+    "a sparse tensor": ((half(3, 64).to_sparse(),), {}, "is not an array: can't convert Sparse"),
 }
 
 
@@ -201,6 +203,14 @@ MODEL_CALLS = {
 def test_wrong_inputs_of_a_model(linear, case):
     inputs, named, words = MODEL_CALLS[case]
     refused(lambda: linear(*inputs, **named), words)
+
+
+def test_tensors_that_numpy_takes_in_another_form_alone(add, linear):
+    """With a gradient, or with numbers that are negated when they are read, for a module and for a model."""
+    x = torch.from_numpy(X.copy())
+    for same in (x.clone().requires_grad_(), nn.Parameter(x), torch._neg_view(-x)):
+        np.testing.assert_array_equal(add(same, X), 2 * X)
+    assert torch.equal(linear(torch._neg_view(-half(3, 64))), linear(half(3, 64)))
 
 
 OPTIONS = {
