@@ -118,7 +118,9 @@ class EightBitLinear(nn.Module):
 def load_eight_bits(
     model: nn.Module, path: str | os.PathLike[str], activations: Literal["token"] | None = None
 ) -> nn.Module:
-    """Load a checkpoint of safetensors into a model, in place, and return it. Needs the package safetensors.
+    """Load a checkpoint of safetensors into a model, in place, and return it.
+
+    It needs the package safetensors, which is the extra ``spyre-mlir[checkpoints]``.
 
     Linear layers whose weight the file has in 8 bits become ``EightBitLinear``; all other tensors go where
     ``load_state_dict`` puts them.
@@ -129,14 +131,20 @@ def load_eight_bits(
         activations: As ``EightBitLinear`` takes it.
 
     Raises:
-        CompileError: The model or the file lacks tensors, weights of 8 bits are no linear layer's or have no scale, or
-            safetensors is not installed.
+        CompileError: The file cannot be read, the model or the file lacks tensors, weights of 8 bits are no linear
+            layer's or have no scale, or safetensors is not installed.
     """
     try:
         load_file = importlib.import_module("safetensors.torch").load_file
     except ImportError as error:
-        raise CompileError("Loading a checkpoint needs safetensors: pip install safetensors.") from error
-    tensors = dict(load_file(path))
+        raise CompileError(
+            "Loading a checkpoint needs safetensors: pip install 'spyre-mlir[checkpoints]'."
+        ) from error
+    try:
+        tensors = dict(load_file(path))
+    # The package has errors of its own for what is no such file.
+    except Exception as error:
+        raise CompileError(f"The checkpoint '{path}' cannot be read: {str(error).rstrip('.')}.") from error
     for name in [name for name, tensor in tensors.items() if tensor.dtype in _LARGEST]:
         layer = name.removesuffix(".weight")
         parent, _, last = layer.rpartition(".")
