@@ -137,6 +137,8 @@ class Registry(Generic[_Kind]):
     def find(self, name: str) -> type[_Kind]:
         """Return the class of a name; the ``error`` of the registry lists all names if there is none."""
         importlib.import_module(self.module)
+        if not isinstance(name, str):
+            raise self.error(f"The name of a {self.noun} is a text, not {name!r}.")
         if name not in self.classes:
             self._load(name)
         if name in self.classes:

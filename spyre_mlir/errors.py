@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 #: Characters of a message, and those of one behind a location, whose length is not counted: a message is the same
 #: wherever the file lies. What Python prints stays below 300 in most folders. The variable lifts the bounds.
@@ -88,10 +89,18 @@ class CompileError(Exception):
         self.operation = operation
         self.module = module
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is: what its class is made from is not what it holds.
+        return _made_anew, (type(self), self.args), vars(self)
+
     def __str__(self) -> str:
         place = f"in '{self.module}'" if self.module else ""
         caller = " ".join(part for part in (self.operation, place) if part)
         return located(self.location, "error", f"{caller}: {self.message}" if caller else self.message)
+
+
+def _made_anew(cls: type[CompileError], arguments: tuple[Any, ...]) -> CompileError:
+    return cls.__new__(cls, *arguments)
 
 
 class UncapturedError(CompileError):

@@ -54,6 +54,14 @@ def read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
         raise CompileError(f"The file {shown_path(path)} cannot be read: {error.strerror}.") from None
 
 
+def is_folder(path: str | Path) -> bool:
+    """Return whether there is a folder; ``CompileError`` for one that cannot be asked, as its name is too long."""
+    try:
+        return Path(path).is_dir()
+    except OSError as error:
+        raise CompileError(f"The folder cannot be read: {error.strerror}.", str(path)) from None
+
+
 def write_text(path: str, text: str) -> None:
     """Write a file as ``writing`` does, in UTF-8; ``-`` is stdout."""
     if path == "-":

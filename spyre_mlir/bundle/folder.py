@@ -34,6 +34,7 @@ from spyre_mlir.bundle.program_text import print_program
 from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.errors import CompileError
+from spyre_mlir.files import is_folder
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.target.formats import require_mode
 from spyre_mlir.target.target import packaged_target
@@ -128,7 +129,7 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
         CompileError: A file is missing or damaged, which the message names, or the folder holds several bundles.
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise CompileError("There is no bundle folder with this name.", str(folder))
     if is_program(folder):
         first = min((path.parent for path in folder.glob(f"*/{PROGRAM}")), default=folder / "device_0")

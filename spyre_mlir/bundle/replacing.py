@@ -42,10 +42,10 @@ def replacing(folder: str | Path) -> Iterator[Path]:
     What is there already must be a bundle or a program of several, and nothing else. Of a link the folder is replaced
     that it leads to.
     """
-    # A link stays one, to the folder that it leads to.
-    target = Path(os.path.realpath(folder))
-    require_replaceable(folder)
     try:
+        require_replaceable(folder)
+        # A link stays one, to the folder that it leads to.
+        target = Path(os.path.realpath(folder))
         target.parent.mkdir(parents=True, exist_ok=True)
         with _ended_by_sigterm(), _work_folder(target) as work:
             fresh = work / _FRESH

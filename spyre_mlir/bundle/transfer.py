@@ -238,7 +238,11 @@ def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
         return raw.view(np.float16)
     if data_format in (FP8, INT8):
         return raw.view(np.int8 if host_dtype == "int8" else np.uint8)
-    values = numerics.load_for_host(raw, data_format)
+    # Arithmetic of numpy makes scalars of arrays without dims.
+    return np.asarray(_of_numbers(numerics.load_for_host(raw, data_format), host_dtype))
+
+
+def _of_numbers(values: NDArray[Any], host_dtype: str) -> NDArray[Any]:
     if host_dtype == "bfloat16":
         return _rounded_to_bfloat16(values)
     if host_dtype == "bool":

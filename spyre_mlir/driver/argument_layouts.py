@@ -31,6 +31,11 @@ def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choi
     A value is a mapping of the fields of ``LayoutRequest``, a layout, or a tensor on the device, whose layout is taken.
     ``stick_outermost`` is the default of that field in mappings.
     """
+    if not isinstance(layouts, Mapping):
+        raise CompileError(
+            "The option 'layouts' is a mapping from names such as {'x': {'stick_dims': [0]}}, "
+            f"not a {type(layouts).__name__}."
+        )
     return {key: _choice(key, value, stick_outermost) for key, value in layouts.items()}
 
 

@@ -12,12 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.driver.argument_layouts import choices
 from spyre_mlir.driver.build import Built, build
-from spyre_mlir.driver.compile_options import CompileKeywords, PipelineKeywords, with_pipeline_options
+from spyre_mlir.driver.compile_options import (
+    CompileKeywords,
+    PipelineKeywords,
+    ProgramOptions,
+    pipeline_text,
+    with_pipeline_options,
+)
 from spyre_mlir.driver.dynamic import DynamicProgram
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
@@ -33,11 +40,9 @@ from spyre_mlir.driver.trials import Trials
 from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
 from spyre_mlir.remarks import WARNING
-from spyre_mlir.target.formats import require_mode
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -129,16 +134,15 @@ def compile(
     Raises:
         CompileError: The model, the module or an option is refused; the message says what to change.
     """
-    if target not in ("bundle", "ktir"):
-        raise CompileError(f"The option 'target' must be one of bundle, ktir, not '{target}'.")
-    require_mode(numerics)
-    given = {
-        "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
-        "plan": plan, "fallback": fallback, "autocast": autocast, "cache": cache, "passes": passes,
-        "state": state,
-        **pipeline_options,
-    }  # fmt: skip
-    with without_causes():
+    with one_at_a_time(), without_causes():
+        words = ProgramOptions.of(
+            numerics=numerics, fallback=fallback, one_bundle=one_bundle, target=target, cache=cache
+        )
+        given = {
+            "device": device, "sencores": sencores, "precision": precision, "numerics": words.numerics,
+            "layouts": layouts, "plan": plan, "fallback": words.fallback, "autocast": autocast,
+            "cache": words.cache, "passes": passes, "state": state, **pipeline_options,
+        }  # fmt: skip
         is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
         marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
         if dynamic is None and marks is None:
@@ -148,21 +152,21 @@ def compile(
                 trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
                 program.set_search(partial(program_findings, trials=trials))
                 _warn(program)
-            if target == "ktir":
+            if words.target == "ktir":
                 if state:
                     raise CompileError(
                         "A program in KTIR has no state; compile it without the option 'state'."
                     )
                 return KtirProgram.of(program, addresses=bool(pipeline_options.get("ktir_addresses")))
             return program
-        if target != "bundle":
+        if words.target != "bundle":
             raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
         if not is_model:
             raise CompileError(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
         model, dims, occurrences = marks or (module_or_mlir, dict(dynamic or {}), ())
-        symbolic = partial(_program, **given) if one_bundle else None
+        symbolic = partial(_program, **given) if words.one_bundle else None
         compiled = partial(compile, **given)
         return DynamicProgram(model, inputs, dims, compiled, symbolic, autocast, occurrences)
 
@@ -211,12 +215,13 @@ def _program(
 ) -> Program | PiecewiseProgram:
     """Compile a model or a module, by the options of ``compile``; ``mark`` is given what the model is imported as."""
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
-    texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
-    pipeline = replace(SpyrePipeline.parse(" ".join(texts)), passes=entries(passes or ()))
+    pipeline = replace(
+        SpyrePipeline.parse(pipeline_text(options)), passes=entries(() if passes is None else passes)
+    )
     if isinstance(plan, str | Path):
         pipeline, plan = replace(pipeline, use_plan=str(plan)), None
     kept = StateRequest.of(state)
-    chosen = kept.with_layouts(choices(layouts or {}, pipeline.stick_outermost))
+    chosen = kept.with_layouts(choices({} if layouts is None else layouts, pipeline.stick_outermost))
     if autocast == "dl16" and numerics is None:
         numerics = "dl16"
     request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, mark)
@@ -265,7 +270,8 @@ def _in_pieces(
 
     def compiled(function: Callable[..., Any], example: Sequence[Any]) -> Program:
         """Program of a piece, with the warnings of its passes but not that of the host's work."""
-        program = _compiled_model(function, example, request, programs)
+        with one_at_a_time():
+            program = _compiled_model(function, example, request, programs)
         _warn_of_passes(program)
         return program
 

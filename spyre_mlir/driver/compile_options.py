@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
-from spyre_mlir.options import default_of, documentation_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.options import Options, default_of, documentation_of, show_value
 from spyre_mlir.pipelines.passes_by_level import LevelChoice
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+#: Options of several values.
+_SEVERAL = frozenset(
+    field.name for field in dataclasses.fields(PipelineOptions) if isinstance(default_of(field), tuple)
+)
 
 #: Columns of a documentation.
 _WIDTH = 116
@@ -83,6 +91,45 @@ class CompileKeywords(PipelineKeywords, total=False):
     cache: bool | None
     passes: Mapping[str, LevelChoice] | Sequence[str] | None
     state: bool | Sequence[str] | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ProgramOptions(Options):
+    """Words among the options of ``compile`` that are none of the pipeline's, checked as those are."""
+
+    numerics: Literal["ieee", "dl16"] | None = None
+    fallback: bool = True
+    one_bundle: bool = True
+    target: Literal["bundle", "ktir"] = "bundle"
+    cache: bool | None = None
+
+    @classmethod
+    def title(cls) -> str:
+        """The owner of the options, as error messages call it."""
+        return "function compile"
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Create an instance from values of Python, of which None is the default."""
+        return cls.parse(_text(values))
+
+
+def pipeline_text(values: Mapping[str, Any]) -> str:
+    """Return the options of the pipeline as text; ``CompileError`` for what is no text where one is wanted."""
+    types = typing.get_type_hints(PipelineOptions)
+    for name, value in values.items():
+        if types.get(name) in (str, str | None) and not isinstance(value, str | os.PathLike | None):
+            raise CompileError(f"The option '{name}' must be a text, not {value!r}.")
+    return _text(
+        {
+            name: tuple(value) if isinstance(value, list) and name in _SEVERAL else value
+            for name, value in values.items()
+        }
+    )
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={show_value(value)}" for name, value in values.items() if value is not None)
 
 
 def with_pipeline_options(function: FunctionT) -> FunctionT:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
@@ -39,7 +41,9 @@ bits = operations.bits
 
 def call(name: str, *arguments: Any, **named: Any) -> Any:
     """Run the operation ``torch.ops.aten.<name>``; tensors of the result are on the device."""
-    return run(operations.overload(name, arguments, named), arguments, named)
+    # PyTorch takes no scalar of numpy for a number.
+    numbers = [value.item() if isinstance(value, np.generic) else value for value in arguments]
+    return run(operations.overload(name, numbers, named), numbers, named)
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:

@@ -78,6 +78,7 @@ class Program(ProgramCalls):
         self.compile_seconds: float = built.seconds
         self.import_seconds: float = 0.0
         self.passes: Sequence[tuple[str, float]] = built.passes
+        require_mode(numerics)
         self.numerics: str = numerics or _needed_numerics(self.bundles)
         self.arrays: dict[str, NDArray[Any]] = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
@@ -158,7 +159,6 @@ class Program(ProgramCalls):
             CompileError: The folder is no program, or damaged, where the message names the file; or there are no such
                 numerics.
         """
-        require_mode(numerics)
         built, arrays = read_program(folder)
         program = cls(built, numerics)
         program.arrays.update(arrays)

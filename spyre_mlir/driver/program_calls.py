@@ -149,8 +149,9 @@ def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:
 
 def _array(name: str, value: Any) -> NDArray[Any]:
     try:
-        return np.asarray(value)
-    except (ValueError, TypeError) as error:
+        # Tensors of PyTorch: numpy takes none that has a gradient or whose numbers are negated when they are read.
+        return np.asarray(value.detach().resolve_neg() if hasattr(value, "resolve_neg") else value)
+    except (ValueError, TypeError, RuntimeError) as error:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
 
 

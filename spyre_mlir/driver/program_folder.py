@@ -39,6 +39,7 @@ from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers
+from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
 
@@ -118,7 +119,7 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
     ``CompileError`` that names the file for one that is missing or damaged, or a step that reads what nobody makes.
     """
     folder = Path(folder)
-    if not is_program(folder):
+    if not is_folder(folder) or not is_program(folder):
         return _one_bundle(folder), read_arrays(folder)
     root = load(folder / STEPS)
     arguments, results = ([_value(item) for item in root[name].items()] for name in ("arguments", "results"))

@@ -8,6 +8,7 @@ model that trials would compile again is not in it, only its weights.
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,11 @@ class _PickledProgram:
             # Imports torch.
             from spyre_mlir.driver.model_program import bind_model
 
-            bind_model(restored, pickle.loads(self.signature))
+            with warnings.catch_warnings():
+                # PyTorch warns of a class of its own, which the structure of inputs has.
+                warnings.simplefilter("ignore", FutureWarning)
+                signature = pickle.loads(self.signature)
+            bind_model(restored, signature)
         restored.arrays.update(self.arrays)
         for step, images in zip(restored.bundles, self.images, strict=True):
             step.images = images

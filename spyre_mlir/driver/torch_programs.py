@@ -43,7 +43,7 @@ class TorchBackend:
 
     def __init__(self, compile: Callable[..., Any]) -> None:
         self.programs: list[AnyProgram] = []
-        self.__name__ = "torch_backend"
+        self.__module__, self.__name__ = "spyre_mlir", "torch_backend"
         self._compile = compile
         self._lock = threading.Lock()
 
@@ -63,6 +63,10 @@ class TorchBackend:
         autocast = compile_options.pop("autocast", None)
         keep = partial(self._keep, repr(sorted((options or {}).items(), key=repr)))
         return compiled(graph, example_inputs, partial(self._compile, **compile_options), autocast, keep)
+
+    def __reduce__(self) -> str:
+        # Its copy is itself, as that of a function is: that of a compiled model has it.
+        return self.__name__
 
     def __repr__(self) -> str:
         return f"<spyre_mlir.torch_backend, with {len(self.programs)} programs>"

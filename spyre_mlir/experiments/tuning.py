@@ -136,7 +136,7 @@ def tune(
     for name, reason in _NOT_TUNED.items():
         if compile_options.pop(name, None) is not None:
             raise CompileError(f"tune has no option '{name}': {reason}.")
-    if trials < 1 or workers < 1:
+    if any(not isinstance(count, int) or count < 1 for count in (trials, workers)):
         raise CompileError("tune takes at least one trial and one worker.")
     # A hundred programs that are looked at once do not belong into the cache on disk.
     task = _TuningCall(program, inputs, {"cache": False, **compile_options}, objective)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 from unittest import mock
@@ -19,7 +20,11 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch._higher_order_ops import utils as higher_order_utils
 from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -120,7 +125,7 @@ class CallRecorder(TorchFunctionMode):
         operands = list(tensors_in((args, kwargs)))
         before = [_state(tensor) for tensor in operands]
         try:
-            with self._storages.mode:
+            with self._storages.mode, _unlogged():
                 result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             body = without_dispatch(func)
@@ -293,6 +298,17 @@ def _is_mask(index: Any) -> bool:
 def _positions(index: Any) -> tuple[Any, ...]:
     """Positions at which a mask is true, of each dim; another part of an index as it is."""
     return index.nonzero(as_tuple=True) if _is_mask(index) else (index,)
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Context without the tracebacks that PyTorch logs where tensors without numbers fail; the error goes on."""
+    log = logging.getLogger(FakeTensorMode.__module__)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def is_plain_call(args: Any, kwargs: Any) -> bool:

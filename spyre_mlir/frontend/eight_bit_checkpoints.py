@@ -118,7 +118,9 @@ class EightBitLinear(nn.Module):
 def load_eight_bits(
     model: nn.Module, path: str | os.PathLike[str], activations: Literal["token"] | None = None
 ) -> nn.Module:
-    """Load a checkpoint of safetensors into a model, in place, and return it. Needs the package safetensors.
+    """Load a checkpoint of safetensors into a model, in place, and return it.
+
+    It needs the package safetensors, which is the extra ``spyre-mlir[checkpoints]``.
 
     Linear layers whose weight the file has in 8 bits become ``EightBitLinear``; all other tensors go where
     ``load_state_dict`` puts them.
@@ -135,11 +137,14 @@ def load_eight_bits(
     try:
         load_file = importlib.import_module("safetensors.torch").load_file
     except ImportError as error:
-        raise CompileError("Loading a checkpoint needs safetensors: pip install safetensors.") from error
+        raise CompileError(
+            "Loading a checkpoint needs safetensors: pip install 'spyre-mlir[checkpoints]'."
+        ) from error
     try:
         tensors = dict(load_file(path))
-    except (OSError, importlib.import_module("safetensors").SafetensorError) as error:
-        raise CompileError(f"The checkpoint '{os.fspath(path)}' cannot be read: {error}.") from error
+    # The package has errors of its own for what is no such file.
+    except Exception as error:
+        raise CompileError(f"The checkpoint '{path}' cannot be read: {str(error).rstrip('.')}.") from error
     for name in [name for name, tensor in tensors.items() if tensor.dtype in _LARGEST]:
         layer = name.removesuffix(".weight")
         parent, _, last = layer.rpartition(".")

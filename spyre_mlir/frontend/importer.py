@@ -65,6 +65,7 @@ from spyre_mlir.frontend.signature import (
     to_tensor,
 )
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
+from spyre_mlir.frontend.tracing_lock import tracing_alone
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
@@ -140,7 +141,7 @@ def import_torch(
     """
     if precision not in ("device", "strict"):
         raise CompileError(f"The precision must be one of device, strict, not '{precision}'.")
-    with _without_garbage_collection():
+    with tracing_alone(), _without_garbage_collection():
         exported, module = _lowered(capture_torch(model, inputs), context, precision, state)
         # Nothing is computed, so there is no program.
         if module is None:
@@ -164,7 +165,7 @@ def capture_torch(
         raise CompileError(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
-    with _without_garbage_collection():
+    with tracing_alone(), _without_garbage_collection():
         return capture(model, pytree.tree_map(off_the_device, inputs), autocast)
 
 

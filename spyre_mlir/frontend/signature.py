@@ -332,9 +332,13 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
     """
     if not isinstance(tensor, torch.Tensor):
         raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
-    tensor = tensor.detach().cpu()
     bits = torch.int8 if tensor.dtype == torch.uint8 else _BITS.get(tensor.dtype)
-    return tensor.numpy() if bits is None else tensor.view(bits).numpy()
+    try:
+        tensor = tensor.detach().cpu().resolve_neg()
+        return tensor.numpy() if bits is None else tensor.view(bits).numpy()
+    # A tensor without numbers, a sparse, nested or quantised one.
+    except (RuntimeError, TypeError) as error:
+        raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from None
 
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:

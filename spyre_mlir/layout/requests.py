@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.stick_layout import (
     ELEMENT_BITS,
@@ -66,7 +68,12 @@ class LayoutRequest(Options):
             for name in ("stick_dims", "dim_order")
             if request.get(name) is not None
         }
-        return cls(**dims, stick_outermost=bool(request.get("stick_outermost", False)))
+        outermost = request.get("stick_outermost")
+        if not isinstance(outermost, bool | np.bool_ | None):
+            raise CompileError(
+                f"The stick_outermost of the layout of {what} is True or False, not {outermost!r}."
+            )
+        return cls(**dims, stick_outermost=bool(outermost))
 
     def layout(self, target: Target, shape: Sequence[int], dtype: str, what: str) -> StickLayout:
         """Return the layout of a tensor of ``shape`` and MLIR type ``dtype``; ``CompileError`` for a bad constraint.

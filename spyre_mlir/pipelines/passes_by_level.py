@@ -20,7 +20,11 @@ LevelChoice: TypeAlias = str | Pass | Sequence[str | Pass]
 def entries(choices: Mapping[str, LevelChoice] | Sequence[str]) -> tuple[str, ...]:
     """Return the option ``passes`` for what a caller chooses for each level; texts of that option stay."""
     if not isinstance(choices, Mapping):
-        if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices):
+        if (
+            isinstance(choices, str)
+            or not isinstance(choices, Sequence)
+            or not all(isinstance(choice, str) for choice in choices)
+        ):
             raise CompileError(
                 "The option 'passes' takes passes by level, such as {'laid-out': [MyPass()]}, or texts such as "
                 "'laid-out=my-pass'."

@@ -315,7 +315,8 @@ class SpyrePipeline(PipelineOptions):
         for option, registry in REGISTRIES.items():
             # Scratchpads say at which function they cannot be planned.
             if option != "layout_solver":
-                registry.require(getattr(self, option) or registry.default)
+                name = getattr(self, option)
+                registry.require(registry.default if name is None else name)
 
     def _target(self) -> tuple[str, ...]:
         """Return the pass that attaches the target of the options; none without such options."""

@@ -192,6 +192,13 @@ class DeviceTensor(DeviceViews):
 
     # -- arithmetic, by a program of one operation ----------------------------------------------------------
 
+    #: An array of numpy leaves arithmetic with a tensor to it, in place of its own, element by element.
+    __array_ufunc__ = None
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+        """Refuse to be an array of one object: what goes to the host is written."""
+        raise CompileError("A tensor on the device is no array of numpy; numpy() copies it to the host.")
+
     def __add__(self, other: Any) -> DeviceTensor:
         return eager().call("add", self, other)
 
@@ -279,7 +286,7 @@ def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
     """
     if not isinstance(tensor, DeviceTensor):
         raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
-    return eager().restickify(tensor, stick_dims=list(stick_dims))
+    return eager().restickify(tensor, stick_dims=stick_dims)
 
 
 def element_type(dtype: str) -> str:
@@ -312,11 +319,11 @@ def _strided(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
 
 def _host_array(array: Any, dtype: Any) -> tuple[NDArray[Any], str]:
     """Convert an array to a dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
-    if str(getattr(array, "dtype", "")).startswith("torch."):
-        array, dtype = _of_torch(array.detach().cpu(), dtype)
     try:
+        if str(getattr(array, "dtype", "")).startswith("torch."):
+            array, dtype = _of_torch(array.detach().cpu().resolve_neg(), dtype)
         host = np.asarray(array)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise CompileError(f"What goes to the device is no array: {str(error).rstrip('.')}.") from error
     dtype = host.dtype.name if dtype is None else dtype_name(dtype)
     element_type(dtype)

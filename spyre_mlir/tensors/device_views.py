@@ -210,7 +210,14 @@ class DeviceViews:
 
 def _is_index(item: Any) -> bool:
     # Python counts True as 1, where PyTorch takes it for a mask.
-    return hasattr(item, "__index__") and not isinstance(item, bool)
+    if isinstance(item, bool):
+        return False
+    # An array has the method too, but only one of a single element an index.
+    try:
+        operator.index(item)
+    except TypeError:
+        return False
+    return True
 
 
 def sizes_of(arguments: Sequence[Any]) -> list[int]:
@@ -223,6 +230,8 @@ def sizes_of(arguments: Sequence[Any]) -> list[int]:
 
 
 def _dim(dim: int, rank: int) -> int:
+    if not _is_index(dim):
+        raise CompileError(f"A dim is an integer, not {dim!r}.")
     if not -rank <= dim < rank:
         raise CompileError(f"There is no dim {dim}; the tensor has {rank} dims.")
     return dim % rank

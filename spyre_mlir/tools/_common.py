@@ -223,13 +223,14 @@ class _LoadAction(argparse.Action):
         load(str(values))
 
 
-def require_folder(path: str) -> None:
-    """Raise ``CompileError`` for what cannot be the folder of a bundle to write, before work that takes long."""
+def require_folder(path: str) -> str:
+    """Return the folder of a bundle to write; ``CompileError`` for what cannot be one, before work that takes long."""
     from spyre_mlir.bundle.replacing import require_replaceable
 
     if path == "-":
         raise CompileError("A bundle is a folder, which stdout is not; name one.")
     require_replaceable(path)
+    return path
 
 
 def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:

@@ -54,7 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
-    _common.require_folder(options.output)
     if options.report:
         from spyre_mlir.report.report_forms import form_of
 
@@ -309,7 +308,8 @@ def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-compile", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
-    parser.add_argument("-o", dest="output", metavar="DIR", required=True, help="the bundle folder to write")
+    parser.add_argument("-o", dest="output", type=_common.require_folder, metavar="DIR", required=True,
+                        help="the bundle folder to write")  # fmt: skip
     parser.add_argument("--sencores", type=int, metavar="N", help="cores to use (default: SENCORES, or all)")
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip

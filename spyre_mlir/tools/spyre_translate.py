@@ -25,8 +25,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from spyre_mlir import dialects
 
-    if options.to_bundle is not None:
-        _common.require_folder(options.to_bundle)
     if options.from_ktir:
         from spyre_mlir.ktir.ktir_parser import parse_ktir
 
@@ -56,7 +54,9 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-translate", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     forms = parser.add_mutually_exclusive_group(required=True)
-    forms.add_argument("--to-bundle", metavar="DIR", help="the folder to write")
+    forms.add_argument(
+        "--to-bundle", type=_common.require_folder, metavar="DIR", help="the folder to write"
+    )
     forms.add_argument(
         "--to-ktir",
         type=_common.require_writable,

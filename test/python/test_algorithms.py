@@ -8,12 +8,15 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.errors import CompileError
 from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.scratchpad import PlanError
+from spyre_mlir.scratchpad.solvers import solver
 from spyre_mlir.tools import spyre_compile
 
 MATMUL = """
@@ -236,6 +239,12 @@ def test_an_unknown_name_is_an_error_with_the_list() -> None:
         CompileError, match=r"There is no tiling 'least'; did you mean 'least-time'\? There are least-"
     ):
         SpyrePipeline(tiling="least").pipeline()
+
+
+@pytest.mark.parametrize("name", [None, 3, ["greedy"], int])
+def test_a_name_that_is_no_text_is_an_error(name: Any) -> None:
+    with pytest.raises(PlanError, match="is a text, not"):
+        solver(name)
 
 
 @pytest.mark.parametrize(

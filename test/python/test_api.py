@@ -194,6 +194,8 @@ MODEL_CALLS = {
     "another shape": ((half(4, 64),), {}, "has shape [4, 64], but the argument has [3, 64]"),
     "another type": ((torch.ones(3, 64),), {}, "is float32, but the argument is float16"),
     "no tensor": ((1,), {}, "must be a tensor, not a int"),
+    "a tensor without numbers": ((half(3, 64).to("meta"),), {}, "is not an array: Cannot copy out of meta"),
+    "a sparse tensor": ((half(3, 64).to_sparse(),), {}, "is not an array: can't convert Sparse"),
 }
 
 
@@ -201,6 +203,14 @@ MODEL_CALLS = {
 def test_wrong_inputs_of_a_model(linear, case):
     inputs, named, words = MODEL_CALLS[case]
     refused(lambda: linear(*inputs, **named), words)
+
+
+def test_tensors_that_numpy_takes_in_another_form_alone(add, linear):
+    """With a gradient, or with numbers that are negated when they are read, for a module and for a model."""
+    x = torch.from_numpy(X.copy())
+    for same in (x.clone().requires_grad_(), nn.Parameter(x), torch._neg_view(-x)):
+        np.testing.assert_array_equal(add(same, X), 2 * X)
+    assert torch.equal(linear(torch._neg_view(-half(3, 64))), linear(half(3, 64)))
 
 
 OPTIONS = {
@@ -211,6 +221,18 @@ OPTIONS = {
     "half a core": ({"sencores": 2.5}, "must be an integer, not '2.5'"),
     "another precision": ({"precision": "low"}, "must be one of device, strict, not 'low'"),
     "a flag in words": ({"verify_each": "maybe"}, "must be 'true' or 'false'"),
+    "another target": ({"target": "ktri"}, "must be one of bundle, ktir, not 'ktri' (did you mean 'ktir'?)"),
+    "another numerics": ({"numerics": "fp16"}, "must be one of ieee, dl16, not 'fp16'"),
+    "a fallback in words": ({"fallback": "maybe"}, "must be 'true' or 'false', not 'maybe'"),
+    "a cache in a folder": ({"cache": "/tmp"}, "must be 'true' or 'false', not '/tmp'"),
+    "bundles by number": ({"one_bundle": 3}, "must be 'true' or 'false', not '3'"),
+    "layouts in a list": ({"layouts": [{"stick_dims": [0]}]}, "is a mapping from names"),
+    "layouts by an array": ({"layouts": X}, "is a mapping from names"),
+    "one pass": ({"passes": 3}, "takes passes by level"),
+    "a plan at a number": ({"save_plan": 3}, "'save_plan' must be a text, not 3"),
+    "a class for its name": ({"division": int}, "'division' must be a text, not <class 'int'>"),
+    "no cost model": ({"cost_model": ""}, "There is no cost model ''"),
+    "no tiling": ({"tiling": ""}, "There is no tiling ''"),
 }
 
 
@@ -218,6 +240,17 @@ OPTIONS = {
 def test_wrong_options(case):
     options, words = OPTIONS[case]
     refused(lambda: spyre_mlir.compile(ADD, **options), words)
+
+
+def test_values_of_options_are_those_of_their_texts():
+    """A list where a tuple is declared, and a word for a flag: a program without the host refuses what it cannot do."""
+    assert spyre_mlir.compile(ADD, lx_ops=["add"], cache="false").is_one_bundle
+    refused(lambda: spyre_mlir.compile(ADD.replace("f16", "f64"), fallback="false"), "no form on the device")
+
+
+def test_a_program_of_a_folder_has_known_numerics(add, tmp_path):
+    add.save(tmp_path / "add")
+    refused(lambda: Program.load(tmp_path / "add", numerics="fp16"), "choose one of ieee, dl16")
 
 
 PROGRAMS = {

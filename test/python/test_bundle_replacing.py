@@ -15,6 +15,7 @@ import pytest
 
 from spyre_mlir.bundle import read_bundle, write_bundle
 from spyre_mlir.bundle.replacing import replacing
+from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 
 ADD, LOOP = bundles.add_bundle(), bundles.loop_bundle()
@@ -108,3 +109,22 @@ def test_sigterm_leaves_the_old_bundle_and_nothing_else(folder):
     process.stdout.close()
     assert read_bundle(folder) == ADD
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"], ids=["too long", "NUL"])
+def test_a_name_that_no_folder_has_is_one_error(name, tmp_path):
+    with pytest.raises(CompileError, match=r"File name too long|NUL"):
+        write_bundle(ADD, tmp_path / name)
+    with pytest.raises(CompileError, match="name"):
+        Program.load(tmp_path / name)
+    with pytest.raises(CompileError, match="name"):
+        read_bundle(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_working_folder_that_is_gone_is_one_error(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(CompileError, match="cannot be written"):
+        write_bundle(ADD, "out")

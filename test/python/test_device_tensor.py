@@ -142,3 +142,48 @@ def test_bounds_are_part_of_a_transfer():
     loops = ((2, 64), (64, 1), (64, 1))
     assert not same_moves(Transfer(*loops), Transfer(*loops, (((0, 1), (64, 1), 70),)))
     assert same_moves(Transfer(*loops), Transfer(*loops, (((0, 1), (64, 1), 128),)))
+
+
+def test_an_array_leaves_arithmetic_to_the_tensor():
+    """Numpy made an array of one tensor per element, each by a program of its own; a scalar of numpy is a number."""
+    array, tensor = np.ones((2, 64), np.float16), to_device(np.ones((2, 64), np.float16))
+    for action in (lambda: array * tensor, lambda: tensor * array, lambda: np.asarray(tensor)):
+        with pytest.raises(CompileError, match=r"to_device|numpy\(\)"):
+            action()
+    for result in (np.float16(2) * tensor, tensor * np.float16(2), tensor / np.float32(0.5)):
+        np.testing.assert_array_equal(result.numpy(), 2 * array)
+    with pytest.raises(TypeError, match="ufunc"):
+        np.exp(tensor)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "bfloat16", "int32", "int64", "int8"])
+def test_a_tensor_without_dims_comes_back_as_an_array(dtype):
+    """Not as a scalar of numpy, which cannot be written to."""
+    host = to_device(np.ones((), np.float32 if dtype == "bfloat16" else dtype), dtype=dtype).numpy()
+    assert isinstance(host, np.ndarray) and host.shape == () and host == 1
+
+
+WRONG = {
+    "a dim by name": (lambda tensor: tensor.transpose("a", 1), "A dim is an integer, not 'a'"),
+    "half a dim": (lambda tensor: tensor.unsqueeze(0.5), "A dim is an integer, not 0.5"),
+    "an index of numbers": (lambda tensor: tensor[np.array([0, 1])], "torch indexes by tensors"),
+    "an index of flags": (lambda tensor: tensor[np.array([True, False])], "torch indexes by tensors"),
+    "no stick dims": (lambda tensor: tensor.restickify(3), "must be a list of integers, not 3"),
+    "a word for a flag": (
+        lambda tensor: to_device(tensor, stick_outermost="no"),
+        "is True or False, not 'no'",
+    ),
+    "without numbers": (lambda _: to_device(torch.empty(3, device="meta")), "is no array"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_uses_of_a_tensor(case):
+    action, words = WRONG[case]
+    with pytest.raises(CompileError, match=words):
+        action(to_device(np.ones((2, 64), np.float16)))
+
+
+def test_numbers_that_are_negated_when_they_are_read():
+    negated = torch._neg_view(-torch.ones(3).half())
+    assert to_device(negated).numpy().tolist() == [1, 1, 1]

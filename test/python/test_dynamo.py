@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import importlib.metadata
+import pickle
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -233,3 +234,10 @@ def test_naming_inside_a_model():
 
     with pytest.raises(InternalTorchDynamoError, match="names the dims of inputs and parameters"):
         compiled(model)(half(64))
+
+
+def test_a_compiled_model_is_copied() -> None:
+    """The backend holds a lock, which has no copy; it is its own, as a function is."""
+    model, x = compiled(nn.ReLU()), half(3, 64)
+    torch.testing.assert_close(copy.deepcopy(model)(x), model(x))
+    assert pickle.loads(pickle.dumps(spyre_mlir.torch_backend)) is spyre_mlir.torch_backend

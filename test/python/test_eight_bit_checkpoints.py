@@ -76,3 +76,12 @@ def test_what_does_not_fit_is_refused(change, sentence, tmp_path):
 def test_groups_take_no_activations_of_8_bits():
     with pytest.raises(CompileError, match="takes activations of 16 bits"):
         spyre_mlir.EightBitLinear(torch.zeros(4, 8).to(FP8), torch.ones(4, 2), activations="token")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no checkpoint"])
+def test_what_is_no_checkpoint_is_one_error(content, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CompileError, match=r"weights.safetensors' cannot be read"):
+        spyre_mlir.load_eight_bits(nn.Linear(4, 4), path)

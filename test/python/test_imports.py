@@ -21,6 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 #: Small modules without ideas of the compiler, for everybody.
 EVERYBODY = {
     "algorithms",
+    "compile_lock",
     "errors",
     "files",
     "loading",

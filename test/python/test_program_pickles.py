@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -17,7 +18,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
-from spyre_mlir import CompileError, Program
+from spyre_mlir import CompileError, Program, RangeWarning
+from spyre_mlir.errors import AlgorithmError
+from spyre_mlir.scratchpad import PlanError
+from spyre_mlir.simulator import SimulationError
 from spyre_mlir.zoo import models as zoo
 
 SOFTMAX = Path(__file__).parents[2] / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir"
@@ -101,3 +105,26 @@ def test_what_does_not_pickle_is_one_error() -> None:
         CompileError, match="The program does not pickle, for what its model takes or returns does not"
     ):
         pickle.dumps(program)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CompileError("no", "a.mlir:1:2", "aten.add", "layer"),
+        SimulationError("range", "no", tensor="x", core=3, address=64),
+        AlgorithmError("no"),
+        PlanError("no"),
+        RangeWarning("no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_back(error: Exception) -> None:
+    """A worker process hands its errors over as pickles, and its pool breaks at one that is none."""
+    for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert (type(same), str(same), vars(same)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_comes_back_without_a_warning() -> None:
+    x = torch.ones(3, 64).half()
+    assert equal(copied(spyre_mlir.compile(nn.ReLU(), (x,)))(x), x)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from collections import Counter
 from collections.abc import Iterator
@@ -185,6 +186,23 @@ def test_a_directive_is_read_with_its_options() -> None:
     first, second = entries_of("page", page)
     assert (first.name, first.shows("set_it"), first.shows("it")) == ("spyre_mlir.a", False, True)
     assert (second.name, second.shows("set_it"), second.shows("_it")) == ("spyre_mlir.b", True, False)
+
+
+def test_every_extra_is_on_a_page() -> None:
+    """Those of a user; the others are for who works on the compiler."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    text = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "spyre_mlir").rglob("*.py")]
+    )
+    named = {
+        name
+        for names in re.findall(r"(?:spyre-mlir|\.whl\)\")\[([a-z,-]+)\]", text)
+        for name in names.split(",")
+    }
+    assert extras.keys() - named == {"docs", "dev"} and named <= extras.keys()
 
 
 # -- types, as those see them who install the package --------------------------------------------------

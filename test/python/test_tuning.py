@@ -250,6 +250,8 @@ def _with_host_work():
         ({"objective": lambda program: float("nan")}, "has to be a finite number"),
         ({"plan": {"version": 1}}, "tune has no option 'plan'"),
         ({"trials": 0}, "at least one trial"),
+        ({"trials": "many"}, "at least one trial"),
+        ({"trials": float("nan")}, "at least one trial"),
     ],
 )
 def test_wrong_calls(space, options, message):
