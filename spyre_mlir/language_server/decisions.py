@@ -13,6 +13,7 @@ from spyre_mlir.analysis.program_cost import operation_costs
 from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.errors import CompileError
+from spyre_mlir.language_server.text_errors import TextError
 from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.language_server.text_parts import SEPARATOR, parts
 from spyre_mlir.mlir import ir, location_of
@@ -26,9 +27,13 @@ _LAYOUT = re.compile(r"#stick\.layout<affine_map<(.*?)>>")
 _DIVISION = re.compile(r"#sdsc\.division<(\[[^\]]*\])")
 
 
-def diagnostics(text: str) -> list[Diagnostic]:
+def diagnostics(text: str) -> list[TextError]:
     """Return the errors of a text, by the parser and the verifiers."""
-    return [error for begin, part in parts(text) for error in _errors(begin, part)]
+    return [_text_error(error) for begin, part in parts(text) for error in _errors(begin, part)]
+
+
+def _text_error(error: Diagnostic) -> TextError:
+    return TextError(error.severity, error.location, error.message, tuple(map(_text_error, error.notes)))
 
 
 def at_level(text: str, level: str, line: int | None = None) -> str:

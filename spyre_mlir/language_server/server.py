@@ -11,20 +11,17 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from spyre_mlir.language_server import text_names
-from spyre_mlir.language_server.compiler_process import CompilerProcess, end_processes
+from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
 from spyre_mlir.language_server.document import Document, plain_text
+from spyre_mlir.language_server.text_errors import TextError
 from spyre_mlir.language_server.text_levels import LEVELS
 from spyre_mlir.version import VERSION
-
-if TYPE_CHECKING:
-    from spyre_mlir.diagnostics import Diagnostic
 
 #: The command of a code lens: the arguments are the document, the level and the line of a program, the answer is its
 #: IR there.
@@ -42,17 +39,20 @@ _WORD = "%@#!^.$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 class SpyreServer(LanguageServer):
     """A language server with the processes of the compiler; ``prepare(arguments)`` is called in each of them."""
 
-    def __init__(self, prepare: Callable[..., object], arguments: Sequence[str]) -> None:
+    def __init__(self, prepare: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> None:
         # An editor sends the whole text: to apply edits, pygls takes more characters for ends of lines than editors do.
         super().__init__("spyre-lsp", VERSION, types.TextDocumentSyncKind.Full)
         self.checks = CompilerProcess(prepare, arguments, niceness=0)
         self.plans = CompilerProcess(prepare, arguments, niceness=10)  # what an editor waits for comes first
         #: Whether the editor has said that the session ends.
         self.is_shut_down = False
+        #: The requests that wait for the compiler.
+        self.waiting: set[asyncio.Task[str]] = set()
 
     def shutdown(self) -> None:
         """End the processes of the compiler, too."""
-        end_processes()
+        self.checks.end()
+        self.plans.end()
         super().shutdown()
 
     def document(self, uri: str) -> Document:
@@ -89,13 +89,13 @@ def _at_level(text: str, level: str, line: int) -> str:
     return at_level(text, level, line)
 
 
-def _diagnostics(text: str) -> list[Diagnostic]:
+def _diagnostics(text: str) -> list[TextError]:
     from spyre_mlir.language_server.decisions import diagnostics
 
     return diagnostics(text)
 
 
-def server(prepare: Callable[..., object], arguments: Sequence[str]) -> SpyreServer:
+def server(prepare: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> SpyreServer:
     """Return a server with all of its features."""
     new = SpyreServer(prepare, arguments)
     new.feature(types.INITIALIZED)(_initialized)
@@ -124,8 +124,13 @@ def _initialized(ls: SpyreServer, params: types.InitializedParams) -> None:
     ls.checks.call(_diagnostics, "")  # it is ready when the first document comes
 
 
-def _shut_down(ls: SpyreServer, params: None) -> None:
+async def _shut_down(ls: SpyreServer, params: None) -> None:
     ls.is_shut_down = True
+    ls.checks.end()
+    ls.plans.end()
+    # To cancel requests that wait, pygls goes through a dictionary that each of them leaves then: none is left for it.
+    if ls.waiting:
+        await asyncio.wait(ls.waiting)
 
 
 def _opened(
@@ -156,27 +161,27 @@ def _check(ls: SpyreServer, document: Document) -> None:
 
 
 def _in_loop(
-    loop: asyncio.AbstractEventLoop, publish: Callable[[Future[list[Diagnostic]]], None], check: Future
+    loop: asyncio.AbstractEventLoop, publish: Callable[[Future[list[TextError]]], None], check: Future
 ) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(publish, check)
 
 
-def _publish(ls: SpyreServer, document: Document, check: Future[list[Diagnostic]]) -> None:
+def _publish(ls: SpyreServer, document: Document, check: Future[list[TextError]]) -> None:
     if check.cancelled() or not ls.is_open(document.uri) or ls.document(document.uri) != document:
         return  # a check of the text that there is now publishes
     failure = check.exception()
     if failure is None:
         found = [_diagnostic(ls, document, diagnostic) for diagnostic in check.result()]
     else:
-        message = f"The check of this text failed: {type(failure).__name__}: {failure}"
+        message = f"The check of this text failed: {failure}."
         found = [types.Diagnostic(document.range(0, 0, 1), message, source="spyre-mlir")]
     ls.text_document_publish_diagnostics(
         types.PublishDiagnosticsParams(document.uri, found, document.version)
     )
 
 
-def _diagnostic(ls: SpyreServer, document: Document, diagnostic: Diagnostic) -> types.Diagnostic:
+def _diagnostic(ls: SpyreServer, document: Document, diagnostic: TextError) -> types.Diagnostic:
     # The range shows the operation, whose IR may be long.
     notes = [note for note in diagnostic.notes if not note.message.startswith("see current operation")]
     found = _range_of(document, diagnostic.location)
@@ -236,7 +241,7 @@ def _sentences(plan: Future[dict[int, list[str]]], line: int) -> list[str]:
         return ["The compiler is planning this program."]
     failure = plan.exception()
     if failure is not None:
-        return [f"The compiler failed on this program: {type(failure).__name__}: {failure}"]
+        return [f"The compiler failed on this program: {failure}."]
     return plan.result().get(line + 1, [])
 
 
@@ -287,4 +292,12 @@ async def _show_level(ls: SpyreServer, uri: str, level: str, line: int) -> str:
     """Return the IR of a program of a document at a level."""
     if level not in LEVELS:
         raise JsonRpcInvalidParams(f"'{level}' is not a level; the levels are {', '.join(LEVELS)}.")
-    return await asyncio.wrap_future(ls.plans.call(_at_level, ls.document(uri).text, level, line))
+    text = ls.document(uri).text
+    task = asyncio.current_task()
+    if task is not None:
+        ls.waiting.add(task)
+        task.add_done_callback(ls.waiting.discard)
+    try:
+        return await asyncio.wrap_future(ls.plans.call(_at_level, text, level, line))
+    except CompilerProcessError as error:
+        raise JsonRpcInternalError(f"The compiler failed on this program: {error}.") from None

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 URI = "file:///a%20folder/a.mlir"
@@ -76,9 +77,10 @@ class Client:
         return self._count
 
     def answer(self, number: int) -> dict[str, Any]:
-        while "method" in (message := self.read()):
-            self.notifications.append(message)
-        assert message["id"] == number
+        """The answer to a request; those to requests that nobody waits for are dropped."""
+        while (message := self.read()).get("id") != number:
+            if "method" in message:
+                self.notifications.append(message)
         return message
 
     def ask(self, method: str, parameters: object) -> Any:
@@ -114,9 +116,10 @@ class Client:
                     return found["diagnostics"]
 
     def children(self) -> list[int]:
-        path = f"/proc/{self.server.pid}/task/{self.server.pid}/children"
-        with open(path, encoding="utf-8") as file:
-            return [int(process) for process in file.read().split()]
+        """The processes that threads of the server have started."""
+        tasks = Path(f"/proc/{self.server.pid}/task")
+        texts = [(task / "children").read_text(encoding="utf-8") for task in tasks.iterdir()]
+        return [int(process) for process in " ".join(texts).split()]
 
     def end(self) -> int:
         self.ask("shutdown", None)
