@@ -13,53 +13,83 @@ from spyre_mlir.analysis.program_cost import operation_costs
 from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.errors import CompileError
+from spyre_mlir.language_server.text_errors import TextError
 from spyre_mlir.language_server.text_levels import LEVELS, level_of
+from spyre_mlir.language_server.text_parts import SEPARATOR, parts
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.asm_form import AsmForm
+
+#: The file of the locations in a text that has no other name.
+TEXT = "-"
 
 _LAYOUT = re.compile(r"#stick\.layout<affine_map<(.*?)>>")
 _DIVISION = re.compile(r"#sdsc\.division<(\[[^\]]*\])")
 
 
-def diagnostics(text: str) -> list[Diagnostic]:
+def diagnostics(text: str) -> list[TextError]:
     """Return the errors of a text, by the parser and the verifiers."""
+    return [_text_error(error) for begin, part in parts(text) for error in _errors(begin, part)]
+
+
+def _text_error(error: Diagnostic) -> TextError:
+    return TextError(error.severity, error.location, error.message, tuple(map(_text_error, error.notes)))
+
+
+def at_level(text: str, level: str, line: int | None = None) -> str:
+    """Return the IR of a program at a level, or the diagnostic of what refuses it as a comment.
+
+    Of a text with several programs, return the one at a line, else all of them.
+    """
+    programs = parts(text)
+    if line is not None:
+        programs = [program for program in programs if program[0] <= line][-1:]
+    return SEPARATOR.join(_at_level(begin, part, level) for begin, part in programs)
+
+
+def decisions(text: str) -> dict[int, list[str]]:
+    """Return the sentences about the operations of each line of a text, from one.
+
+    What a program is refused for, is about each of its lines; about a text with errors nothing is said.
+    """
+    lines: dict[int, list[str]] = {}
+    for begin, part in parts(text):
+        if _errors(begin, part):
+            continue
+        try:
+            module = _parsed(begin, part)
+            _run(module, part, "placed")
+            with module.context, parsed_once(), usage_kept():
+                for line, sentence in _sentences(module.operation):
+                    lines.setdefault(line, []).append(sentence)
+        except CompileError as error:
+            refusal = f"The compiler refuses this program: {error}"
+            lines |= {line: [refusal] for line in range(begin + 1, begin + part.count("\n") + 2)}
+    return lines
+
+
+def _errors(begin: int, part: str) -> list[Diagnostic]:
     try:
-        _parsed(text)
+        _parsed(begin, part)
     except CompileError as error:
         return diagnostics_of(error)
     return []
 
 
-def at_level(text: str, level: str) -> str:
-    """Return the IR of a program at a level, or the diagnostic of what refuses it as a comment."""
+def _at_level(begin: int, part: str, level: str) -> str:
     try:
-        module = _parsed(text)
-        _run(module, text, level)
+        module = _parsed(begin, part)
+        _run(module, part, level)
     except CompileError as error:
         return "".join(f"// {line}\n" for line in str(error).splitlines())
     return AsmForm().text(module.operation)
-
-
-def decisions(text: str) -> dict[int, list[str]]:
-    """Return the sentences about the operations of each line of a text, from one; empty for a text with errors."""
-    try:
-        module = _parsed(text)
-        _run(module, text, "placed")
-    except CompileError:
-        return {}
-    lines: dict[int, list[str]] = {}
-    with module.context, parsed_once(), usage_kept():
-        for line, sentence in _sentences(module.operation):
-            lines.setdefault(line, []).append(sentence)
-    return lines
 
 
 def _sentences(module: ir.Operation) -> Iterator[tuple[int, str]]:
     for function in functions(module):
         for user, cost in operation_costs(usage_of(function)):
             place = location_of(user.op.location).rsplit(":", 2)
-            if len(place) == 3:
+            if len(place) == 3 and place[0] == TEXT:
                 layout = _LAYOUT.search(str(user.values[-1].type))
                 division = _DIVISION.search(_attribute(user.op, "sdsc.division"))
                 parts = [
@@ -84,9 +114,10 @@ def _run(module: ir.Module, text: str, level: str) -> None:
         run_pipeline(module, SpyrePipeline(from_level=begin).pipeline(level))
 
 
-def _parsed(text: str) -> ir.Module:
+def _parsed(begin: int, part: str) -> ir.Module:
+    """Parse the part of a text that begins at a line, in whose place its locations are."""
     context = dialects.context()
     try:
-        return dialects.parsed(text, context)
+        return dialects.parsed("\n" * begin + part, context)
     except ir.MLIRError as error:
         raise compile_error(error, "The text cannot be parsed.") from error

@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The server: requests of an editor, answered from the text and from what the compiler makes of it.
 
-What takes as long as a compilation, runs in a process of its own: hover answers at once, with the decisions once they
-are known.
+Two processes beside it know MLIR: one checks texts while they are typed, the other compiles, which takes longer. So
+the server answers from names at once, and from decisions once they are known.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import multiprocessing
-import os
-from concurrent.futures import Future, ProcessPoolExecutor
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
-from spyre_mlir.language_server.text_index import NameUse, Outline, TextIndex
-from spyre_mlir.language_server.text_levels import LEVELS, level_of
+from spyre_mlir.language_server import text_names
+from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
+from spyre_mlir.language_server.document import Document, plain_text
+from spyre_mlir.language_server.text_errors import TextError
+from spyre_mlir.language_server.text_levels import LEVELS
 from spyre_mlir.version import VERSION
 
-if TYPE_CHECKING:
-    from spyre_mlir.diagnostics import Diagnostic
-
-#: The command of a code lens: the arguments are the document and the level, the answer is the IR.
+#: The command of a code lens: the arguments are the document, the level and the line of a program, the answer is its
+#: IR there.
 SHOW_LEVEL = "spyre.showLevel"
 
 _SEVERITIES = {
@@ -33,80 +33,73 @@ _SEVERITIES = {
     "remark": types.DiagnosticSeverity.Information,
     "note": types.DiagnosticSeverity.Hint,
 }
+_WORD = "%@#!^.$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 class SpyreServer(LanguageServer):
-    """A language server with the indices and the decisions of the open documents."""
+    """A language server with the processes of the compiler; ``prepare(arguments)`` is called in each of them."""
 
-    def __init__(self) -> None:
-        super().__init__("spyre-lsp", VERSION)
-        self._pool: ProcessPoolExecutor | None = None
-        self._planned: dict[str, tuple[str, Future[dict[int, list[str]]]]] = {}
-
-    def compile(self, function, *arguments: str) -> Future:
-        """Call a function in the process of the compiler, which starts with its first call."""
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_compiling)
-        return self._pool.submit(function, *arguments)
+    def __init__(self, prepare: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> None:
+        # An editor sends the whole text: to apply edits, pygls takes more characters for ends of lines than editors do.
+        super().__init__("spyre-lsp", VERSION, types.TextDocumentSyncKind.Full)
+        self.checks = CompilerProcess(prepare, arguments, niceness=0)
+        self.plans = CompilerProcess(prepare, arguments, niceness=10)  # what an editor waits for comes first
+        #: Whether the editor has said that the session ends.
+        self.is_shut_down = False
+        #: The requests that wait for the compiler.
+        self.waiting: set[asyncio.Task[str]] = set()
 
     def shutdown(self) -> None:
-        """End the process of the compiler, too."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """End the processes of the compiler, too."""
+        self.checks.end()
+        self.plans.end()
         super().shutdown()
 
-    def text(self, uri: str) -> str:
-        """Return the text of a document."""
-        return self.workspace.get_text_document(uri).source
+    def document(self, uri: str) -> Document:
+        """Return an open document as it is."""
+        if not self.is_open(uri):
+            raise JsonRpcInvalidParams(f"The document '{uri}' is not open.")
+        document = self.workspace.get_text_document(uri)
+        encoding = str(getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding))
+        return Document(uri, document.version, plain_text(document.source), encoding)
 
-    def plan(self, uri: str) -> Future[dict[int, list[str]]]:
-        """Return the decisions about a document as it is, which are being made."""
-        text = self.text(uri)
-        known = self._planned.get(uri)
-        if known is None or known[0] != text:
-            if known is not None:
-                known[1].cancel()
-            self._planned[uri] = known = text, self.compile(_decisions, text)
-        return known[1]
+    def is_open(self, uri: str) -> bool:
+        """Return whether the editor has a document open."""
+        known = self.workspace.get_text_document(uri)
+        return any(known is document for document in self.workspace.text_documents.values())
 
-    def forget(self, uri: str) -> None:
-        """Drop what is known of a document."""
-        self._planned.pop(uri, None)
-
-
-def _begin_compiling() -> None:
-    """Prepare the process of the compiler: stdout is the editor's, whose answers come first."""
-    os.dup2(2, 1)
-    os.nice(10)
+    def supports(self, *capabilities: str) -> object:
+        """Return a capability of the editor; None for one that it does not name."""
+        found: object = self.client_capabilities
+        for capability in capabilities:
+            found = getattr(found, capability, None)
+        return found
 
 
-# The compiler is imported with the first document: the editor waits for the server to start.
+# The compiler is imported in its processes alone: the editor waits for the server to start.
 def _decisions(text: str) -> dict[int, list[str]]:
     from spyre_mlir.language_server.decisions import decisions
 
     return decisions(text)
 
 
-def _at_level(text: str, level: str) -> str:
+def _at_level(text: str, level: str, line: int) -> str:
     from spyre_mlir.language_server.decisions import at_level
 
-    return at_level(text, level)
+    return at_level(text, level, line)
 
 
-def _diagnostics(text: str) -> list[Diagnostic]:
+def _diagnostics(text: str) -> list[TextError]:
     from spyre_mlir.language_server.decisions import diagnostics
 
     return diagnostics(text)
 
 
-@functools.lru_cache(8)
-def _index(text: str) -> TextIndex:
-    return TextIndex(text)
-
-
-def server() -> SpyreServer:
+def server(prepare: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> SpyreServer:
     """Return a server with all of its features."""
-    new = SpyreServer()
+    new = SpyreServer(prepare, arguments)
+    new.feature(types.INITIALIZED)(_initialized)
+    new.feature(types.SHUTDOWN)(_shut_down)
     new.feature(types.TEXT_DOCUMENT_DID_OPEN)(_opened)
     new.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_changed)
     new.feature(types.TEXT_DOCUMENT_DID_SAVE)(_opened)
@@ -114,138 +107,197 @@ def server() -> SpyreServer:
     new.feature(types.TEXT_DOCUMENT_HOVER)(_hover)
     new.feature(types.TEXT_DOCUMENT_DEFINITION)(_definition)
     new.feature(types.TEXT_DOCUMENT_REFERENCES)(_references)
+    new.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)(_highlights)
+    new.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))(_renamed)
+    new.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)(_renameable)
+    new.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(["%", "@", "#", "^", "!"]))(
+        _completions
+    )
+    new.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)(_folds)
     new.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(_symbols)
     new.feature(types.TEXT_DOCUMENT_CODE_LENS)(_lenses)
     new.command(SHOW_LEVEL)(_show_level)
     return new
 
 
+def _initialized(ls: SpyreServer, params: types.InitializedParams) -> None:
+    ls.checks.call(_diagnostics, "")  # it is ready when the first document comes
+
+
+async def _shut_down(ls: SpyreServer, params: None) -> None:
+    ls.is_shut_down = True
+    ls.checks.end()
+    ls.plans.end()
+    # To cancel requests that wait, pygls goes through a dictionary that each of them leaves then: none is left for it.
+    if ls.waiting:
+        await asyncio.wait(ls.waiting)
+
+
 def _opened(
     ls: SpyreServer, params: types.DidOpenTextDocumentParams | types.DidSaveTextDocumentParams
 ) -> None:
-    _publish(ls, params.text_document.uri)
-    ls.plan(params.text_document.uri)
+    document = ls.document(params.text_document.uri)
+    _check(ls, document)
+    ls.plans.latest(document.uri, _decisions, document.text)
 
 
 def _changed(ls: SpyreServer, params: types.DidChangeTextDocumentParams) -> None:
-    _publish(ls, params.text_document.uri)
+    _check(ls, ls.document(params.text_document.uri))
 
 
 def _closed(ls: SpyreServer, params: types.DidCloseTextDocumentParams) -> None:
-    ls.forget(params.text_document.uri)
-    ls.text_document_publish_diagnostics(types.PublishDiagnosticsParams(params.text_document.uri, []))
+    uri = params.text_document.uri
+    ls.checks.forget(uri)
+    ls.plans.forget(uri)
+    ls.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
 
-def _publish(ls: SpyreServer, uri: str) -> None:
-    lines = ls.text(uri).split("\n")
-    found = [
-        types.Diagnostic(
-            _range_of(lines, diagnostic.location),
-            " ".join([diagnostic.message, *(note.message for note in diagnostic.notes)]),
-            _SEVERITIES.get(diagnostic.severity, types.DiagnosticSeverity.Error),
-            source="spyre-mlir",
-        )
-        for diagnostic in _diagnostics(ls.text(uri))
-    ]
-    ls.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
+def _check(ls: SpyreServer, document: Document) -> None:
+    """Publish the errors of a document once they are known."""
+    loop = asyncio.get_running_loop()
+    publish = functools.partial(_publish, ls, document)
+    check = ls.checks.latest(document.uri, _diagnostics, document.text)
+    check.add_done_callback(functools.partial(_in_loop, loop, publish))
 
 
-def _range_of(lines: list[str], location: str) -> types.Range:
-    """Return the rest of the word at ``file:line:col``, whose column counts bytes; the first line without a place."""
-    parts = location.rsplit(":", 2)
-    if len(parts) < 3 or not 0 < int(parts[1]) <= len(lines):
-        return _range(0, 0, 1)
-    line = int(parts[1]) - 1
-    column = len(lines[line].encode()[: max(int(parts[2]) - 1, 0)].decode("utf-8", "ignore"))
-    rest = lines[line][column:]
-    word = len(rest) - len(
-        rest.lstrip("%@#!^.$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+def _in_loop(
+    loop: asyncio.AbstractEventLoop, publish: Callable[[Future[list[TextError]]], None], check: Future
+) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(publish, check)
+
+
+def _publish(ls: SpyreServer, document: Document, check: Future[list[TextError]]) -> None:
+    if check.cancelled() or not ls.is_open(document.uri) or ls.document(document.uri) != document:
+        return  # a check of the text that there is now publishes
+    failure = check.exception()
+    if failure is None:
+        found = [_diagnostic(ls, document, diagnostic) for diagnostic in check.result()]
+    else:
+        message = f"The check of this text failed: {failure}."
+        found = [types.Diagnostic(document.range(0, 0, 1), message, source="spyre-mlir")]
+    ls.text_document_publish_diagnostics(
+        types.PublishDiagnosticsParams(document.uri, found, document.version)
     )
-    return _range(line, column, column + max(word, 1))
 
 
-def _range(line: int, begin: int, end: int) -> types.Range:
-    return types.Range(types.Position(line, begin), types.Position(line, end))
+def _diagnostic(ls: SpyreServer, document: Document, diagnostic: TextError) -> types.Diagnostic:
+    # The range shows the operation, whose IR may be long.
+    notes = [note for note in diagnostic.notes if not note.message.startswith("see current operation")]
+    found = _range_of(document, diagnostic.location)
+    message = diagnostic.message if found else f"{diagnostic.location}: {diagnostic.message}"
+    related = None
+    if ls.supports("text_document", "publish_diagnostics", "related_information"):
+        related = [
+            types.DiagnosticRelatedInformation(types.Location(document.uri, place), note.message)
+            for note in notes
+            if (place := _range_of(document, note.location))
+        ]
+        notes = [note for note in notes if not _range_of(document, note.location)]
+    return types.Diagnostic(
+        found or document.range(0, 0, 1),
+        " ".join([message, *(note.message for note in notes)]),
+        _SEVERITIES.get(diagnostic.severity, types.DiagnosticSeverity.Error),
+        source="spyre-mlir",
+        related_information=related or None,
+    )
 
 
-def _range_of_name(use: NameUse) -> types.Range:
-    return _range(use.line, use.column, use.end)
+def _range_of(document: Document, location: str) -> types.Range | None:
+    """Return the rest of the word at ``-:line:col``, whose column counts bytes; None for a place in another file."""
+    file, *place = location.rsplit(":", 2)
+    if len(place) < 2 or file != "-":
+        return None
+    line = min(int(place[0]), len(document.index.lines)) - 1
+    text = document.index.lines[line]
+    column = len(text.encode()[: max(int(place[1]) - 1, 0)].decode("utf-8", "ignore"))
+    word = len(text[column:]) - len(text[column:].lstrip(_WORD))
+    # Behind the end of a line there is nothing to be shown.
+    column = max(min(column, len(text) - 1), 0)
+    return document.range(line, column, column + max(word, 1))
 
 
 def _hover(ls: SpyreServer, params: types.HoverParams) -> types.Hover | None:
-    uri, place = params.text_document.uri, params.position
-    index = _index(ls.text(uri))
-    use = index.at(place.line, place.character)
+    document = ls.document(params.text_document.uri)
+    use = document.name_at(params.position)
     if use is None:
         return None
-    definition = index.definition(use)
-    line = definition.line if definition else use.line
-    sentences = [f"```mlir\n{index.lines[line].strip()}\n```"]
-    plan = ls.plan(uri)
+    line = (document.index.definition(use) or use).line
+    sentences = _sentences(ls.plans.latest(document.uri, _decisions, document.text), line)
+    code = document.index.lines[line].strip()
+    formats = ls.supports("text_document", "hover", "content_format")
+    if formats and types.MarkupKind.Markdown not in list(formats):  # pyright: ignore[reportArgumentType]
+        plain = [sentence.replace("**", "").replace("`", "") for sentence in sentences]
+        content = types.MarkupContent(types.MarkupKind.PlainText, "\n\n".join([code, *plain]))
+    else:
+        content = types.MarkupContent(
+            types.MarkupKind.Markdown, "\n\n".join([f"```mlir\n{code}\n```", *sentences])
+        )
+    return types.Hover(content, document.range_of(use))
+
+
+def _sentences(plan: Future[dict[int, list[str]]], line: int) -> list[str]:
     if not plan.done():
-        sentences.append("The compiler is planning this program.")
-    elif not plan.cancelled() and plan.exception() is None:
-        sentences += plan.result().get(line + 1, [])
-    content = types.MarkupContent(types.MarkupKind.Markdown, "\n\n".join(sentences))
-    return types.Hover(content, _range_of_name(use))
+        return ["The compiler is planning this program."]
+    failure = plan.exception()
+    if failure is not None:
+        return [f"The compiler failed on this program: {failure}."]
+    return plan.result().get(line + 1, [])
 
 
 def _definition(ls: SpyreServer, params: types.DefinitionParams) -> types.Location | None:
-    uri = params.text_document.uri
-    index = _index(ls.text(uri))
-    use = index.at(params.position.line, params.position.character)
-    definition = use and index.definition(use)
-    return types.Location(uri, _range_of_name(definition)) if definition else None
+    return text_names.definition(ls.document(params.text_document.uri), params.position)
 
 
 def _references(ls: SpyreServer, params: types.ReferenceParams) -> list[types.Location]:
-    uri = params.text_document.uri
-    index = _index(ls.text(uri))
-    use = index.at(params.position.line, params.position.character)
-    definition = use and index.definition(use)
-    same = [other for other in index.uses if definition and other.name == definition.name]
-    return [
-        types.Location(uri, _range_of_name(other)) for other in same if index.definition(other) == definition
-    ]
+    document = ls.document(params.text_document.uri)
+    return text_names.references(document, params.position, params.context.include_declaration)
 
 
-def _symbols(ls: SpyreServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    text = ls.text(params.text_document.uri)
-    index = _index(text)
-    return [_symbol(index, outline) for outline in index.outline()]
+def _highlights(ls: SpyreServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+    return text_names.highlights(ls.document(params.text_document.uri), params.position)
 
 
-def _symbol(index: TextIndex, outline: Outline) -> types.DocumentSymbol:
-    """Return a function, whose detail is its level, with its values."""
-    body = types.Range(types.Position(outline.name.line, 0), types.Position(outline.last_line, 1))
-    level = level_of("\n".join(index.lines[outline.name.line : outline.last_line + 1]))
-    values = [
-        types.DocumentSymbol(
-            use.name, types.SymbolKind.Variable, _range(use.line, 0, len(index.lines[use.line])),
-            _range_of_name(use), operation,
-        )
-        for use, operation in outline.values
-    ]  # fmt: skip
-    name = _range_of_name(outline.name)
-    return types.DocumentSymbol(
-        outline.name.name, types.SymbolKind.Function, body, name, level, children=values
-    )
+def _renamed(ls: SpyreServer, params: types.RenameParams) -> types.WorkspaceEdit:
+    return text_names.renamed(ls.document(params.text_document.uri), params.position, params.new_name)
+
+
+def _renameable(ls: SpyreServer, params: types.PrepareRenameParams) -> types.Range | None:
+    return text_names.renameable(ls.document(params.text_document.uri), params.position)
+
+
+def _completions(ls: SpyreServer, params: types.CompletionParams) -> list[types.CompletionItem]:
+    return text_names.completions(ls.document(params.text_document.uri), params.position)
+
+
+def _folds(ls: SpyreServer, params: types.FoldingRangeParams) -> list[types.FoldingRange]:
+    return text_names.folds(ls.document(params.text_document.uri))
+
+
+def _symbols(
+    ls: SpyreServer, params: types.DocumentSymbolParams
+) -> list[types.DocumentSymbol] | list[types.SymbolInformation]:
+    document = ls.document(params.text_document.uri)
+    tree = text_names.symbols(document)
+    if ls.supports("text_document", "document_symbol", "hierarchical_document_symbol_support"):
+        return tree
+    return list(text_names.flat(document.uri, tree))
 
 
 def _lenses(ls: SpyreServer, params: types.CodeLensParams) -> list[types.CodeLens]:
-    uri = params.text_document.uri
-    text = ls.text(uri)
-    begin = level_of(text)
-    levels = LEVELS[LEVELS.index(begin) + 1 :] if begin in LEVELS else LEVELS
-    return [
-        types.CodeLens(
-            _range_of_name(outline.name),
-            types.Command(f"run to {level}", SHOW_LEVEL, arguments=[uri, level]),
-        )
-        for outline in _index(text).outline() for level in levels
-    ]  # fmt: skip
+    return text_names.lenses(ls.document(params.text_document.uri), SHOW_LEVEL)
 
 
-async def _show_level(ls: SpyreServer, uri: str, level: str) -> str:
-    """Return the IR of a document at a level."""
-    return await asyncio.wrap_future(ls.compile(_at_level, ls.text(uri), level))
+async def _show_level(ls: SpyreServer, uri: str, level: str, line: int) -> str:
+    """Return the IR of a program of a document at a level."""
+    if level not in LEVELS:
+        raise JsonRpcInvalidParams(f"'{level}' is not a level; the levels are {', '.join(LEVELS)}.")
+    text = ls.document(uri).text
+    task = asyncio.current_task()
+    if task is not None:
+        ls.waiting.add(task)
+        task.add_done_callback(ls.waiting.discard)
+    try:
+        return await asyncio.wrap_future(ls.plans.call(_at_level, text, level, line))
+    except CompilerProcessError as error:
+        raise JsonRpcInternalError(f"The compiler failed on this program: {error}.") from None

@@ -2,33 +2,54 @@
 """Names in a text of MLIR: where each is defined, and where it is used, by its scopes and without a parse.
 
 So it answers while the text is being typed, too. Positions are (line, column), both from zero, columns in characters.
+The parts of a text between lines of ``// -----`` know nothing of each other.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from spyre_mlir.language_server.text_parts import part_starts
 
 Position = tuple[int, int]
 
+_SUFFIX = r"(?:\d+|[A-Za-z$._-][A-Za-z0-9$._-]*)"
+_NAME = rf"[%^#!]{_SUFFIX}"
+_SYMBOL_NAME = r'@(?:[A-Za-z_][A-Za-z0-9_$.]*|"(?:[^"\\\n]|\\.){0,400}")'
+#: A name that is written anew.
+NAME = rf"{_NAME}|{_SYMBOL_NAME}"
+
 _TOKEN = re.compile(
-    r'(?P<skipped>"(?:[^"\\\n]|\\.)*"|//[^\n]*)|(?P<open>\{)|(?P<close>\})'
-    r"|(?P<name>(?:%|@|\^|#|!)[A-Za-z0-9_$][\w$.-]*)(?P<part>\#\d+)?"
+    rf"(?P<open>\{{-\#|\{{)|(?P<close>\#-\}}|\}})|(?P<round>\()|(?P<end>\))"
+    rf'|(?P<name>{NAME})(?:\#\d+)?|(?P<skipped>"(?:[^"\\\n]|\\.)*"?|//[^\n]*)'
 )
-#: What stands behind a name where it is defined: a value with more of its operation, an argument, a symbol, an alias.
-_RESULTS = re.compile(r"(?::\d+)?\s*(?:,\s*%[\w$.-]+(?::\d+)?\s*)*=(?!=)")
+#: How much of a line in front of a name says what it is, in characters: those of a bundle have a million.
+_BEFORE = 400
+
+#: What stands behind the first result of an operation, or behind an argument.
+_LIST = re.compile(rf"(?::\d+)?\s*(?:,\s*%{_SUFFIX}(?::\d+)?\s*)*")
+_ASSIGNED = re.compile(r"\s*=(?!=)")
 _ARGUMENT = re.compile(r"\s*:(?!:)")
-_FUNCTION = re.compile(r"\b(?:func\.func|module|(?:ml_program|memref)\.global)\s+(?:private\s+|public\s+)?$")
+_OPERATION = re.compile(r'\s*"?([A-Za-z_]\w*\.[\w.]+)')
+#: What stands in front of the counter of a loop, of the name of a symbol, and of a dictionary.
+_LOOP = re.compile(r"(?<![!#\w$.])[A-Za-z_]\w*\.[\w.]+\s+(?:unsigned\s+)?$")
+_SYMBOL = re.compile(
+    r'\b(?:func\.func|module|(?:ml_program|memref)\.global)(?:\s+(?:private|public|nested|constant|mutable|"\w+"))*\s+$'
+)
+_ATTRIBUTES = re.compile(r"\battr(?:ibute)?s\s*=?\s*$")
+#: Arguments of a region in round brackets: those of a reduction with their types, those of parallel loops without.
+_REGION_ARGUMENTS = re.compile(rf"(?<![\w>])\(\s*%{_SUFFIX}\s*:(?!:)[^(){{}}]*\)\s*\{{")
+_LOOP_ARGUMENTS = re.compile(rf"(?<!\w)\(\s*%{_SUFFIX}\s*(?:,\s*%{_SUFFIX}\s*)*\)\s*(?:in|=)\s*\(")
 
 
 @dataclass(frozen=True)
 class NameUse:
-    """A name in the text; ``scope`` is the path of the braces around it, by their numbers."""
+    """A name in the text."""
 
     name: str
     line: int
     column: int
-    scope: tuple[int, ...]
     is_definition: bool
 
     @property
@@ -37,13 +58,29 @@ class NameUse:
         return self.column + len(self.name)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outline:
-    """A function with the values that its operations define, each with the name of its operation."""
+    """A symbol of the text: the values that its operations define, and the symbols in it."""
 
     name: NameUse
-    last_line: int
-    values: tuple[tuple[NameUse, str], ...]
+    end: Position
+    values: list[NameUse] = field(default_factory=list)
+    symbols: list[Outline] = field(default_factory=list)
+
+
+@dataclass
+class _Scope:
+    """The names between two braces."""
+
+    begin: Position = (0, 0)
+    outline: Outline | None = None
+    definitions: dict[str, NameUse] = field(default_factory=dict)
+    unknown: list[NameUse] = field(default_factory=list)
+    #: The round brackets that are open: what a name with a type is in each.
+    brackets: list[str] = field(default_factory=list)
+    #: What belongs to the next region: the arguments, and the symbol whose body it is.
+    arguments: list[NameUse] = field(default_factory=list)
+    symbol: Outline | None = None
 
 
 class TextIndex:
@@ -51,74 +88,183 @@ class TextIndex:
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
+        self.outline: list[Outline] = []
+        #: The regions and dictionaries that take more than a line: the lines of their braces.
+        self.folds: list[tuple[int, int]] = []
         self.uses: list[NameUse] = []
-        self._ends: dict[int, int] = {}
+        self._by_line: dict[int, list[NameUse]] = {}
+        self._definitions: dict[NameUse, NameUse] = {}
+        self._references: dict[NameUse, list[NameUse]] = {}
+        self._scopes = [_Scope()]
+        #: Where the last list of names that begins a line ends, and what its names are.
+        self._list = (0, "")
         self._scan(text)
-
-    def _scan(self, text: str) -> None:
-        scope, count, line, start = [], 0, 0, 0
-        is_header = False
-        for match in _TOKEN.finditer(text):
-            breaks = text.count("\n", start, match.start())
-            line, start = line + breaks, match.start()
-            if match["open"]:
-                # The arguments of a function are of the scope behind them.
-                scope.append(count := count + 1)
-                is_header = False
-            elif match["close"] and scope:
-                self._ends[scope.pop()] = line
-            elif match["name"]:
-                column = match.start() - (text.rfind("\n", 0, match.start()) + 1)
-                before = text[match.start() - column : match.start()]
-                is_header = is_header or bool(_FUNCTION.search(before))
-                defines = _defines(match["name"], text, match.end(), before, is_header)
-                inside = (*scope, count + 1) if is_header and match["name"].startswith("%") else tuple(scope)
-                self.uses.append(NameUse(match["name"], line, column, inside, defines))
+        #: What the operation at the end of the text may use.
+        self.visible = {name: use for scope in self._scopes for name, use in scope.definitions.items()}
+        self._close_all()
 
     def at(self, line: int, column: int) -> NameUse | None:
         """Return the name at a position."""
-        return next((use for use in self.uses if use.line == line and use.column <= column <= use.end), None)
+        return next((use for use in self._by_line.get(line, ()) if use.column <= column <= use.end), None)
 
     def definition(self, use: NameUse) -> NameUse | None:
-        """Return the definition that a name refers to: the last one in front of it in a scope around it."""
-        candidates = [other for other in self.uses if other.is_definition and other.name == use.name]
-        visible = [other for other in candidates if other.scope == use.scope[: len(other.scope)]]
-        # Values are defined in front of their uses; symbols, aliases and blocks may be behind.
-        before = [other for other in visible if (other.line, other.column) <= (use.line, use.column)]
-        inner = before or ([] if use.name.startswith("%") else visible)
-        return max(inner, key=lambda other: (len(other.scope), other.line, other.column), default=None)
+        """Return the definition that a name refers to: of its own scope, or of one around it."""
+        return self._definitions.get(use)
 
-    def outline(self) -> list[Outline]:
-        """Return the functions with the values in them, in the order of the text."""
-        functions = [use for use in self.uses if use.is_definition and use.name.startswith("@")]
-        outlines = []
-        for function in functions:
-            begin = len(function.scope)
-            values = [
-                use for use in self.uses
-                if use.is_definition and use.name.startswith("%") and use.line >= function.line
-                and len(use.scope) == begin + 1 and use.scope[:begin] == function.scope
-            ]  # fmt: skip
-            body = values[0].scope[-1] if values else 0
-            values = [use for use in values if use.scope[-1] == body]
-            last = self._ends.get(body, function.line)
-            outlines.append(Outline(function, last, tuple((use, self._operation(use)) for use in values)))
-        return outlines
+    def references(self, use: NameUse) -> list[NameUse]:
+        """Return all names that refer to the definition of one, that itself included; empty without a definition."""
+        definition = self.definition(use)
+        if definition is None:
+            return []
+        return sorted(self._references[definition], key=lambda use: (use.line, use.column))
 
-    def _operation(self, use: NameUse) -> str:
-        match = re.search(r'=\s*"?([\w.]+)', self.lines[use.line][use.end :])
-        return match[1] if match else "argument"
+    @property
+    def definitions(self) -> list[NameUse]:
+        """All definitions, in the order of the text."""
+        return [use for use in self.uses if use.is_definition]
 
+    def bindings(self) -> list[int | None]:
+        """Return for each name of the text the number of the one that defines it."""
+        numbers = {use: number for number, use in enumerate(self.uses)}
+        found = map(self._definitions.get, self.uses)
+        return [numbers[definition] if definition else None for definition in found]
 
-def _defines(name: str, text: str, end: int, before: str, is_header: bool) -> bool:
-    if name.startswith("%"):
-        starts_line = not before.strip() or bool(re.fullmatch(r"\s*(?:%[\w$.-]+(?::\d+)?\s*,\s*)+", before))
-        if starts_line and _RESULTS.match(text, end):
-            return True
-        is_argument = is_header or before.lstrip().startswith("^")
-        return is_argument and bool(_ARGUMENT.match(text, end))
-    if name.startswith("@"):
-        return bool(_FUNCTION.search(before))
-    if name.startswith("^"):
-        return not before.strip()
-    return not before and bool(re.compile(r"\s*=").match(text, end))
+    def operation(self, use: NameUse) -> str:
+        """Return the name of the operation that a definition is of."""
+        line = self.lines[use.line]
+        results = _LIST.match(line, use.end)
+        assigned = results and _ASSIGNED.match(line, results.end())
+        operation = assigned and _OPERATION.match(line, assigned.end())
+        return operation[1] if operation else "argument"
+
+    def _scan(self, text: str) -> None:
+        starts, line, line_start, start = part_starts(text), 0, 0, 0
+        for match in _TOKEN.finditer(text):
+            breaks = text.count("\n", start, match.start())
+            line, start = line + breaks, match.start()
+            if breaks:
+                line_start = text.rfind("\n", 0, start) + 1
+            while starts and start >= starts[0]:
+                starts.pop(0)
+                self._close_all()
+            position, before = (line, start - line_start), text[max(line_start, start - _BEFORE) : start]
+            if match["open"]:
+                self._open(position, before)
+            elif match["close"]:
+                self._close(position)
+            elif match["round"]:
+                self._scopes[-1].brackets.append(self._bracket(text, start, before))
+            elif match["end"]:
+                if self._scopes[-1].brackets:
+                    self._scopes[-1].brackets.pop()
+            elif match["name"]:
+                self._add(match["name"], position, before, text, match.end())
+
+    def _open(self, position: Position, before: str) -> None:
+        around = self._scopes[-1]
+        self._scopes.append(_Scope(position))
+        # In front of the region of an operation there may be dictionaries, in brackets or called attributes.
+        if around.brackets or _ATTRIBUTES.search(before):
+            return
+        for argument in around.arguments:
+            self._define(argument)
+        self._scopes[-1].outline = around.symbol
+        if around.symbol:
+            around.symbol.values += around.arguments
+        around.arguments, around.symbol = [], None
+
+    def _close(self, position: Position) -> None:
+        if len(self._scopes) == 1:
+            return
+        scope = self._scopes.pop()
+        if scope.outline:
+            scope.outline.end = (position[0], position[1] + 1)
+        if scope.begin[0] < position[0]:
+            self.folds.append((scope.begin[0], position[0]))
+        self._resolve(scope)
+
+    def _close_all(self) -> None:
+        """Close what the end of a part of the text leaves open."""
+        while self._scopes:
+            self._resolve(self._scopes.pop())
+        self._scopes = [_Scope()]
+
+    def _resolve(self, scope: _Scope) -> None:
+        """Find what the names of a scope refer to that is defined behind them; else it is in the scope around."""
+        for use in scope.unknown:
+            if use.name in scope.definitions:
+                self._refer(use, scope.definitions[use.name])
+            elif self._scopes:
+                self._scopes[-1].unknown.append(use)
+
+    def _bracket(self, text: str, start: int, before: str) -> str:
+        scope = self._scopes[-1]
+        if re.fullmatch(rf"\s*\^{_SUFFIX}\s*", before):
+            return "block"
+        if not scope.brackets and scope.symbol:
+            return "region"
+        if _REGION_ARGUMENTS.match(text, start):
+            return "region"
+        return "loop" if _LOOP_ARGUMENTS.match(text, start) else ""
+
+    def _add(self, name: str, position: Position, before: str, text: str, end: int) -> None:
+        kind = self._kind(name, before, text, end)
+        use = NameUse(name, *position, bool(kind))
+        self.uses.append(use)
+        self._by_line.setdefault(use.line, []).append(use)
+        scope = self._scopes[-1]
+        if kind == "region":
+            scope.arguments.append(use)
+        elif kind:
+            self._define(use)
+            if kind == "symbol":
+                scope.symbol = Outline(use, (use.line, use.end))
+                around = next((outer.outline for outer in reversed(self._scopes) if outer.outline), None)
+                (around.symbols if around else self.outline).append(scope.symbol)
+            elif name.startswith("%") and scope.outline:
+                scope.outline.values.append(use)
+        elif not before.endswith("::"):
+            self._look_up(use)
+
+    def _kind(self, name: str, before: str, text: str, end: int) -> str:
+        """Return what a name defines, "value" or "symbol" for the scope and "region" for the next one; else ""."""
+        if name.startswith("@"):
+            return "symbol" if _SYMBOL.search(before) else ""
+        if name.startswith("^"):
+            return "" if before.strip() else "value"
+        if not name.startswith("%"):
+            return "value" if not before and _ASSIGNED.match(text, end) else ""
+        brackets = self._scopes[-1].brackets
+        if brackets:
+            if brackets[-1] == "loop" or _ASSIGNED.match(text, end):
+                return "region"
+            kind = {"region": "region", "block": "value"}.get(brackets[-1], "")
+            return kind if _ARGUMENT.match(text, end) else ""
+        if end <= self._list[0]:
+            return self._list[1]
+        if not before.strip():
+            match = _LIST.match(text, end)
+            behind = match.end() if match else end
+            self._list = behind, "value" if _ASSIGNED.match(text, behind) else ""
+            if self._list[1]:
+                # What an operation in front left open is not of this one.
+                self._scopes[-1].arguments, self._scopes[-1].symbol = [], None
+            return self._list[1]
+        if _ASSIGNED.match(text, end):
+            return "region" if _LOOP.search(before) else "value"
+        return ""
+
+    def _define(self, use: NameUse) -> None:
+        self._scopes[-1].definitions[use.name] = use
+        self._refer(use, use)
+
+    def _look_up(self, use: NameUse) -> None:
+        for scope in reversed(self._scopes):
+            if use.name in scope.definitions:
+                self._refer(use, scope.definitions[use.name])
+                return
+        self._scopes[-1].unknown.append(use)
+
+    def _refer(self, use: NameUse, definition: NameUse) -> None:
+        self._definitions[use] = definition
+        self._references.setdefault(definition, []).append(use)

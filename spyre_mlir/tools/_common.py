@@ -220,7 +220,9 @@ class _LoadAction(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         from spyre_mlir.loading import load
 
-        load(str(values))
+        # What the file prints is not the output of the tool, which another program may read.
+        with contextlib.redirect_stdout(sys.stderr):
+            load(str(values))
 
 
 def require_folder(path: str) -> str:

@@ -10,6 +10,7 @@ with the level of each function, and lenses that show the IR after a level. edit
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,16 +20,26 @@ from spyre_mlir.tools import _common
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the editor ends the session; 0 on success."""
-    _parser().parse_args(argv)
+    """Serve until the editor ends the session; 0 if it said so before it did."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _prepare(arguments)
     try:
         from spyre_mlir.language_server.server import server
     except ImportError as error:
         if error.name not in ("pygls", "lsprotocol"):
             raise
         raise CompileError("The language server needs 'pygls': pip install 'spyre-mlir[lsp]'.") from None
-    server().start_io()
-    return 0
+    new = server(_prepare, arguments)
+    # Only the answers go to the editor, which takes every byte for one; what else is printed goes to its log.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        new.start_io(stdout=answers)
+    return 0 if new.is_shut_down else 1
+
+
+def _prepare(arguments: Sequence[str]) -> None:
+    """Prepare a process for the arguments, which name a device or files to load."""
+    _parser().parse_args(arguments)
 
 
 def _parser() -> _common.ArgumentParser:

@@ -15,7 +15,6 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from spyre_mlir.language_server.decisions import at_level, decisions
-from spyre_mlir.language_server.text_index import TextIndex
 from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.pipelines import SpyrePipeline
 
@@ -69,7 +68,9 @@ def session(talk: Callable[[Editor], Awaitable[None]]) -> None:
     async def run() -> None:
         editor = Editor()
         await editor.start_io(sys.executable, "-m", "spyre_mlir.tools.spyre_lsp")
-        await editor.initialize_async(types.InitializeParams(types.ClientCapabilities()))
+        outline = types.DocumentSymbolClientCapabilities(hierarchical_document_symbol_support=True)
+        texts = types.TextDocumentClientCapabilities(document_symbol=outline)
+        await editor.initialize_async(types.InitializeParams(types.ClientCapabilities(text_document=texts)))
         editor.initialized(types.InitializedParams())
         try:
             await talk(editor)
@@ -142,7 +143,7 @@ def test_a_program_that_is_refused_says_why_in_the_place_of_its_ir():
         await editor.open(
             "func.func @main(%x: f16) -> f16 {\n  %0 = math.exp %x : f16\n  return %0 : f16\n}\n"
         )
-        params = types.ExecuteCommandParams("spyre.showLevel", [URI, "placed"])
+        params = types.ExecuteCommandParams("spyre.showLevel", [URI, "placed", 0])
         text = await editor.workspace_execute_command_async(params)
         assert text.startswith("// ") and "error:" in text
         # The session goes on.
@@ -161,24 +162,3 @@ def test_ir_of_a_level_has_its_decisions_in_itself():
     sentences = [sentence for texts in decisions(text).values() for sentence in texts]
     assert len(sentences) == 2 and all("placement" in sentence for sentence in sentences)
     assert "sdscbundle.sdsc_execute" in at_level(text, "bundle")
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "definition"),
-    [
-        ("func.func @f(%a: i32) {\n %b = arith.addi %a, %a : i32\n}", (1, 18), (0, 13)),
-        ("%r:2 = scf.x\n%s = y.z %r#1", (1, 10), (0, 0)),
-        ("%p, %q = x.y\n z.w %q", (1, 6), (0, 4)),
-        ("#map = affine_map<() -> ()>\n x.y {m = #map}", (1, 11), (0, 0)),
-        ("func.func @f() {\n call @g()\n}\nfunc.func private @g()", (1, 7), (3, 18)),
-        ("func.func @f() {\n %c = a.b\n}\nfunc.func @g() {\n %c = a.b\n c.d %c\n}", (5, 6), (4, 1)),
-        ("^bb0(%in: f16):\n a.b %in // %in = 1", (1, 6), (0, 5)),
-        ('x.y {a = "%b = "} {\n %b = c.d\n}\n e.f %b', (3, 6), None),
-    ],
-)
-def test_definitions_of_names(text, place, definition):
-    index = TextIndex(text)
-    use = index.at(*place)
-    assert use is not None
-    found = index.definition(use)
-    assert (found and (found.line, found.column)) == definition
