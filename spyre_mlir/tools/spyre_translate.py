@@ -54,9 +54,7 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-translate", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     forms = parser.add_mutually_exclusive_group(required=True)
-    forms.add_argument(
-        "--to-bundle", type=_common.require_folder, metavar="DIR", help="the folder to write"
-    )
+    forms.add_argument("--to-bundle", type=_common.require_folder, metavar="DIR", help="the folder to write")
     forms.add_argument(
         "--to-ktir",
         type=_common.require_writable,
