@@ -162,7 +162,11 @@ class Timing(Sequence[tuple[str, float]]):
         return "\n".join([*head, *table]) + "\n"
 
     def json_report(self, display: Display = "tree") -> str:
-        """Format the report as JSON, as mlir-opt does: seconds, percentage and name, and of a tree what is inside."""
+        """Format the report as JSON, as mlir-opt does: seconds, percentage and name.
+
+        Args:
+            display: "tree", where each pass has the list of those inside it, or "list".
+        """
         records: list[dict[str, object]] = []
         # The lists that the next line may be in, the outermost first.
         open_lists = [records]

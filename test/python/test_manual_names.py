@@ -43,7 +43,7 @@ PAGES = sorted(set(ALL_PAGES) - FOREIGN - {"CHANGELOG.md", "CODE_OF_CONDUCT.md"}
 #: What pages say of other tools, and names that stand for those of a reader.
 ELSEWHERE = {
     "--no-deps", "mlir-opt", "torch-mlir", "mlir-python-bindings", "requires-python", "foo-bar", "some-name",
-    "foo_bar.py", "test/passes/foo-bar.mlir", "model.py",
+    "foo_bar.py", "test/passes/foo-bar.mlir", "model.py", "passes.py",
 }  # fmt: skip
 
 BLOCK = re.compile(r"^```\w+\n.*?^```$", re.MULTILINE | re.DOTALL)
