@@ -169,7 +169,7 @@ def _in_loop(
 
 def _publish(ls: SpyreServer, document: Document, check: Future[list[TextError]]) -> None:
     if check.cancelled() or not ls.is_open(document.uri) or ls.document(document.uri) != document:
-        return  # a check of the text that there is now publishes
+        return  # a check of the newer text tells of it
     failure = check.exception()
     if failure is None:
         found = [_diagnostic(ls, document, diagnostic) for diagnostic in check.result()]
