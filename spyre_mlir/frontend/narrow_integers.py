@@ -25,6 +25,7 @@ _MOVES = {
 #: Operations whose result is the last 8 bits of a sum of products in 32 bits.
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 _CAST = torch.ops.prims.convert_element_type.default
+_CASTS = ("prims::convert_element_type", "aten::_to_copy")
 
 
 def widen_narrow_integers(graph: Graph) -> None:
@@ -34,15 +35,25 @@ def widen_narrow_integers(graph: Graph) -> None:
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
     overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones, so every operation
-    that interprets those has it.
+    that interprets those has it, casts of floats to them too.
     """
     for node in list(graph.nodes):
         if _is_pointwise(node):
             _narrow_operands(graph, node)
         if node.target in _PRODUCTS or _is_pointwise(node):
             _widen(graph, node)
+        elif _is_float_to_bytes(node):
+            with graph.inserting_before(node):
+                node.replace_input_with(source := node.all_input_nodes[0], _cast(graph, source, torch.int32))
         elif isinstance(node.target, torch._ops.OpOverload):
             _widen_operation(graph, node)
+
+
+def _is_float_to_bytes(node: Node) -> bool:
+    """Return whether a node casts floats to unsigned bytes: by way of int32, as a cast to 8 bits has a sign."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _CASTS:
+        return False
+    return dtype_of(node) == torch.uint8 and node.all_input_nodes[0].meta["val"].is_floating_point()
 
 
 def _widen_operation(graph: Graph, node: Node) -> None:

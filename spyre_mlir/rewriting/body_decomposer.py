@@ -137,6 +137,8 @@ class BodyDecomposer:
         element = str(op.results[0].type)
         if op.name == "arith.trunci" and element == "i1":
             raise error_at(op, "the lowest bit of an integer has no device operation")
+        if op.name == "arith.trunci" and element in ONE_BYTE:
+            raise error_at(op, "the lowest 8 bits of an integer have no device operation")
         if element == "f64":
             element = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
         if element in ONE_BYTE:

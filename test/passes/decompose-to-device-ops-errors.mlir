@@ -215,6 +215,19 @@ func.func @sum_of_integers(%x: tensor<64x64xi32>, %z: tensor<64xi32>) -> tensor<
   return %0 : tensor<64xi32>
 }
 // -----
+// A cast of the device to 8 bits has no numbers out of range, where that of MLIR leaves bits out.
+#id = affine_map<(d0) -> (d0)>
+func.func @lowest_bits(%x: tensor<64xi32>) -> tensor<64xi8> {
+  %e = tensor.empty() : tensor<64xi8>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xi32>) outs(%e : tensor<64xi8>) {
+  ^bb0(%a: i32, %o: i8):
+    // expected-error@below {{the lowest 8 bits of an integer have no device operation}}
+    %r = arith.trunci %a : i32 to i8
+    linalg.yield %r : i8
+  } -> tensor<64xi8>
+  return %0 : tensor<64xi8>
+}
+// -----
 // What nobody has written has no value to return,
 func.func @unwritten() -> tensor<64xf16> {
   // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}

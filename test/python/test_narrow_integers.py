@@ -37,6 +37,16 @@ def test_bytes(form: str, dtype: torch.dtype) -> None:
     assert got.dtype == expected.dtype and torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("source", [torch.float16, torch.float32, torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_casts_to_bytes(source: torch.dtype, dtype: torch.dtype) -> None:
+    """Integers are cut to their lowest 8 bits, floats are rounded towards zero where the type has them."""
+    limits = torch.iinfo(dtype)
+    low, high = (limits.min, limits.max) if source.is_floating_point else (-1000, 1000)
+    x = (torch.arange(low, high + 1).to(source) * (0.999 if source.is_floating_point else 1)).to(source)
+    check_like_eager(lambda x: x.to(dtype), x)
+
+
 UNSIGNED = {
     "sums": lambda i: (i.sum(), i.sum(1), i.sum(1, dtype=torch.uint8), i.cumsum(1), i.prod(1)),
     "extremes": lambda i: (i.amax(1), i.amin(0), i.max(1), i.argmin(1), i.max(), i.sort(1), i.topk(2)[0]),
