@@ -16,7 +16,7 @@ _OPERATIONS, _REPEATS = 500, 5
 
 
 @benchmark(
-    initialise_seconds=2.0, open_seconds=0.2, change_seconds=0.2, hover_seconds=0.2, definition_seconds=0.2
+    initialise_seconds=0.2, open_seconds=0.2, change_seconds=0.2, hover_seconds=0.2, definition_seconds=0.2
 )
 def lsp() -> Metrics:
     """spyre-lsp on a program of 500 operations: seconds until an answer, best of 5; the first with the start."""
