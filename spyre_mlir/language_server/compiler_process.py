@@ -22,7 +22,7 @@ Begin = tuple[Callable[[Sequence[str]], object], Sequence[str], int]
 
 
 class CompilerProcessError(Exception):
-    """What a call did not return for: its exception, or the end of the process."""
+    """Reason why a call did not return: an exception, or the end of the process."""
 
 
 class CompilerProcess:
@@ -72,9 +72,15 @@ class CompilerProcess:
             future, function, arguments = self._calls.get()
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(self._answer(function, arguments))
+                    answer = self._answer(function, arguments)
                 except CompilerProcessError as error:
                     future.set_exception(error)
+                # The thread has to go on, and the caller to hear of it: of a process that the system does not start,
+                # or of an answer that the server cannot read.
+                except Exception as error:
+                    future.set_exception(CompilerProcessError(f"{type(error).__name__}: {error}"))
+                else:
+                    future.set_result(answer)
 
     def _answer(self, function: Callable[..., Any], arguments: tuple) -> Any:
         process, pipe = self._started()

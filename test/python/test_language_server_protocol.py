@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,9 @@ pytest.importorskip("pygls")
 from language_client import EDITORS, URI, Client, client
 from test_language_server import chain
 from test_language_server_names import broken
+
+from spyre_mlir.language_server import compiler_process
+from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
 
 ERROR = 'func.func @f(%a: i32) -> i32 attributes {s = "😀é"} { return %q : i32 }\n'
 
@@ -232,23 +236,83 @@ def test_a_server_without_its_editor_leaves_no_process(end):
         wait_for_the_end(processes)
 
 
-def test_a_check_whose_process_is_killed_says_so_and_the_next_one_starts_another():
+#: A file whose text ends the process that checks it, so that the process dies within the check, however fast it is.
+DEADLY = """
+import os, signal
+from spyre_mlir.language_server import decisions
+
+check = decisions.diagnostics
+decisions.diagnostics = lambda text: os.kill(os.getpid(), signal.SIGKILL) if "// dies" in text else check(text)
+"""
+
+
+def test_a_check_whose_process_dies_says_so_and_the_next_one_starts_another(tmp_path):
+    path = tmp_path / "deadly.py"
+    path.write_text(DEADLY, encoding="utf-8")
+    with client("--load", str(path)) as talk:
+        assert talk.open(chain(1)) == []
+        for version in (2, 4):
+            talk.change(chain(2) + "// dies\n", version)
+            (error,) = talk.published(version=version)
+            assert error["message"] == "The check of this text failed: the process ended with the status -9."
+            talk.change(chain(3), version + 1)
+            assert talk.published(version=version + 1) == []
+
+
+def test_a_check_after_the_death_of_an_idle_process_is_made_by_another():
     with client() as talk:
         assert talk.open(chain(1)) == []
-        checks = min(process for process in talk.children() if "spawn_main" in command_line(process))
-        os.kill(checks, signal.SIGSTOP)
-        talk.change(chain(2), 2)
-        talk.at("definition", 0, 0)  # the change has been read
-        os.kill(checks, signal.SIGKILL)
+        processes = [process for process in talk.children() if "spawn_main" in command_line(process)]
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        while any(is_running(process) for process in processes):
+            time.sleep(0.01)
+        talk.change(ERROR, 2)
         (error,) = talk.published(version=2)
-        assert error["message"] == "The check of this text failed: the process ended with the status -9."
-        talk.change(chain(3), 3)
-        assert talk.published(version=3) == []
+        assert error["message"] == "use of undeclared SSA value name"
 
 
 def command_line(process: int) -> str:
-    with open(f"/proc/{process}/cmdline", encoding="utf-8") as file:
-        return file.read()
+    return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8")
+
+
+def is_running(process: int) -> bool:
+    """Whether a process has not ended; one that has ended is a zombie until its parent asks for its status."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("failure", ["start", "answer"])
+def test_a_call_whose_process_cannot_start_or_answer_fails_and_the_next_one_succeeds(failure, monkeypatch):
+    process = CompilerProcess(print, (), niceness=0)
+    try:
+        with monkeypatch.context() as patch:
+            if failure == "start":
+                patch.setattr(compiler_process._SPAWN, "Process", refuse)
+            with pytest.raises(
+                CompilerProcessError, match="cannot allocate" if failure == "start" else "Unread"
+            ):
+                process.call(Unreadable if failure == "answer" else len, "text").result(60)
+        assert process.call(len, "text").result(60) == 4
+    finally:
+        process.end()
+
+
+def refuse(**_: object) -> None:
+    raise OSError("cannot allocate memory")
+
+
+class Unreadable:
+    """An answer that the server cannot unpickle."""
+
+    def __init__(self, text: str, is_read: bool = False) -> None:
+        if is_read:
+            raise KeyError("Unread")
+
+    def __reduce__(self):
+        return Unreadable, ("text", True)
 
 
 def test_a_file_that_is_loaded_may_print(tmp_path):
