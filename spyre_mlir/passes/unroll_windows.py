@@ -94,9 +94,7 @@ class UnrollWindows(Pass):
         if native is not None and not is_by_position(window):
             folded = SpaceToDepth(native)
             if folded.fits():
-                return lambda: _run_folded(
-                    folded
-                ), f"; '{native.opcode}' slides it over steps of pixels as channels"
+                return lambda: _run_folded(folded), "; over steps of pixels as channels"
             return native.run, f"; '{native.opcode}' slides it"
         # A gradient of a weight: its kernel is an image, its result a small one.
         if is_by_position(window):
@@ -115,11 +113,10 @@ class UnrollWindows(Pass):
 
 
 def _run_folded(folded: SpaceToDepth) -> ir.Value:
-    """Build the convolution by single steps, as one operation of the device."""
+    """Build the convolution by single steps: one operation of the device, or a matmul where a step has the kernel."""
     window = folded.rewritten()
     native = native_windows(window)
-    assert native is not None
-    result = native.run()
+    result = Unrolling(window).run() if native is None else native.run()
     window.op.erase()
     return result
 

@@ -72,6 +72,26 @@ def test_few_channels_take_the_pixels_of_a_step(name):
     assert "steps of pixels" in "".join(remark.reason for remark in program.remarks)
 
 
+LONG_STEPS = {
+    "16 channels": (nn.Conv2d(16, 32, 3, 16), (1, 16, 64, 64)),
+    "a kernel of 2": (nn.Conv2d(3, 32, 2, 4), (2, 3, 16, 24)),
+    "as long as a padded kernel": (nn.Conv2d(3, 17, 3, 4, 1), (1, 3, 16, 12)),
+    "along rows alone": (nn.Conv2d(4, 32, (2, 5), (4, 1), (0, 2)), (1, 4, 16, 9)),
+    "one window": (nn.Conv2d(3, 64, 3, 4), (1, 3, 4, 8)),
+    "dilated": (nn.Conv2d(3, 64, 2, 8, dilation=3), (1, 3, 16, 16)),
+    "of groups": (nn.Conv2d(6, 64, 2, 4, groups=2), (1, 6, 16, 16)),
+    "of each channel": (nn.Conv2d(64, 64, 2, 4, groups=64), (1, 64, 16, 16)),
+    "in one dim": (nn.Conv1d(2, 64, 3, 8), (2, 2, 64)),
+    "in three dims": (nn.Conv3d(3, 32, 2, 4), (1, 3, 8, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", LONG_STEPS)
+def test_steps_longer_than_the_kernel_are_exact(name):
+    model, shape = LONG_STEPS[name]
+    check_exact(*whole_numbers(model, *shape), sencores=8)
+
+
 GROUPS = {
     "32 of 8": (nn.Conv2d(256, 256, 3, padding=1, groups=32), (1, 256, 6, 7)),
     "3 of 4, more features": (nn.Conv2d(12, 48, 3, 2, 1, groups=3), (2, 12, 9, 8)),
