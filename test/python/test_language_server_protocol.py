@@ -277,9 +277,10 @@ def command_line(process: int) -> str:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process has not ended; one that has ended is a zombie until its parent asks for its status."""
+    """Whether a process has not ended: one that has is the last of its threads, and a zombie for its parent."""
     try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] != "Z"
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0]
+        return state != "Z" or len(os.listdir(f"/proc/{process}/task")) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 
