@@ -21,6 +21,7 @@ from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of, source_operation
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.verify_device_ops import verify_device_ops
+from spyre_mlir.rewriting.assertions import ASSERT, check_assertion
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
@@ -172,6 +173,8 @@ class _FunctionDecomposer:
             self._return(op)
             return
         else:
+            if op.name == ASSERT:
+                check_assertion(op)
             name = TorchCall.of(op).operator if is_torch_call(op) else op.name
             raise error_at(op, f"'{name}' has no device operation; {_advice(op)}")
         self.replaced.append(op)
@@ -345,6 +348,8 @@ def _advice(op: ir.Operation) -> str:
     """Return the advice for an op that is no linalg: upstream's pass that lowers its dialect, if there is one."""
     if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
         return "a program works on tensors, as it is before bufferization"
+    if op.name == ASSERT:
+        return "the host checks assertions"
     if is_torch_call(op):
         return "PyTorch's own kernel computes it"
     passes = _LOWERINGS.get(op.name.partition(".")[0])
