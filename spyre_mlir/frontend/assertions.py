@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Assertions of a model as ``spyre::check`` of a tensor, which a program checks when it runs (``cf.assert`` in MLIR).
 
-PyTorch writes an assertion on a tensor (``_assert_async``) or on numbers that are read from tensors (``_assert_scalar``,
-by ``torch._check``). Such numbers are computed as tensors without dims.
+PyTorch writes an assertion on a tensor (``_assert_async``), or on numbers that are read from tensors
+(``_assert_scalar``, by ``torch._check``). Such numbers are computed as tensors without dims.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def settle_assertions(graph: Graph, known: Mapping[Node, Any]) -> None:
     for node in list(graph.find_nodes(op="call_function", target=CHECK)):
         condition, text = cast(tuple[Node, str], node.args)
         if condition in known and not known[condition]:
-            raise FailedAssertionError(f"{ALWAYS_FAILS}: {text.rstrip('.')}.", source_of(node), "", module_of(node))
+            raise FailedAssertionError(
+                f"{ALWAYS_FAILS}: {text.rstrip('.')}.", source_of(node), "", module_of(node)
+            )
         if condition in known:
             graph.erase_node(node)
 
@@ -190,7 +192,13 @@ def _as_tensor(node: Node, number: Any) -> Node:
     """A number of the assertion ``node`` as a tensor without dims, which is computed before the assertion."""
     value = number.meta.get("val") if isinstance(number, Node) else number
     if isinstance(value, (bool, int, float)):
-        dtype = torch.bool if isinstance(value, bool) else torch.int64 if isinstance(value, int) else torch.float64
+        dtype = (
+            torch.bool
+            if isinstance(value, bool)
+            else torch.int64
+            if isinstance(value, int)
+            else torch.float64
+        )
         return call_before(node, aten.full.default, [], value, dtype=dtype)
     if number.target in _READS:
         tensor = number.args[0]
@@ -202,7 +210,7 @@ def _as_tensor(node: Node, number: Any) -> Node:
         return _FUNCTIONS[number.target](node, *(_as_tensor(node, operand) for operand in number.args))
     raise refusal_at(
         node,
-        f"This assertion depends on a number that '{number.target}' computes, which no program checks; assert a condition "
-        "on tensors, as torch._assert_async takes it.",
+        f"This assertion depends on a number that '{number.target}' computes, which no program checks; assert a "
+        "condition on tensors, as torch._assert_async takes it.",
         UncapturedError,
     )

@@ -11,8 +11,13 @@ from torch_mlir.dialects import arith
 from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
 from spyre_mlir.mlir import ir, location_of
 
-#: Assertions of torch-mlir in bodies that PyTorch does not make: it divides by 0, which gives an infinity.
-_WRONG_ASSERTIONS = {"unimplemented: tensor with zero element"}
+#: Assertions of torch-mlir in bodies that need no check: PyTorch's division by 0 gives an infinity, and whatever reads
+#: a table checks its indices.
+_NEEDLESS = {
+    "unimplemented: tensor with zero element",
+    "index must be smaller than dim size",
+    "index must be larger or equal to 0",
+}
 
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
@@ -52,12 +57,14 @@ def _settle_assertion(operation: ir.Operation) -> None:
     constant = _constant(operation.operands[0])
     text = ir.StringAttr(operation.attributes["msg"]).value
     holds = constant is not None and bool(ir.IntegerAttr(constant.attributes["value"]).value)
-    if holds or (is_in_body and text in _WRONG_ASSERTIONS):
+    if holds or (is_in_body and text in _NEEDLESS):
         operation.erase()
     elif constant is not None or is_in_body:
         nodes = frozenset(nodes_of(operation.location))
         raise UnloweredError(
-            f"The form in linalg is not right for these operands: {text}.", location_of(operation.location), nodes
+            f"The form in linalg is not right for these operands: {text}.",
+            location_of(operation.location),
+            nodes,
         )
 
 

@@ -66,7 +66,9 @@ def _condition(
     if not isinstance(condition, Node):
         return inlined_body(graph_module, then if condition else otherwise, operands)
     branches = [
-        inlined_body(graph_module, body, operands, lambda check, is_taken=is_taken: guard(check, condition, is_taken))
+        inlined_body(
+            graph_module, body, operands, lambda check, is_taken=is_taken: guard(check, condition, is_taken)
+        )
         for body, is_taken in ((then, True), (otherwise, False))
     ]
     return [_add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)]
@@ -113,8 +115,8 @@ def _while_loop(
     if counted is None or _is_written_out(graph_module, body):
         raise refusal_at(
             node,
-            "How often this loop runs depends on data, or its body draws random numbers or asserts; count in a tensor that "
-            "begins as a constant to make it one loop on the device.",
+            "How often this loop runs depends on data, or its body draws random numbers or asserts; count in a tensor "
+            "that begins as a constant to make it one loop on the device.",
             UncapturedError,
         )
     if not counted.trips:
@@ -178,7 +180,7 @@ def _unrolled_scan(
 
 
 def _is_written_out(graph_module: GraphModule, body: Node) -> bool:
-    """Return whether a body, or one inside of it, draws random numbers or asserts: a loop on the device does neither."""
+    """Return whether a body, or one inside of it, draws random numbers or asserts: loops on the device do neither."""
     inner = getattr(graph_module, str(body.target))
     return any(
         is_random(node)
@@ -235,7 +237,10 @@ _FORMS: dict[Any, Callable[..., list[Node]]] = {
 
 
 def inlined_body(
-    graph_module: GraphModule, body: Node, operands: Iterable[Node], guarded: Callable[[Node], None] | None = None
+    graph_module: GraphModule,
+    body: Node,
+    operands: Iterable[Node],
+    guarded: Callable[[Node], None] | None = None,
 ) -> list[Node]:
     """Copy the operations of a body to the insertion point, and return its results.
 

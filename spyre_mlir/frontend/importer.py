@@ -312,7 +312,9 @@ class _NodeImporter(GraphNodeImporter):
         with loc:
             boolean = ir.IntegerType.get_signless(1)
             scalar = ir.RankedTensorType.get([], boolean)
-            tensor = ir.Operation.create("torch_c.to_builtin_tensor", results=[scalar], operands=[value]).result
+            tensor = ir.Operation.create(
+                "torch_c.to_builtin_tensor", results=[scalar], operands=[value]
+            ).result
             element = ir.Operation.create("tensor.extract", results=[boolean], operands=[tensor]).result
             ir.Operation.create("cf.assert", operands=[element], attributes={"msg": ir.StringAttr.get(text)})
 

@@ -162,8 +162,8 @@ def check_loops(graph: Graph) -> None:
             if node.target is CHECK:
                 raise refusal_at(
                     node,
-                    "An iteration asserts, and the device does not stop inside of a loop; return the condition from the "
-                    "iteration, and assert it after the loop.",
+                    "An iteration asserts, and the device does not stop inside of a loop; return the condition from "
+                    "the iteration, and assert it after the loop.",
                 )
             if any(user not in inside and user is not end for user in node.users):
                 raise refusal_at(

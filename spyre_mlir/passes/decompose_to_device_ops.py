@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
 from spyre_mlir.diagnostics import error_at
@@ -21,7 +22,6 @@ from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of, source_operation
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.verify_device_ops import verify_device_ops
-from spyre_mlir.rewriting.assertions import ASSERT, check_assertion
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
@@ -173,10 +173,7 @@ class _FunctionDecomposer:
             self._return(op)
             return
         else:
-            if op.name == ASSERT:
-                check_assertion(op)
-            name = TorchCall.of(op).operator if is_torch_call(op) else op.name
-            raise error_at(op, f"'{name}' has no device operation; {_advice(op)}")
+            raise _refusal(op)
         self.replaced.append(op)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -342,6 +339,14 @@ def insert_slice(
 def _is_index(op: ir.Operation) -> bool:
     """Return whether an operation computes a position from the variables of loops."""
     return bool(op.results) and isinstance(op.results[0].type, ir.IndexType)
+
+
+def _refusal(op: ir.Operation) -> CompileError:
+    """Return the error about an op that has no device operation."""
+    if op.name == ASSERT:
+        check_assertion(op)
+    name = TorchCall.of(op).operator if is_torch_call(op) else op.name
+    return error_at(op, f"'{name}' has no device operation; {_advice(op)}")
 
 
 def _advice(op: ir.Operation) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.quantized_matmuls import is_integer_product, is_narrowed_for_others
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
@@ -18,7 +19,6 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
-from spyre_mlir.rewriting.assertions import ASSERT, check_assertion
 from spyre_mlir.rewriting.outlining import (
     Outlined,
     dim_sizes_of,

@@ -80,7 +80,10 @@ class Outlined:
         self.arguments = list(dict.fromkeys(value for value in read if value not in defined))
         inside = set(self.inside)
         self.results = [
-            value for op in ops for value in op.results if any(user_in_block(use, op) not in inside for use in value.uses)
+            value
+            for op in ops
+            for value in op.results
+            if any(user_in_block(use, op) not in inside for use in value.uses)
         ]
 
     def _add(self, op: ir.Operation, group: set[ir.Value]) -> None:
