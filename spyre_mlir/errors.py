@@ -107,6 +107,17 @@ class UncapturedError(CompileError):
     """A model that torch.export does not capture as one graph of static shapes; in pieces it may run."""
 
 
+#: Begin of the message about an assertion whose condition is known to be false when it is compiled.
+ALWAYS_FAILS = "The program asserts what is never true"
+
+
+class FailedAssertionError(CompileError, RuntimeError):
+    """An assertion of a program that does not hold, for any input or for those of a call, which then has no effect.
+
+    PyTorch raises a ``RuntimeError``, which this is too.
+    """
+
+
 class AlgorithmError(CompileError):
     """An algorithm of the user that fails or gives a wrong answer: no other way to compile is tried."""
 

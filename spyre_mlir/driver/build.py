@@ -22,7 +22,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers, transfers
-from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError, FailedAssertionError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.host.float_operations import float_operations
 from spyre_mlir.lowering.export import cuts_of, export
@@ -128,7 +128,7 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     try:
         compiled = _bundles(ONLY, module, pipeline, remarks, timing)
     # The host is no way round a mistake in an algorithm of the user.
-    except AlgorithmError:
+    except (AlgorithmError, FailedAssertionError):
         raise
     except CompileError as error:
         parts = _partitioned(source, pipeline, error) if source is not None else None
@@ -231,7 +231,7 @@ def _partitioned(
     remarks, timing = Remarks(), Timing()
     try:
         run_pipeline(whole, pipeline.partition(), remarks=remarks, timing=timing)
-    except AlgorithmError:
+    except (AlgorithmError, FailedAssertionError):
         raise
     except CompileError:
         # The first error says why the device cannot run all of the program; the second only that the host

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run-time assertions, scalars in f64 and tensors of one number, which torch-mlir leaves in linalg, removed."""
+"""Settled assertions, scalars in f64 and tensors of one number, which torch-mlir leaves in linalg, removed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from torch_mlir.dialects import arith
 
 from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
 from spyre_mlir.mlir import ir, location_of
+
+#: Assertions of torch-mlir in bodies that need no check: PyTorch's division by 0 gives an infinity, and whatever reads
+#: a table checks its indices.
+_NEEDLESS = {
+    "unimplemented: tensor with zero element",
+    "index must be smaller than dim size",
+    "index must be larger or equal to 0",
+}
 
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
@@ -22,17 +30,14 @@ def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def clean(module: ir.Module) -> None:
-    """Refuse dynamic shapes; fold scalar constants; drop torch's attributes and the assertions in bodies.
-
-    ``aten.reciprocal`` asserts that no element is 0, where PyTorch gives an infinity.
-    """
+    """Refuse dynamic shapes; fold scalar constants; drop torch's attributes and the assertions that hold."""
     # A list, because operations are erased on the way.
     for operation in list(operations(module.operation)):
         _check_static(operation)
         for name in [name for name in operation.attributes if name.startswith("torch.")]:
             del operation.attributes[name]
         if operation.name == "cf.assert":
-            operation.erase()
+            _settle_assertion(operation)
         elif operation.name == "tensor.extract_slice":
             _slice_undefined(operation)
         elif operation.name in ("arith.truncf", "math.sqrt"):
@@ -40,6 +45,27 @@ def clean(module: ir.Module) -> None:
     generics = [operation for operation in operations(module.operation) if operation.name == "linalg.generic"]
     for generic in generics:
         _inline_uniform_operands(generic)
+
+
+def _settle_assertion(operation: ir.Operation) -> None:
+    """Erase a ``cf.assert`` that holds; one that fails, or is in the body of an operation, is an ``UnloweredError``.
+
+    torch-mlir guards forms that are right for some operands only. One that depends on values stays for the run.
+    """
+    parent = operation.parent
+    is_in_body = parent is not None and parent.name.startswith(("linalg.", "tensor.", "tm_tensor."))
+    constant = _constant(operation.operands[0])
+    text = ir.StringAttr(operation.attributes["msg"]).value
+    holds = constant is not None and bool(ir.IntegerAttr(constant.attributes["value"]).value)
+    if holds or (is_in_body and text in _NEEDLESS):
+        operation.erase()
+    elif constant is not None or is_in_body:
+        nodes = frozenset(nodes_of(operation.location))
+        raise UnloweredError(
+            f"The form in linalg is not right for these operands: {text}.",
+            location_of(operation.location),
+            nodes,
+        )
 
 
 def _check_static(operation: ir.Operation) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Control flow of torch without subgraphs: both branches of a condition, one iteration of a loop between its marks.
 
-What runs has no side effects, so a branch that is not taken only costs its time.
+What runs has no side effects, so a branch that is not taken only costs its time; its assertions hold.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import UncapturedError
+from spyre_mlir.frontend.assertions import CHECK, guard
 from spyre_mlir.frontend.loop_marks import BEGIN, END
 from spyre_mlir.frontend.random_numbers import is_random
 from spyre_mlir.frontend.refusals import refusal_at
@@ -61,10 +62,15 @@ def _condition(
     operands: Sequence[Node],
 ) -> list[Node]:
     """``where(condition, a, b)`` for each result a of one branch and b of the other, both of which are computed."""
-    branches = [inlined_body(graph_module, body, operands) for body in (then, otherwise)]
     # A condition that torch knows while it traces leaves one branch.
     if not isinstance(condition, Node):
-        return branches[0 if condition else 1]
+        return inlined_body(graph_module, then if condition else otherwise, operands)
+    branches = [
+        inlined_body(
+            graph_module, body, operands, lambda check, is_taken=is_taken: guard(check, condition, is_taken)
+        )
+        for body, is_taken in ((then, True), (otherwise, False))
+    ]
     return [_add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)]
 
 
@@ -77,7 +83,7 @@ def _scan(
     others: Sequence[Node],
 ) -> list[Node]:
     """Final carried values and stacked rows of results of a body that runs once for each row of ``scanned``."""
-    if _draws(graph_module, body):
+    if _is_written_out(graph_module, body):
         return _unrolled_scan(graph_module, node, body, carried, scanned, others)
     trips = scanned[0].meta["val"].shape[0]
 
@@ -106,11 +112,11 @@ def _while_loop(
     """Final carried values of a loop whose counters are known: their values are rows that it scans."""
     test, step = (getattr(graph_module, str(graph.target)) for graph in (condition, body))
     counted = counters(test, step, carried, others, _known(graph_module))
-    if counted is None or _draws(graph_module, body):
+    if counted is None or _is_written_out(graph_module, body):
         raise refusal_at(
             node,
-            "How often this loop runs depends on data, or each time it draws random numbers; count in a tensor that "
-            "begins as a constant to make it one loop on the device.",
+            "How often this loop runs depends on data, or its body draws random numbers or asserts; count in a tensor "
+            "that begins as a constant to make it one loop on the device.",
             UncapturedError,
         )
     if not counted.trips:
@@ -163,7 +169,7 @@ def _unrolled_scan(
     scanned: Sequence[Node],
     others: Sequence[Node],
 ) -> list[Node]:
-    """Results of a scan whose every step is written out: each draws random numbers of its own."""
+    """Results of a scan whose every step is written out: each draws random numbers of its own, or asserts."""
     rows: list[list[Node]] = []
     for row_index in range(scanned[0].meta["val"].shape[0]):
         step = [_add(node, aten.select.int, tensor, 0, row_index) for tensor in scanned]
@@ -173,15 +179,16 @@ def _unrolled_scan(
     return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
 
 
-def _draws(graph_module: GraphModule, body: Node) -> bool:
-    """Return whether a body, or a body inside of it, draws random numbers."""
+def _is_written_out(graph_module: GraphModule, body: Node) -> bool:
+    """Return whether a body, or one inside of it, draws random numbers or asserts: loops on the device do neither."""
     inner = getattr(graph_module, str(body.target))
     return any(
         is_random(node)
+        or node.target is CHECK
         or (
             node.op == "get_attr"
             and isinstance(getattr(inner, str(node.target)), GraphModule)
-            and _draws(inner, node)
+            and _is_written_out(inner, node)
         )
         for node in inner.graph.nodes
     )
@@ -229,8 +236,16 @@ _FORMS: dict[Any, Callable[..., list[Node]]] = {
 }
 
 
-def inlined_body(graph_module: GraphModule, body: Node, operands: Iterable[Node]) -> list[Node]:
-    """Copy the operations of a body to the insertion point, and return its results."""
+def inlined_body(
+    graph_module: GraphModule,
+    body: Node,
+    operands: Iterable[Node],
+    guarded: Callable[[Node], None] | None = None,
+) -> list[Node]:
+    """Copy the operations of a body to the insertion point, and return its results.
+
+    ``guarded`` is called with each assertion among them.
+    """
     inner = getattr(graph_module, str(body.target))
     # Innermost first: the copies are then of plain operations.
     inline_control_flow(inner)
@@ -243,6 +258,8 @@ def inlined_body(graph_module: GraphModule, body: Node, operands: Iterable[Node]
             return list(map_arg(node.args[0], copies.__getitem__))
         else:
             copies[node] = graph_module.graph.node_copy(node, copies.__getitem__)
+            if node.target is CHECK and guarded is not None:
+                guarded(copies[node])
     raise AssertionError("A graph ends with its output.")
 
 

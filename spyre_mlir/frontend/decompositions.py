@@ -396,6 +396,8 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
     aten.norm.ScalarOpt_dim_dtype: norm,
     aten.dist.default: distance,
+    aten._is_all_true.default: torch.all,
+    aten._is_any_true.default: torch.any,
     **convolutions.FORMS,
     **poolings.FORMS,
     **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError, UncapturedError
+from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
@@ -135,8 +136,9 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     # Nobody calls a graph, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
-        with autocasting(dtype):
+        with autocasting(dtype), recording_texts() as texts:
             program = torch.export.export(module, args, kwargs)
+        write_texts(program.graph, texts)
         write_casts(program, dtype)
         return program
 
@@ -216,6 +218,7 @@ def export(
         program = _program(model, inputs)
         _check_nodes(program)
         _forget_notes_on_inputs(program)
+        write_assertions(program.graph_module)
         copy_scattered_rows(program.graph)
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from spyre_mlir.frontend.assertions import CHECK, settle_assertions
 from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
 from spyre_mlir.frontend.loop_marks import is_mark
 from spyre_mlir.frontend.narrow_weights import is_narrow_weight
@@ -35,7 +36,9 @@ LARGEST_VIEW_ELEMENTS = 1 << 20
 
 def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
     """Return whether all operands of a node are known and PyTorch may compute its result now."""
-    if node.op != "call_function" or not all(source in values for source in node.all_input_nodes):
+    if node.op != "call_function" or node.target is CHECK:
+        return False
+    if not all(source in values for source in node.all_input_nodes):
         return False
     if node.target is operator.getitem:
         return True
@@ -175,6 +178,7 @@ class ConstantFolder:
         """Fold the graph, in place."""
         storages = {_memory(value) for value in self.values.values()}
         _evaluate(self.graph, self.values)
+        settle_assertions(self.graph, self.values)
         for node in list(self.graph.nodes):
             if node.op == "call_function" and isinstance(self.values.get(node), torch.Tensor):
                 if self._is_large_view(self.values[node], storages):
@@ -190,7 +194,7 @@ class ConstantFolder:
         return elements > LARGEST_VIEW_ELEMENTS and _memory(value) in storages
 
     def _erase_unused(self) -> None:
-        """Erase known nodes without users, assertions too, which Graph.eliminate_dead_code takes for alive."""
+        """Erase known nodes without users, those too that Graph.eliminate_dead_code takes for alive."""
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node in self.values and not node.users:
                 self.graph.erase_node(node)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable
 from typing import Any, cast
 
@@ -112,7 +113,9 @@ def call_before(position: Node, target: torch._ops.OpOverload, *args: Any, **nam
     with position.graph.inserting_before(position):
         node = position.graph.call_function(target, args, named)
     values = map_arg((args, named), lambda source: source.meta["val"])
-    leaves = pytree.tree_leaves((values, position.meta["val"]))
+    # An operation without tensors, as an assertion on a number, has the mode of the rest of its graph.
+    others = (other.meta.get("val") for other in position.graph.nodes)
+    leaves = itertools.chain(pytree.tree_leaves((values, position.meta.get("val"))), others)
     tensor = next(leaf for leaf in leaves if isinstance(leaf, FakeTensor))
     # Shapes are computed on fake tensors of the mode that the graph was traced in.
     with tensor.fake_mode:

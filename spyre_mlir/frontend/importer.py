@@ -15,7 +15,7 @@ import gc
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from spyre_mlir.dialects.constant_runs import runs_attr
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, capture, export_graph, quiet
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
@@ -178,7 +179,7 @@ def _lowered(
     """
     wider = WiderForms()
     exported = export_graph(program, (), precision, state=state)
-    while exported.signature.results:
+    while exported.signature.results or asserts(exported.graph_module.graph):
         try:
             return exported, lower_to_linalg(_import_graph(exported, context))
         except UnloweredError as error:
@@ -276,7 +277,9 @@ class _NodeImporter(GraphNodeImporter):
             super()._import_getitem(loc, node)
 
     def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
-        if KERNEL in node.meta:
+        if node.target is CHECK:
+            self._import_check(loc, node)
+        elif KERNEL in node.meta:
             self._import_kernel_call(loc, node)
         elif is_layout_operator(node):
             self._import_layout_operator(loc, node)
@@ -302,6 +305,18 @@ class _NodeImporter(GraphNodeImporter):
             self._multi_result_nodes.add(node)
         for index, result in zip(kept, results, strict=True):
             self.bind_node_value(node, result, index)
+
+    def _import_check(self, loc: ir.Location, node: Node) -> None:
+        condition, text = cast(tuple[Node, str], node.args)
+        value = self.resolve_node_value(condition)
+        with loc:
+            boolean = ir.IntegerType.get_signless(1)
+            scalar = ir.RankedTensorType.get([], boolean)
+            tensor = ir.Operation.create(
+                "torch_c.to_builtin_tensor", results=[scalar], operands=[value]
+            ).result
+            element = ir.Operation.create("tensor.extract", results=[boolean], operands=[tensor]).result
+            ir.Operation.create("cf.assert", operands=[element], attributes={"msg": ir.StringAttr.get(text)})
 
     def _import_layout_operator(self, loc: ir.Location, node: Node) -> None:
         build, source, layout, element = layout_operation(node)

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.assertions import CHECK
 from spyre_mlir.frontend.graph_edits import operands_of
 from spyre_mlir.frontend.random_numbers import is_random
 from spyre_mlir.frontend.refusals import refusal_at
@@ -146,7 +147,7 @@ def check_writes_in_loops(graph: Graph) -> None:
 
 
 def check_loops(graph: Graph) -> None:
-    """Raise ``CompileError`` for an iteration that draws random numbers, or whose tensors are read outside.
+    """Raise ``CompileError`` for an iteration that draws random numbers or asserts, or whose tensors are read outside.
 
     The graph is in its functional form.
     """
@@ -157,6 +158,12 @@ def check_loops(graph: Graph) -> None:
                 raise refusal_at(
                     node,
                     "An iteration is traced once, so all would have its random numbers; draw them before the loop.",
+                )
+            if node.target is CHECK:
+                raise refusal_at(
+                    node,
+                    "An iteration asserts, and the device does not stop inside of a loop; return the condition from "
+                    "the iteration, and assert it after the loop.",
                 )
             if any(user not in inside and user is not end for user in node.users):
                 raise refusal_at(

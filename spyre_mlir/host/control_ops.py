@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.errors import FailedAssertionError
 from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure, integer, only_block
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import ir, location_of, source_note
 
 
 def for_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
@@ -69,13 +70,14 @@ def while_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def assert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for ``cf.assert``: ``CompileError`` with its message where the condition fails."""
+    """Rule for ``cf.assert``: ``FailedAssertionError`` with its message where the condition fails."""
     message = ir.StringAttr(op.attributes["msg"]).value
 
     def kernel(frame: Frame, condition: NDArray[Any]) -> tuple[()]:
         """Check the condition."""
         if not np.all(condition):
-            raise failure(op, f"does not hold: {message}")
+            place = location_of(op.location), "", source_note(op.location, "module")
+            raise FailedAssertionError(f"An assertion does not hold: {message.rstrip('.')}.", *place)
         return ()
 
     return kernel

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
 from spyre_mlir.diagnostics import error_at
@@ -172,8 +173,7 @@ class _FunctionDecomposer:
             self._return(op)
             return
         else:
-            name = TorchCall.of(op).operator if is_torch_call(op) else op.name
-            raise error_at(op, f"'{name}' has no device operation; {_advice(op)}")
+            raise _refusal(op)
         self.replaced.append(op)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -341,10 +341,20 @@ def _is_index(op: ir.Operation) -> bool:
     return bool(op.results) and isinstance(op.results[0].type, ir.IndexType)
 
 
+def _refusal(op: ir.Operation) -> CompileError:
+    """Return the error about an op that has no device operation."""
+    if op.name == ASSERT:
+        check_assertion(op)
+    name = TorchCall.of(op).operator if is_torch_call(op) else op.name
+    return error_at(op, f"'{name}' has no device operation; {_advice(op)}")
+
+
 def _advice(op: ir.Operation) -> str:
     """Return the advice for an op that is no linalg: upstream's pass that lowers its dialect, if there is one."""
     if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
         return "a program works on tensors, as it is before bufferization"
+    if op.name == ASSERT:
+        return "the host checks assertions"
     if is_torch_call(op):
         return "PyTorch's own kernel computes it"
     passes = _LOWERINGS.get(op.name.partition(".")[0])

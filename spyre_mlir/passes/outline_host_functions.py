@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.quantized_matmuls import is_integer_product, is_narrowed_for_others
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
@@ -18,7 +19,14 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
-from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, producers, program_of
+from spyre_mlir.rewriting.outlining import (
+    Outlined,
+    dim_sizes_of,
+    is_free,
+    producers,
+    program_of,
+    user_in_block,
+)
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
@@ -42,8 +50,9 @@ class OutlineHostFunctions(EvaluatingPass):
                                                }
 
     An op runs on the host if the device's passes refuse it alone, or if all it works on are integers: those serve as
-    indices there. Views and logic on booleans go where their neighbours are. Device and host take turns, as rarely
-    as the program allows. A program that the device can run whole is left alone.
+    indices there. Views and logic on booleans go where their neighbours are. Assertions, and what only they read, are
+    for the host, which has the numbers of the program's types; one that is never true is an error. Device and host
+    take turns, as rarely as the program allows. A program that the device can run whole is left alone.
 
     Before: linalg, one function. After: functions without a call, and ``@main`` of calls.
     """
@@ -70,6 +79,7 @@ class _Partition:
         *body, self.end = [op.operation for op in self.block.operations]
         returned = {maker for value in self.end.operands if (maker := defining_op(value)) is not None}
         self.ops = [op for op in body if not is_free(op) or op in returned]
+        self.asserted = _asserted(self.block)
         self.evaluator = evaluator
         # By the text of a group, so that equal groups are evaluated once.
         self.refusals: dict[str, Refusal | None] = {}
@@ -79,7 +89,7 @@ class _Partition:
         self.updates: dict[ir.Value, ir.Value] = {}
 
     def run(self) -> None:
-        if not all(op.results for op in self.ops):
+        if not all(op.results or op.name == ASSERT for op in self.ops):
             # Ops on memory, which the passes of the device refuse with their reason.
             return
         sides = [self._side(index) for index in range(len(self.ops))]
@@ -93,6 +103,9 @@ class _Partition:
     def _side(self, index: int) -> ExecutionSide:
         op = self.ops[index]
         if is_free(op):  # a result that no operation computes
+            return ExecutionSide.HOST
+        if op in self.asserted:
+            self.reasons[index] = Refusal("assertions are for the host", location_of(op.location))
             return ExecutionSide.HOST
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         if op.name in _VIEWS:
@@ -129,8 +142,8 @@ class _Partition:
 
     def _settled(self, sides: list[ExecutionSide]) -> list[Phase]:
         """Return the phases; parts of unfused operations go to the host, and the program is cut again."""
-        where = {op.results[0]: index for index, op in enumerate(self.ops)}
-        reads = [frozenset(where[maker.results[0]] for maker in producers(op)) for op in self.ops]
+        where = {op: index for index, op in enumerate(self.ops)}
+        reads = [frozenset(where[maker] for maker in producers(op)) for op in self.ops]
         bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
         while True:
             nodes = [PhaseOp(*facts) for facts in zip(sides, reads, bytes_, strict=True)]
@@ -229,9 +242,8 @@ class _Partition:
                 self.end.operands[number] = values[value]
         # Readers first, so that a chain of moved operations is dead as a whole.
         for op in reversed([op.operation for op in self.block.operations]):
-            if op.name not in ("func.call", "func.return", "tensor.cast") and not any(
-                list(value.uses) for value in op.results
-            ):
+            is_kept = op.name in ("func.call", "func.return", "tensor.cast")
+            if not is_kept and not any(list(value.uses) for value in op.results):
                 op.erase()
 
     def _remark(self, phase: Phase) -> None:
@@ -254,6 +266,18 @@ class _Partition:
                 self.pass_.warn(
                     op, f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
                 )
+
+
+def _asserted(block: ir.Block) -> set[ir.Operation]:
+    """Return the assertions of a block, and the operations that nothing but assertions read."""
+    found: set[ir.Operation] = set()
+    for op in reversed([op.operation for op in block.operations]):
+        if op.name == ASSERT:
+            check_assertion(op)
+        users = {user_in_block(use, op) for value in op.results for use in value.uses}
+        if op.name == ASSERT or (users and users <= found):
+            found.add(op)
+    return found
 
 
 def _is_foreign(view: ir.Operation) -> bool:

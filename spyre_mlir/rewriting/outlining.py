@@ -71,26 +71,26 @@ class Outlined:
     def __init__(self, ops: Sequence[ir.Operation], copied: Callable[[ir.Operation], bool] = is_free) -> None:
         self.inside: list[ir.Operation] = []
         self._copied = copied
-        self._seen: set[ir.Value] = set()
+        self._seen: set[ir.Operation] = set()
         results = {value for op in ops for value in op.results}
         for op in ops:
             self._add(op, results)
         defined = {value for op in self.inside for value in op.results}
         read = (value for op in self.inside for value in read_by(op))
         self.arguments = list(dict.fromkeys(value for value in read if value not in defined))
+        inside = set(self.inside)
         self.results = [
             value
             for op in ops
             for value in op.results
-            # For the return _user gives None, which is in no group.
-            if any(_user(use, op) not in defined for use in value.uses)
+            if any(user_in_block(use, op) not in inside for use in value.uses)
         ]
 
     def _add(self, op: ir.Operation, group: set[ir.Value]) -> None:
         """Add an op after the free ones that it reads."""
-        if op.results[0] in self._seen:
+        if op in self._seen:
             return
-        self._seen.add(op.results[0])
+        self._seen.add(op)
         for value in read_by(op):
             producer = defining_op(value)
             if producer is not None and value not in group and self._copied(producer):
@@ -142,12 +142,12 @@ def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
         return module
 
 
-def _user(use: ir.OpOperand, beside: ir.Operation) -> ir.Value | None:
-    """The first result of the op of the same block whose operand, or body, a use is; None for the return."""
+def user_in_block(use: ir.OpOperand, beside: ir.Operation) -> ir.Operation:
+    """The op of the same block whose operand, or body, a use is."""
     user = use.owner.operation
     while user.block != beside.block:
         user = user.parent.operation
-    return user.results[0] if user.results else None
+    return user
 
 
 def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
