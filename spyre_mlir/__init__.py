@@ -25,10 +25,11 @@ from spyre_mlir.version import VERSION as __version__
 systems.require_posix()
 
 if TYPE_CHECKING:
-    from spyre_mlir.driver.compilation import compile, torch_backend
+    from spyre_mlir.driver.compilation import compile
     from spyre_mlir.driver.dynamic import DynamicProgram
     from spyre_mlir.driver.piecewise import PiecewiseProgram
     from spyre_mlir.driver.program import Program
+    from spyre_mlir.driver.torch_programs import torch_backend
     from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
     from spyre_mlir.frontend.tile_loops import for_each_tile
@@ -67,9 +68,10 @@ moved_modules.install()
 #: Public names by the module that defines them, imported on first use: the bindings take a third of a second to
 #: import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
-    "spyre_mlir.driver.compilation": ("compile", "torch_backend"),
+    "spyre_mlir.driver.compilation": ("compile",),
     "spyre_mlir.driver.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.driver.program": ("Program",),
+    "spyre_mlir.driver.torch_programs": ("torch_backend",),
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.driver.dynamic": ("DynamicProgram",),

@@ -35,7 +35,6 @@ from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.driver.torch_programs import TorchBackend
 from spyre_mlir.driver.trials import Trials
 from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
 from spyre_mlir.files import read_text
@@ -391,10 +390,6 @@ def _bound_model(
     if entry is not None and imported.module is not None:
         entry.keep(program, imported.signature, reads)
     return program
-
-
-torch_backend: TorchBackend = TorchBackend(compile)
-"""The backend of ``torch.compile``, whose class, ``TorchBackend``, is its manual."""
 
 
 def _is_file(source: str | Path) -> bool:

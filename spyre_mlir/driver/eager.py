@@ -13,13 +13,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
@@ -31,7 +32,15 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_ou
 #: Programs in the cache at most.
 _MAX_PROGRAMS = 1024
 
-Programs = OrderedDict[Hashable, Program]
+
+class Compiled(NamedTuple):
+    """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns."""
+
+    program: Program | None
+    results: operations.Results
+
+
+Programs = OrderedDict[Hashable, Compiled]
 
 programs: Programs = OrderedDict()
 
@@ -49,28 +58,51 @@ def call(name: str, *arguments: Any, **named: Any) -> Any:
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """Run one operation of PyTorch, an ``OpOverload``, on arguments whose tensors are ``DeviceTensor``."""
     applied = operations.Application.of(operation, arguments, named)
-    results, layouts = execute(applied, programs, compile)
-    return operations.on_device(results, layouts, operations.strides_of(operation, arguments, named))
+    leaves, results = execute(applied, programs, compile)
+    return results.tree.unflatten(leaves)
 
 
 def execute(
-    applied: operations.Application, programs: Programs, compile: Callable[..., Program]
-) -> tuple[Any, list[StickLayout | None]]:
-    """Run an operation or a graph; its results on the host, and the layouts in which the device wrote them.
+    applied: operations.Application,
+    programs: Programs,
+    compile: Callable[..., Program],
+    results_of: Callable[[operations.Application], operations.Results] = operations.Results.of_operation,
+) -> tuple[list[Any], operations.Results]:
+    """Run an operation or a graph; return the leaves of its results, of which the tensors are on the device.
 
-    The program comes from the cache ``programs``, or is compiled into it. The layout of a result of the host is None.
+    The program comes from the cache ``programs``, or is compiled into it. ``results_of`` follows the operation without
+    numbers.
     """
     # Popped and set again: the order of the cache is that of last use.
-    program = programs.pop(applied.key, None)
-    if program is None:
-        program = _in_a_thread(lambda: compile(applied.function(), applied.storages))
+    known = programs.pop(applied.key, None)
+    program, results = programs[applied.key] = known or _compiled(applied, compile, results_of)
+    if len(programs) > _MAX_PROGRAMS:
+        programs.popitem(last=False)
+    computed = program(*applied.storages) if program is not None else []
+    layouts = _layouts(program) if program is not None else []
+    storages = [storage.storage for storage in applied.storages]
+    return results.in_memory(computed, layouts, storages), results
+
+
+def _compiled(
+    applied: operations.Application,
+    compile: Callable[..., Program],
+    results_of: Callable[[operations.Application], operations.Results],
+) -> Compiled:
+    def program_of(results: operations.Results | None) -> Program:
+        program = _in_a_thread(lambda: compile(applied.function(results), applied.storages))
         # One operation in pieces would be run by PyTorch.
         if not isinstance(program, Program):
             raise program.reason
-    programs[applied.key] = program
-    if len(programs) > _MAX_PROGRAMS:
-        programs.popitem(last=False)
-    return program(*applied.storages), _layouts(program)
+        return program
+
+    try:
+        results = results_of(applied)
+    except CompileError:
+        # A refusal of the compiler has its place in the source, so it goes first.
+        program_of(None)
+        raise
+    return Compiled(program_of(results) if results.is_computed else None, results)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:

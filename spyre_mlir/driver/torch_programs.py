@@ -7,18 +7,19 @@ import atexit
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.dynamic import DynamicProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.report_folder import ReportFolder
+from spyre_mlir.frontend import dynamo
+from spyre_mlir.frontend.graph_labels import GraphLabel, graph_breaks
 from spyre_mlir.logs import show_progress
-
-if TYPE_CHECKING:
-    from spyre_mlir.frontend.graph_labels import GraphLabel
 
 AnyProgram = Program | PiecewiseProgram | DynamicProgram[Program]
 
@@ -57,12 +58,16 @@ class TorchBackend:
             example_inputs: Its inputs, with shapes and types.
             options: Options of ``compile``.
         """
-        from spyre_mlir.frontend.dynamo import compiled
-
         compile_options = dict(options or {})
         autocast = compile_options.pop("autocast", None)
         keep = partial(self._keep, repr(sorted((options or {}).items(), key=repr)))
-        return compiled(graph, example_inputs, partial(self._compile, **compile_options), autocast, keep)
+        return dynamo.compiled(
+            graph, example_inputs, partial(self._compile, **compile_options), autocast, keep
+        )
+
+    def backend_ctx_ctor(self) -> AbstractContextManager[Any]:
+        """Context in which Dynamo calls and traces models for this backend."""
+        return dynamo.tracing()
 
     def __reduce__(self) -> str:
         # Its copy is itself, as that of a function is: that of a compiled model has it.
@@ -100,8 +105,6 @@ def _write_report(folder: ReportFolder, label: GraphLabel, name: str, program: A
 
 
 def _breaks() -> list[dict[str, str]]:
-    from spyre_mlir.frontend.graph_labels import graph_breaks
-
     return [asdict(entry) for entry in graph_breaks()]
 
 
@@ -109,3 +112,7 @@ def _breaks() -> list[dict[str, str]]:
 def _add_breaks_at_exit(folder: ReportFolder) -> None:
     """Add those behind the last graph too, once in a process."""
     atexit.register(lambda: folder.add([], _breaks()))
+
+
+torch_backend: TorchBackend = TorchBackend(compile)
+"""The backend of ``torch.compile``, whose class, ``TorchBackend``, is its manual."""

@@ -11,17 +11,23 @@ Where a gradient is wanted, AOTAutograd makes two graphs of one, forward and bac
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import importlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import torch
+import torch._dynamo.config
 from torch._decomp import core_aten_decompositions
+from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.repro.after_dynamo import WrapBackendDebug
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.node import map_aggregate
@@ -29,14 +35,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
-from spyre_mlir.frontend.operations import Application, on_device
+from spyre_mlir.frontend.operations import Application, Results
 from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
+
+#: Modules of the frontend with functions and modules for use inside of a model.
+_IN_MODELS = ("eight_bit_checkpoints", "hints", "loop_marks", "tile_loops")
 
 
 def compiled(
@@ -148,7 +158,7 @@ def _device_of(node: Any) -> str | None:
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """Backend of ``torch.compile`` where none is named: ours for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return importlib.import_module("spyre_mlir.driver.compilation").torch_backend(
+        return importlib.import_module("spyre_mlir.driver.torch_programs").torch_backend(
             graph, example_inputs, options=named.get("options")
         )
     # Called as torch.compile itself would call it, so that its modes and options hold.
@@ -156,15 +166,64 @@ def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: 
     return cast(Callable[..., Any], inductor(graph, list(example_inputs)))
 
 
+def install() -> None:
+    """Make ``torch.compile`` compile what is on the device, in the context of our backend, and not our own code.
+
+    ``torch.compile`` without a backend does so unless the user has set another default.
+    """
+    if torch.compiler.get_default_backend() == "inductor":
+        torch.compiler.set_default_backend(default_backend)
+    inductor: Any = torch._TorchCompileInductorWrapper
+    inductor.__call__ = _for_the_device(inductor.__call__)
+    wrapped: Any = WrapBackendDebug
+    wrapped.backend_ctx_ctor = property(_context_of)
+    trace_rules.SKIP_DIRS.extend(map(str, _own_files()))
+    trace_rules._recompile_re()
+
+
+def _context_of(wrapped: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """The context of a backend, which PyTorch looks for at its own wrappers of the backend only."""
+    backend = wrapped._torchdynamo_orig_backend
+    return getattr(getattr(backend, "compiler_fn", backend), "backend_ctx_ctor", contextlib.nullcontext)
+
+
+def _for_the_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
+    """The backend inductor, which hands graphs on the device to ours: it has no code for them."""
+
+    @functools.wraps(compile_graph)
+    def compile_or_hand_on(self: Any, graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Any:
+        """Callable for a graph of Dynamo."""
+        if is_on_the_device(graph):
+            return default_backend(graph, example_inputs)
+        return compile_graph(self, graph, example_inputs, **named)
+
+    return compile_or_hand_on
+
+
+def _own_files() -> list[Path]:
+    """Folders and files of this package, but for those with functions and modules for use inside of a model."""
+    frontend = Path(__file__).parent
+    folders = [
+        path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in ("frontend", "zoo")
+    ]
+    files = [path for path in frontend.glob("*.py") if path.stem not in _IN_MODELS]
+    return sorted([*folders, *files])
+
+
+def tracing() -> contextlib.AbstractContextManager[Any]:
+    """Context in which Dynamo traces models for our backend: with recurrent layers, which it leaves to Python else."""
+    return torch._dynamo.config.patch(allow_rnn=True)
+
+
 class DeviceGraph:
     """A graph on tensors of the device, as programs that take their storages where they lie.
 
-    Where a gradient is wanted its operations run one by one, as without a compiler.
+    A result that is a view of an input is one of its storage, and results that are views of one tensor share a storage.
+    Where a gradient is wanted the operations of the graph run one by one, as without a compiler.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = graph
-        self.devices = pytree.tree_map(_device_of, _returned(graph))
         self.model = _as_function(_with_host_devices(graph))
         self.compile = compile
         # The least recently used program goes first, see eager.py.
@@ -173,26 +232,47 @@ class DeviceGraph:
     def __call__(self, *inputs: Any) -> Any:
         if torch.is_grad_enabled() and any(map(_wants_gradient, inputs)):
             return self.graph(*inputs)
-        operands = [operand(value) if isinstance(value, torch.Tensor) else value for value in inputs]
         with _disable_current_modes(), torch.no_grad():
+            operands = [operand(value) if isinstance(value, torch.Tensor) else value for value in inputs]
             applied = Application.of(self.model, operands, {})
-            results, layouts = eager().execute(applied, self.programs, self.compile)
-            strides = [
-                tensor.stride() for tensor in pytree.tree_leaves(results) if isinstance(tensor, torch.Tensor)
-            ]
-            moved = on_device(results, layouts, strides)
-        return pytree.tree_map(_on_device_of_graph, moved, self.devices)
+            # For each storage the tensor of the host that it is a copy of, and that copy.
+            copies = {
+                id(copied.storage): (host, copied)
+                for host, copied in zip(inputs, operands, strict=True)
+                if isinstance(copied, DeviceTensor) and not isinstance(host, SpyreTensor)
+            }
+            hosts = [copies.get(id(whole.storage)) for whole in applied.storages]
+            devices = [NAME if host is None else host[0].device.type for host in hosts]
+            follow = partial(Results.of, operation=self.graph, devices=devices)
+            leaves, results = eager().execute(applied, self.programs, self.compile, follow)
+            _write_back([hosts[index] for index in results.written], hosts)
+            returned = []
+            for leaf, place, device in zip(leaves, results.places, results.devices, strict=True):
+                if device == NAME:
+                    leaf = SpyreTensor.of(leaf)
+                elif place is not None:
+                    host = hosts[place.storage] if not place.is_new else None
+                    leaf = leaf.cpu() if host is None else _view_of_host(*host, leaf)
+                returned.append(leaf)
+        return pytree.tree_unflatten(returned, results.tree)
 
 
-def _on_device_of_graph(value: Any, device: str | None) -> Any:
-    """A result on the device that the graph has it on, which may be the host."""
-    if not isinstance(value, DeviceTensor):
-        return value
-    return SpyreTensor.of(value) if device == NAME else value.cpu()
+def _view_of_host(host: torch.Tensor, copied: DeviceTensor, view: DeviceTensor) -> torch.Tensor:
+    """View of a tensor of the host for a view of its copy on the device; a copy if their strides differ."""
+    if host.stride() != copied.stride():
+        return view.cpu()
+    return host.as_strided(view.shape, view.stride(), host.storage_offset() + view.storage_offset())
 
 
-def _returned(graph: GraphModule) -> Any:
-    return next(node for node in graph.graph.nodes if node.op == "output").args[0]
+def _write_back(written: Sequence[Any], hosts: Sequence[Any]) -> None:
+    """Write changed copies to their tensors of the host; ``CompileError`` if two of these share memory."""
+    memories = [host[0].untyped_storage().data_ptr() for host in hosts if host is not None]
+    for host, copied in filter(None, written):
+        if memories.count(host.untyped_storage().data_ptr()) > 1:
+            raise CompileError(
+                "The graph changes a tensor of the host that shares its memory with another input; clone() one of them."
+            )
+        host.copy_(copied.cpu())
 
 
 def _with_host_devices(graph: GraphModule) -> GraphModule:

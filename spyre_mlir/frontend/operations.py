@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
@@ -20,7 +23,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.target import default_target
-from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, laid_out, strided_array
 from spyre_mlir.tensors.device_views import ViewStep
 
 RESTICKIFY = torch.ops.spyre.restickify.default
@@ -56,33 +59,40 @@ class _TensorArgument:
 
 @dataclass(frozen=True)
 class Application:
-    """An operation with its arguments, in which tensors are views of ``storages``; each storage comes once."""
+    """An operation with its arguments, in which tensors are views of ``storages``; each storage comes once.
+
+    ``copied`` are the storages, by index, that are copies of an argument.
+    """
 
     operation: Any
     leaves: tuple[Any, ...]
     tree: pytree.TreeSpec
     storages: tuple[DeviceTensor, ...]
+    copied: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Application:
         """Application of an operation to arguments; ``CompileError`` for a tensor on the host among them."""
         leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
         storages: dict[int, DeviceTensor] = {}
-        operands = []
+        operands, copied = [], set()
         for leaf in leaves:
             if isinstance(leaf, DeviceTensor):
                 # Names belong to a tensor and not to its storage, so a named view is a storage of its own.
-                leaf = leaf.contiguous() if names_of(leaf) else leaf
-                if names_of(leaf) or id(leaf.storage) not in storages:
-                    storages[id(leaf.storage)] = _whole(leaf)
-                leaf = _TensorArgument(list(storages).index(id(leaf.storage)), leaf.steps)
+                tensor = leaf.contiguous() if names_of(leaf) else leaf
+                if names_of(tensor) or id(tensor.storage) not in storages:
+                    storages[id(tensor.storage)] = _whole(tensor)
+                index = list(storages).index(id(tensor.storage))
+                if tensor.storage is not leaf.storage:
+                    copied.add(index)
+                leaf = _TensorArgument(index, tensor.steps)
             elif isinstance(leaf, torch.Tensor | np.ndarray):
                 raise CompileError(
                     f"{operation} takes tensors that are all on the device, not one of them on the host; "
                     "to_device or .to('spyre') moves it."
                 )
             operands.append(leaf)
-        return cls(operation, tuple(operands), tree, tuple(storages.values()))
+        return cls(operation, tuple(operands), tree, tuple(storages.values()), frozenset(copied))
 
     @property
     def key(self) -> Hashable:
@@ -91,23 +101,177 @@ class Application:
         sizes = tuple(dim_sizes().items()) if any(names for _, _, names in tensors) else ()
         return str(self.operation), repr(self.leaves), repr(self.tree), tensors, sizes
 
-    def function(self) -> Callable[..., Any]:
-        """The operation as a function of the storages."""
+    def replay(self, bases: Sequence[torch.Tensor]) -> list[Any]:
+        """Leaves of the arguments, from tensors that stand for the storages."""
+        return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
+
+    def function(self, results: Results | None) -> Callable[..., Any]:
+        """The operation as a function of the storages, without the results that are views of an argument."""
 
         def function(*bases: torch.Tensor) -> Any:
-            """Result of the operation on these storages."""
-            leaves = [
-                leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves
-            ]
-            arguments, named = pytree.tree_unflatten(leaves, self.tree)
-            return self.operation(*arguments, **named)
+            """Results of the operation on these storages."""
+            arguments, named = pytree.tree_unflatten(self.replay(bases), self.tree)
+            leaves = pytree.tree_leaves(self.operation(*arguments, **named))
+            places = [None] * len(leaves) if results is None else results.places
+            return [leaf for leaf, place in zip(leaves, places, strict=True) if not _is_argument(place)]
 
         return function
 
 
+class Place(NamedTuple):
+    """Memory of a tensor that an operation returns: a view of the storage of an argument, or of a new storage.
+
+    ``shape`` are the dims of a new storage in the order of its memory, () for an argument.
+    """
+
+    storage: int
+    is_new: bool
+    shape: tuple[int, ...]
+    strided: StridedView
+
+
+def _is_argument(place: Place | None) -> bool:
+    return place is not None and not place.is_new
+
+
+@dataclass(frozen=True)
+class Results:
+    """What an operation returns: the structure, for each leaf its place, or None for a leaf that is not a tensor.
+
+    ``devices`` are the types of the devices of the leaves. ``written`` are the storages of arguments that the operation
+    changes in place.
+    """
+
+    tree: pytree.TreeSpec
+    places: tuple[Place | None, ...]
+    devices: tuple[str | None, ...]
+    written: frozenset[int]
+
+    @classmethod
+    def of(cls, applied: Application, operation: Callable[..., Any], devices: Sequence[str]) -> Results:
+        """Results of an operation, as PyTorch gives them to tensors without numbers on these devices.
+
+        Raises:
+            CompileError: The operation cannot be followed without numbers, or changes the copy of an argument.
+        """
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+        try:
+            with mode, torch.no_grad():
+                bases = [
+                    torch.empty(storage.layout.shape, dtype=getattr(torch, storage.dtype), device=device)
+                    for storage, device in zip(applied.storages, devices, strict=True)
+                ]
+                operands = applied.replay(bases)
+                before = [_geometry(leaf) for leaf in operands]
+                versions = [base._version for base in bases]
+                arguments, named = pytree.tree_unflatten(operands, applied.tree)
+                leaves, tree = pytree.tree_flatten(operation(*arguments, **named))
+        except Exception as error:
+            raise CompileError(f"The memory of the results is not known: {error}") from error
+        if before != [_geometry(leaf) for leaf in operands]:
+            raise CompileError(
+                "The sizes or strides of an input change in place, which is not supported on the device; take a view."
+            )
+        written = frozenset(index for index, base in enumerate(bases) if base._version > versions[index])
+        if written & applied.copied:
+            raise CompileError(
+                "The operation changes a view with named dims in place; name the dims of the whole tensor instead."
+            )
+        storages = {base.untyped_storage()._cdata: index for index, base in enumerate(bases)}
+        places = [
+            _place(leaf, bases, storages) if isinstance(leaf, torch.Tensor) else None for leaf in leaves
+        ]
+        kinds = [leaf.device.type if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+        return cls(tree, tuple(places), tuple(kinds), written)
+
+    @classmethod
+    def of_operation(cls, applied: Application) -> Results:
+        """Results of the operation that is applied, with the strides that PyTorch gives to them on the CPU."""
+        return cls.of(applied, applied.operation, ["cpu"] * len(applied.storages))
+
+    @property
+    def is_computed(self) -> bool:
+        """True unless all results are views of arguments and no argument changes."""
+        return bool(self.written) or not all(map(_is_argument, self.places))
+
+    def in_memory(
+        self, computed: Sequence[Any], layouts: Sequence[StickLayout | None], storages: Sequence[Storage]
+    ) -> list[Any]:
+        """Leaves of the return value: tensors on the device in the memory that PyTorch gives them.
+
+        Args:
+            computed: What the program returned.
+            layouts: The layouts in which the device wrote the tensors among them; others have the default layout.
+            storages: The storages of the arguments.
+        """
+        tensors = [value for value in computed if isinstance(value, torch.Tensor)]
+        known = iter(layouts if len(layouts) == len(tensors) else [None] * len(tensors))
+        values = iter(
+            [(value, next(known) if isinstance(value, torch.Tensor) else None) for value in computed]
+        )
+        entries = [
+            (place, *(next(values) if not _is_argument(place) else (None, None))) for place in self.places
+        ]
+        new: dict[int, list[_Entry]] = {}
+        for place, value, layout in entries:
+            if place is not None and place.is_new:
+                new.setdefault(place.storage, []).append(_Entry(place, value, layout))
+        made = {index: _storage_of(parts) for index, parts in new.items()}
+        return [
+            value
+            if place is None
+            else DeviceTensor.of(
+                made[place.storage] if place.is_new else storages[place.storage], place.strided
+            )
+            for place, value, _ in entries
+        ]
+
+
+class _Entry(NamedTuple):
+    """A computed tensor, its place, and the layout in which the device wrote it."""
+
+    place: Place
+    tensor: torch.Tensor
+    layout: StickLayout | None
+
+
+def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int, int]) -> Place:
+    """Place of a tensor; a storage that is not among ``storages`` is added."""
+    strided = StridedView(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
+    memory = leaf.untyped_storage()
+    index = storages.setdefault(memory._cdata, len(storages))
+    if index < len(bases):
+        if leaf.dtype != bases[index].dtype or leaf.is_neg():
+            raise CompileError(
+                f"A result is a view of {bases[index].dtype} as {leaf.dtype}, which the device does not support; "
+                "clone() the view."
+            )
+        return Place(index, False, (), strided)
+    whole = leaf if leaf._base is None else leaf._base
+    order = _memory_order(whole.stride(), whole.shape)
+    shape = tuple(whole.shape[dim] for dim in order)
+    elements = memory.nbytes() // leaf.itemsize
+    # Where no tensor is known that has all of the storage, the storage has one dim.
+    if StridedView.whole(shape).end != elements or whole.dtype != leaf.dtype:
+        shape = (elements,)
+    return Place(index, True, shape, strided)
+
+
+def _geometry(leaf: Any) -> Any:
+    """Sizes, strides, offset and memory of a tensor."""
+    if not isinstance(leaf, torch.Tensor):
+        return None
+    return (*leaf.shape, *leaf.stride(), leaf.storage_offset(), leaf.untyped_storage()._cdata)
+
+
+def _memory_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Dims in the order of their strides, outermost first; a dim of size 1 follows others of its stride."""
+    return sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
+
+
 def _whole(tensor: DeviceTensor) -> DeviceTensor:
     """Storage of a tensor as a tensor, with its names if it is no view."""
-    whole = DeviceTensor(tensor.storage.layout, tensor.dtype, tensor.data)
+    whole = DeviceTensor.of(tensor.storage)
     if names := names_of(tensor):
         name_tensor_dims(whole, names)
     return whole
@@ -129,60 +293,63 @@ def _meta(tensor: DeviceTensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
 
 
-def strides_of(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """Strides that PyTorch gives to the tensors that an operation returns."""
-    meta_operands = pytree.tree_map_only(DeviceTensor, _meta, (tuple(arguments), dict(named)))
-    results = operation(*meta_operands[0], **meta_operands[1])
-    return [leaf.stride() for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
-
-
 def bits(tensor: torch.Tensor) -> np.ndarray:
     """Tensor as a numpy array; one of a type that numpy lacks by its bits."""
     return to_numpy(tensor)
 
 
-def on_device(results: Any, layouts: Sequence[StickLayout | None], strides: Sequence[tuple[int, ...]]) -> Any:
-    """Tensors on the host as ``DeviceTensor`` with these strides, in the layouts that the program gave them.
+def _storage_of(parts: Sequence[_Entry]) -> Storage:
+    """New storage with the numbers of computed tensors, each in its place; other elements are 0."""
+    place, tensor, layout = parts[0]
+    if not tensor.numel():
+        raise CompileError(f"A tensor of shape {list(tensor.shape)} has no elements to lay out.")
+    shape, dtype = place.shape, str(tensor.dtype).removeprefix("torch.")
+    order = _memory_order(place.strided.strides, place.strided.shape)
+    stored = StridedView.whole(tensor.shape).permute(order)
+    if any(part.tensor.dtype != tensor.dtype for part in parts):
+        raise CompileError(
+            "Results of several types in one memory are not supported on the device; clone() one."
+        )
+    if (
+        place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
+        and math.prod(shape) == tensor.numel()
+    ):
+        host = np.ascontiguousarray(_numbers(tensor).transpose(order))
+        written = (
+            layout_of_view(layout, stored) if layout is not None and layout.shape == tensor.shape else None
+        )
+        shape = stored.shape
+    else:
+        numbers = [_numbers(part.tensor) for part in parts]
+        host, written = np.zeros(shape, numbers[0].dtype), None
+        for part, values in zip(parts, numbers, strict=True):
+            strided_array(host, part.place.strided)[...] = values
+    default = LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
+    return laid_out(host, dtype, written or default).storage
 
-    A tensor that the host computed has the default layout.
-    """
-    leaves, tree = pytree.tree_flatten(results)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    known = list(layouts) if len(layouts) == len(tensors) else [None] * len(tensors)
-    moved = iter([_moved(*entry) for entry in zip(tensors, known, strides, strict=True)])
-    return pytree.tree_unflatten(
-        [next(moved) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree
-    )
+
+def in_its_memory(tensor: torch.Tensor) -> DeviceTensor:
+    """Tensor of the host on the device with the same strides, in a storage that has no more elements than needed."""
+    strided = StridedView(tuple(tensor.shape), tensor.stride())
+    order = _memory_order(strided.strides, strided.shape)
+    stored = strided.permute(order)
+    whole = StridedView.whole(stored.shape)
+    shape = stored.shape if stored.elements == whole.elements else (strided.end,)
+    return DeviceTensor.of(_storage_of([_Entry(Place(0, True, shape, strided), tensor, None)]), strided)
 
 
-def _moved(tensor: torch.Tensor, layout: StickLayout | None, strides: tuple[int, ...]) -> DeviceTensor:
-    """Tensor on the host as a ``DeviceTensor`` whose storage has the dims in the order of the strides."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    shape, element = tuple(tensor.shape), element_type(dtype)
-    if layout is None or layout.shape != shape:
-        layout = LayoutRequest().layout(default_target(), shape, element, "the result")
-    # The layout takes the numbers of bfloat16 as float32.
-    host = tensor.detach().float().numpy() if dtype == "bfloat16" else to_numpy(tensor)
-    # A dim of size 1 has any stride: behind those with the same one it changes nothing.
-    order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
-    stored = StridedView.whole(shape).permute(order)
-    moved = layout_of_view(layout, stored) or LayoutRequest().layout(
-        default_target(), stored.shape, element, "the result"
-    )
-    storage = laid_out(np.ascontiguousarray(host.transpose(order)), dtype, moved)
-    if order == list(range(len(shape))) and storage.stride() == strides:
-        return storage
-    permutation = [order.index(dim) for dim in range(len(shape))]
-    return storage.view_as(StridedView(shape, strides), ViewStep("permute.default", (permutation,)))
+def _numbers(tensor: torch.Tensor) -> np.ndarray:
+    """Numbers of a tensor as a layout takes them: float32 for bfloat16."""
+    return tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else to_numpy(tensor)
 
 
 __all__ = [
     "DENSE_COPY",
     "RESTICKIFY",
     "Application",
+    "Results",
     "bits",
-    "on_device",
+    "in_its_memory",
     "overload",
-    "strides_of",
     "to_torch",
 ]

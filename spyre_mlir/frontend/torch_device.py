@@ -14,11 +14,16 @@ place is computed as a new tensor, which is written into that storage. Random nu
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -26,6 +31,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
+from spyre_mlir.frontend.operations import in_its_memory
 from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, to_device
@@ -55,34 +61,53 @@ _FILLS = {
     _aten.log_normal_, _aten.cauchy_, _aten.geometric_,
 }  # fmt: skip
 
+_DATA = cast(Any, torch.Tensor.data)
+
 _ATTENTION = _aten.scaled_dot_product_attention.default
 
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 
 
 class SpyreTensor(torch.Tensor):
-    """A tensor on the device; ``device_tensor`` has its storage, layout and view, None while a compiler traces."""
+    """A tensor on the device: ``device_tensor`` has its storage, layout and view.
 
-    device_tensor: DeviceTensor | None
+    ``of`` is the only constructor. For compilers the class is a wrapper of a tensor without numbers, of which they make
+    an abstract tensor on the device ``spyre``; nothing makes a ``SpyreTensor`` from such a tensor.
+    """
+
+    device_tensor: DeviceTensor
     _meta: torch.Tensor
 
     # Operations arrive in __torch_dispatch__, below autograd.
     __torch_function__ = cast(Any, torch._C._disabled_torch_function_impl)
 
-    @staticmethod
-    def __new__(cls, meta: torch.Tensor, device_tensor: DeviceTensor | None = None) -> SpyreTensor:
-        wrapper = torch.Tensor._make_wrapper_subclass(
-            cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
-            device=torch.device(NAME, 0),
-        )  # fmt: skip
-        wrapper._meta, wrapper.device_tensor = meta, device_tensor
-        return wrapper
-
     @classmethod
     def of(cls, tensor: DeviceTensor) -> SpyreTensor:
         """PyTorch's tensor for a ``DeviceTensor``."""
         storage = torch.empty(tensor.storage.layout.shape, dtype=getattr(torch, tensor.dtype), device="meta")
-        return cls(storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()), tensor)
+        meta = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        wrapper = torch.Tensor._make_wrapper_subclass(
+            cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
+            device=torch.device(NAME, 0),
+        )  # fmt: skip
+        # The storage that PyTorch has of a wrapper has no memory: its address is an error.
+        torch._C._set_throw_on_mutable_data_ptr(wrapper)
+        wrapper._meta, wrapper.device_tensor = meta, tensor
+        return wrapper
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The tensor without its gradient; an assignment makes the object another tensor."""
+        return _DATA.__get__(self)
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if not isinstance(value, SpyreTensor):
+            raise CompileError(
+                f"The data of a tensor on {NAME} is a tensor on {NAME}, not one on {value.device}."
+            )
+        _DATA.__set__(self, value)
+        self._meta, self.device_tensor = value._meta, value.device_tensor
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["_meta"], None
@@ -90,16 +115,68 @@ class SpyreTensor(torch.Tensor):
     @staticmethod
     def __tensor_unflatten__(
         inner: dict[str, torch.Tensor], context: Any, size: Any, stride: Any
-    ) -> SpyreTensor:
-        return SpyreTensor(inner["_meta"])
+    ) -> torch.Tensor:
+        """Abstract tensor on the device for a compiler, as PyTorch has them of other devices."""
+        meta = inner["_meta"]
+        if not isinstance(meta, FakeTensor):
+            raise CompileError(
+                f"A tensor on {NAME} cannot be made from a tensor without numbers; "
+                "call this function of PyTorch on tensors of the host, which .cpu() gives."
+            )
+        with meta.fake_mode, torch.no_grad():
+            fake = torch.empty_strided(size, stride, dtype=meta.dtype, device=NAME)
+            offset = meta.storage_offset()
+            if not isinstance(offset, int) or offset:
+                elements = meta.untyped_storage().nbytes() // meta.itemsize
+                whole = torch.empty(elements, dtype=meta.dtype, device=NAME)
+                fake.set_(whole.untyped_storage(), offset, size, stride)
+        # PyTorch asks a view for the tensors inside of the wrapper.
+        fake.__tensor_flatten__ = lambda: ([], None)
+        return fake
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        if self.device_tensor is None:
-            return f"SpyreTensor(shape={list(self.shape)}, dtype={self.dtype})"
         text = repr(self.device_tensor.cpu())[:-1]
         layout = self.device_tensor.storage.layout
         gradient = ", requires_grad=True" if self.requires_grad else ""
         return f"{text}, device='{self.device}', device_size={list(layout.device_size)}{gradient})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SpyreTensor:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only a tensor that is a leaf of the graph of gradients is copied deeply; detach() it."
+            )
+        tensor = self.device_tensor
+        # Views that are copied together share the copy of their storage.
+        if id(tensor.storage) not in memo:
+            memo[id(tensor.storage)] = replace(tensor.storage, data=tensor.data.copy())
+        copied = SpyreTensor.of(DeviceTensor.of(memo[id(tensor.storage)], tensor.strided, tensor.steps))
+        memo[id(self)] = copied.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            copied.grad = copy.deepcopy(self.grad, memo)
+        own = {name: value for name, value in self.__dict__.items() if name not in copied.__dict__}
+        copied.__dict__.update(copy.deepcopy(own, memo))
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Form of ``torch.save``: the numbers on the host, which go to the device when they are loaded."""
+        if getattr(self, "_is_param", False):
+            return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
+        form = (self.device_tensor.cpu(), self.dtype, str(self.device), self.requires_grad)
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, form
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else super().__format__(spec)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Copy to an array of numpy if ``force`` is True; else a TypeError, for no array is in device memory."""
+        if not force:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        return self.device_tensor.cpu().numpy()
 
     def tolist(self) -> Any:
         """Numbers as nested lists, read on the host."""
@@ -107,15 +184,15 @@ class SpyreTensor(torch.Tensor):
 
     def restickify(self, stick_dims: Sequence[int]) -> SpyreTensor:
         """Copy with other stick dims, computed on the device."""
-        return SpyreTensor.of(_device_tensor(self).restickify(stick_dims))
+        return SpyreTensor.of(self.device_tensor.restickify(stick_dims))
 
     @classmethod
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named = kwargs or {}
-        if any(_is_abstract(leaf) for leaf in pytree.tree_leaves((args, named))):
-            return _abstract(func, args, named)
+        if any(issubclass(kind, (FakeTensor, FunctionalTensor)) for kind in types):
+            return NotImplemented
         packet = func.overloadpacket
         if packet in _LIKE:
             return _like(func, args, named)
@@ -137,60 +214,27 @@ class SpyreTensor(torch.Tensor):
             return _filled(func, args, named)
         if func.is_view:
             return return_and_correct_aliasing(func, args, named, _viewed(func, args, named))
+        if torch.Tag.inplace_view in func.tags:
+            return _changed_in_place(func, args, named)
         if func._schema.is_mutable:
             return _in_place(func, args, named)
         return _on_device(eager().run(func, *_operands(func, args, named)))
 
 
-def _is_abstract(leaf: Any) -> bool:
-    """Return whether a value is a tensor without numbers, as a compiler traces it."""
-    return isinstance(leaf, SpyreTensor) and leaf.device_tensor is None
-
-
-def _device_tensor(tensor: SpyreTensor) -> DeviceTensor:
-    """The ``DeviceTensor`` behind a tensor; ``CompileError`` for a tensor without numbers."""
-    if tensor.device_tensor is None:
-        raise CompileError("A tensor that a compiler traces has no numbers.")
-    return tensor.device_tensor
-
-
 def _host(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the host, by no operation of PyTorch: inside of one these have other meanings."""
-    return _device_tensor(tensor).cpu() if isinstance(tensor, SpyreTensor) else tensor
+    return tensor.device_tensor.cpu() if isinstance(tensor, SpyreTensor) else tensor
 
 
 def _attention(*args: Any, **named: Any) -> Any:
-    """Attention as one program; for a gradient, as matmuls and a softmax, which have gradients."""
+    """Attention as one program; for a gradient and a compiler, as matmuls and a softmax, which have gradients."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, named)) if isinstance(leaf, torch.Tensor)]
-    if any(map(_is_abstract, tensors)):
-        return _abstract(_ATTENTION, args, named)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    wants_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if wants_gradient or not any(isinstance(tensor, SpyreTensor) for tensor in tensors):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         operands = dict(zip(names, args, strict=False)) | named
         return _aten._scaled_dot_product_attention_math.default(**operands)[0]
     return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
-
-
-def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Operation on tensors without numbers; its results are on the device, unless it sends them to another."""
-
-    def meta(leaf: Any) -> Any:
-        """Argument with the device "meta" in place of the device ``spyre``."""
-        if isinstance(leaf, SpyreTensor):
-            return leaf._meta
-        if isinstance(leaf, torch.Tensor) and leaf.device.type == NAME:
-            return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="meta")
-        return torch.device("meta") if isinstance(leaf, torch.device) else leaf
-
-    target = named.get("device")
-    meta_args, meta_named = pytree.tree_map(meta, (args, named))
-    results = func(*meta_args, **meta_named)
-    if target is not None and target.type != NAME:
-        return torch.empty_strided(results.size(), results.stride(), dtype=results.dtype, device=target)
-    results = pytree.tree_map_only(torch.Tensor, SpyreTensor, results)
-    if func.is_view or func._schema.is_mutable:
-        return return_and_correct_aliasing(func, args, named, results)
-    return results
 
 
 def _on_the_host(leaf: Any) -> Any:
@@ -201,13 +245,8 @@ def _on_the_host(leaf: Any) -> Any:
 
 
 def _move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
-    """Tensor of the host on the device, with its strides as PyTorch gives them to a copy."""
-    # A storage is dense in the order of its dims, so a permuted tensor is a view of a permuted storage.
-    order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), tensor.shape[dim] == 1))
-    if layout or order == list(range(tensor.dim())):
-        return SpyreTensor.of(to_device(tensor, **layout))
-    stored = to_device(tensor.permute(order))
-    return SpyreTensor.of(stored.permute([order.index(dim) for dim in range(tensor.dim())]))
+    """Tensor of the host on the device, with the same strides; with a ``layout``, dense."""
+    return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
 
 def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -219,18 +258,23 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
     return result if target is not None and target.type != NAME else _move(result)
 
 
-def _to_copy(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **named: Any) -> Any:
-    """Copy of another dtype, or on another device."""
+def _to_copy(
+    tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **named: Any
+) -> Any:
+    """Copy of another dtype, in another order of memory, or on another device."""
+    memory_format = memory_format or torch.preserve_format
     if not isinstance(tensor, SpyreTensor):
         # PyTorch's way of ``.to("spyre")``.
-        return _move(tensor.to(dtype) if dtype is not None else tensor)
-    source = _device_tensor(tensor)
+        host = tensor.to(dtype) if dtype is not None else tensor
+        strides = torch.empty_like(host, device="meta", memory_format=memory_format).stride()
+        return _move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
+    source = tensor.device_tensor
     if device is not None and torch.device(device).type != NAME:
-        host = source.cpu()
-        return host.to(device, dtype) if dtype is not None else host.to(device)
+        return source.cpu().to(device, dtype, memory_format=memory_format)
+    named = {"memory_format": memory_format}
     if dtype in (None, tensor.dtype):
-        return _on_device(eager().run(_aten.clone.default, (source,), {}))
-    return _on_device(eager().run(_aten._to_copy.default, (source,), {"dtype": dtype}))
+        return _on_device(eager().run(_aten.clone.default, (source,), named))
+    return _on_device(eager().run(_aten._to_copy.default, (source,), {"dtype": dtype, **named}))
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
@@ -244,7 +288,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 
 def _write(target: SpyreTensor, host: torch.Tensor) -> None:
     """Replace the numbers of a tensor, in its storage, by those of one on the host, converted and broadcast."""
-    tensor = _device_tensor(target)
+    tensor = target.device_tensor
     values = host.to(target.dtype).expand(target.shape)
     numbers = values.float().numpy() if values.dtype == torch.bfloat16 else to_numpy(values.contiguous())
     tensor.write(numbers)
@@ -263,20 +307,38 @@ def _filled(func: Any, args: Any, named: dict[str, Any]) -> Any:
 def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Result of a view operation: the sizes and strides that PyTorch computes, on the same storage."""
     source, *rest = args
-    tensor = _device_tensor(source)
     results = func(source._meta, *rest, **named)
     step = ViewStep(str(func).removeprefix("aten."), (*rest, *([named] if named else [])))
     if isinstance(results, torch.Tensor):
-        return SpyreTensor(results, _view(tensor, results, step))
-    return [
-        SpyreTensor(part, _view(tensor, part, step._replace(number=index)))
-        for index, part in enumerate(results)
-    ]
+        return _view(source, results, step)
+    return [_view(source, part, step._replace(number=index)) for index, part in enumerate(results)]
 
 
-def _view(tensor: DeviceTensor, meta: torch.Tensor, step: ViewStep) -> DeviceTensor:
+def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTensor:
+    """View of a tensor with the sizes and strides of one without numbers."""
+    if meta.dtype != source.dtype or meta.is_neg():
+        raise CompileError(
+            f"The device has no view of {source.dtype} that reads its memory as other numbers, as {step.name} does; "
+            "do it on the host."
+        )
+    tensor = source.device_tensor
     strided = StridedView(tuple(meta.shape), meta.stride(), int(meta.storage_offset()))
-    return tensor if strided == tensor.strided else tensor.view_as(strided, step)
+    return SpyreTensor.of(tensor if strided == tensor.strided else tensor.view_as(strided, step))
+
+
+def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tensor:
+    """Operation that makes a tensor a view of itself, or another tensor: numbers stay where they are."""
+    target, *rest = args
+    if func is _aten.set_.source_Tensor and isinstance(rest[0], SpyreTensor):
+        target.data = rest[0]
+        return target
+    view, *_ = _functional(func, args, named)
+    if not view.is_view:
+        raise CompileError(
+            f"{func} changes the memory of a tensor on {NAME}, which is not supported; make a new one."
+        )
+    target.data = view(target, *rest, **named)
+    return target
 
 
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -322,7 +384,7 @@ def as_device_tensor(leaf: Any) -> Any:
     """``DeviceTensor`` of a tensor on the device, with the names of its dims; any other value unchanged."""
     if not isinstance(leaf, SpyreTensor):
         return leaf
-    device_tensor = _device_tensor(leaf)
+    device_tensor = leaf.device_tensor
     if names := names_of(leaf):
         name_tensor_dims(device_tensor, names)
     return device_tensor
@@ -330,7 +392,7 @@ def as_device_tensor(leaf: Any) -> Any:
 
 def operand(tensor: torch.Tensor) -> DeviceTensor:
     """Input of a compiled graph as a ``DeviceTensor``; one of the host is moved."""
-    return as_device_tensor(tensor) if isinstance(tensor, SpyreTensor) else to_device(tensor)
+    return as_device_tensor(_to_copy(tensor) if not isinstance(tensor, SpyreTensor) else tensor)
 
 
 def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
@@ -339,7 +401,7 @@ def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
     def operand(leaf: Any) -> Any:
         """Argument as a tensor of the device; a tensor of the host with dims is an error."""
         if isinstance(leaf, SpyreTensor):
-            return _device_tensor(leaf)
+            return leaf.device_tensor
         if isinstance(leaf, torch.Tensor):
             if leaf.dim():
                 raise RuntimeError(
@@ -422,7 +484,7 @@ def _extended_to(move: Callable[..., Any]) -> Callable[..., Any]:
             raise CompileError(
                 "Stick dims are chosen for the way to the device: only a tensor that goes to 'spyre' takes them."
             )
-        source = _device_tensor(moved) if isinstance(self, SpyreTensor) else _host(moved)
+        source = moved.device_tensor if isinstance(self, SpyreTensor) else _host(moved)
         return SpyreTensor.of(to_device(source, stick_dims=stick_dims, dim_order=dim_order))
 
     return to

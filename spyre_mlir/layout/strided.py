@@ -28,6 +28,18 @@ class StridedView:
         strides = [math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape))]
         return cls(tuple(shape), tuple(strides))
 
+    @property
+    def end(self) -> int:
+        """The index after the last element that the view addresses."""
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return self.offset + last + 1 if math.prod(self.shape) else self.offset
+
+    @property
+    def elements(self) -> StridedView:
+        """The view with stride 0 for dims of one element, whose strides are never used: equal for equal elements."""
+        used = [stride if size > 1 else 0 for size, stride in zip(self.shape, self.strides, strict=True)]
+        return replace(self, strides=tuple(used))
+
     def permute(self, dims: Sequence[int]) -> StridedView:
         """Return the view whose dim ``k`` is ``dims[k]`` of this one."""
         return replace(

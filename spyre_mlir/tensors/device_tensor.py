@@ -8,6 +8,7 @@ PyTorch's do; what computes runs as a program on the simulator and makes a stora
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -25,7 +26,7 @@ from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.target import default_target
-from spyre_mlir.tensors.device_views import DeviceViews, ViewStep
+from spyre_mlir.tensors.device_views import DeviceViews, ViewStep, steps_to
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
 _DTYPES: dict[str, tuple[str, str | None]] = {
@@ -79,15 +80,37 @@ class DeviceTensor(DeviceViews):
         self.strided: StridedView = StridedView.whole(layout.shape)
         self.steps: tuple[ViewStep, ...] = ()
 
+    @classmethod
+    def of(
+        cls, storage: Storage, strided: StridedView | None = None, steps: tuple[ViewStep, ...] | None = None
+    ) -> Self:
+        """Create a tensor in a storage that exists.
+
+        Args:
+            storage: The storage.
+            strided: The elements of the tensor; by default all.
+            steps: The view operations from the whole storage to these elements; by default they are derived.
+
+        Raises:
+            CompileError: The storage does not have all of the elements.
+        """
+        shape = storage.layout.shape
+        whole = StridedView.whole(shape)
+        strided = whole if strided is None else strided
+        if strided.offset < 0 or strided.end > math.prod(shape):
+            raise CompileError(
+                f"A view of shape {list(strided.shape)} with strides {list(strided.strides)} from element "
+                f"{strided.offset} on is outside its storage of {math.prod(shape)} elements; clone() the tensor."
+            )
+        tensor = cls.__new__(cls)
+        tensor.storage, tensor.strided = storage, strided
+        # A view that undoes those before it is the storage again: no program has to repeat the steps.
+        tensor.steps = () if strided == whole else steps_to(shape, strided) if steps is None else steps
+        return tensor
+
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
         """Create a view of the same storage; ``step`` is the view operation from this tensor."""
-        # ``__init__`` takes a storage of its own.
-        view = type(self).__new__(type(self))
-        view.storage, view.strided = self.storage, strided
-        # A view that undoes those before it is the storage again: no program has to repeat the steps.
-        whole = strided == StridedView.whole(self.storage.layout.shape)
-        view.steps = () if whole else (*self.steps, step)
-        return view
+        return self.of(self.storage, strided, (*self.steps, step))
 
     @property
     def dtype(self) -> str:
@@ -128,7 +151,11 @@ class DeviceTensor(DeviceViews):
     def numpy(self) -> NDArray[Any]:
         """Copy to a host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         host = self.storage.read()
-        return np.ascontiguousarray(_strided(host, self.strided)).reshape(self.shape) if self.steps else host
+        return (
+            np.ascontiguousarray(strided_array(host, self.strided)).reshape(self.shape)
+            if self.steps
+            else host
+        )
 
     to_host = numpy
 
@@ -137,7 +164,7 @@ class DeviceTensor(DeviceViews):
         # The storage is read and written whole: where an element lies follows from its layout, not from
         # the view.
         host = self.storage.read()
-        _strided(host, self.strided)[...] = array
+        strided_array(host, self.strided)[...] = array
         self.storage.write(host)
 
     def cpu(self) -> Any:
@@ -309,7 +336,7 @@ def eager() -> Any:
     return importlib.import_module("spyre_mlir.driver.eager")
 
 
-def _strided(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
+def strided_array(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
     """Return a view of a dense host array as a numpy view."""
     # ``as_strided`` takes no offset.
     flat = host.reshape(-1)[view.offset :]

@@ -23,6 +23,58 @@ class ViewStep(NamedTuple):
     number: int | None = None
 
 
+def steps_to(shape: Sequence[int], view: StridedView) -> tuple[ViewStep, ...]:
+    """Return view operations that lead from a dense tensor of ``shape`` to a view of its memory.
+
+    The operations are slices, selections, a permutation and an expansion if these lead to the view, else one
+    ``as_strided``.
+    """
+    whole = StridedView.whole(shape)
+    steps: list[ViewStep] = []
+    place = whole
+
+    def step(name: str, result: StridedView, *arguments: Any) -> None:
+        nonlocal place
+        if result != place:
+            steps.append(ViewStep(name, arguments))
+        place = result
+
+    places = _dims_of(whole, view)
+    for dim in reversed(range(len(shape))):
+        start = view.offset // whole.strides[dim] % shape[dim]
+        if dim not in places:
+            step("select.int", place.select(dim, start), dim, start)
+            continue
+        size, every = view.shape[places[dim]], view.strides[places[dim]] // whole.strides[dim]
+        # PyTorch ends a slice at the end of its dim.
+        stop = min(start + (size - 1) * every + 1, shape[dim])
+        step("slice.Tensor", place.slice(dim, start, stop, every), dim, start, stop, every)
+    kept = sorted(places)
+    order = sorted(range(len(kept)), key=lambda index: places[kept[index]])
+    step("permute.default", place.permute(order), order)
+    for dim in sorted(set(range(len(view.shape))) - set(places.values())):
+        step("unsqueeze.default", place.unsqueeze(dim), dim)
+    if all(source in (1, size) for source, size in zip(place.shape, view.shape, strict=True)):
+        step("expand.default", place.expand(view.shape), list(view.shape))
+    if place.elements == view.elements:
+        return tuple(steps)
+    return (ViewStep("as_strided.default", (list(view.shape), list(view.strides), view.offset)),)
+
+
+def _dims_of(whole: StridedView, view: StridedView) -> dict[int, int]:
+    """Return for dims of a dense tensor the dims of a view that count along them, each at most once."""
+    dims: dict[int, int] = {}
+    for index, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        fits = (
+            dim
+            for dim, unit in enumerate(whole.strides)
+            if dim not in dims and whole.shape[dim] > 1 and stride >= unit and stride % unit == 0
+        )
+        if size > 1 and stride and (dim := next(fits, None)) is not None:
+            dims[dim] = index
+    return dims
+
+
 class DeviceViews:
     """Mixin of the view operations; they move no byte, but for ``reshape`` where no strides describe the result."""
 

@@ -110,7 +110,7 @@ def test_a_program_reads_the_storage_of_a_view_where_it_lies():
 
     made = to_device(np.ones((256, 128), np.float16))
     _ = made[64:128] + made[128:192]
-    program = next(reversed(eager.programs.values()))
+    program = next(reversed(eager.programs.values())).program
     arguments = [each for each in program.bundle.manifest.arguments if each.kind == "input"]
     assert [each.host_shape for each in arguments] == [(256, 128)]
     assert program.traffic().read_bytes == 2 * 64 * 128 * 2
@@ -128,7 +128,7 @@ def test_restickify_is_a_program():
         np.testing.assert_array_equal(copy.numpy(), x.numpy())
     from spyre_mlir.driver import eager
 
-    program = next(reversed(eager.programs.values()))
+    program = next(reversed(eager.programs.values())).program
     assert program.traffic().read_bytes == program.traffic().written_bytes == 128 * 192 * 2
     turned = to_device(made.t(), dim_order=[0, 1], stick_outermost=True)
     np.testing.assert_array_equal(turned.numpy(), x.t().numpy())
