@@ -18,7 +18,12 @@ from spyre_mlir.errors import CompileError
 #: and ``fuzz_workers.Workers``.
 Ticket = Outcome = Workers = Any
 
-KINDS = ("programs", "ir", "bundles", "plans", "npz", "csv")
+#: Kinds of programs of PyTorch, by how they are run, and of mutants of files.
+PROGRAMS = (
+    "programs", "sizes", "state", "loops", "hints", "bytes", "types", "specials", "asserts", "eager", "graphs",
+    "gradients", "ktir", "saved", "threads",
+)  # fmt: skip
+KINDS = (*PROGRAMS, "ir", "bundles", "plans", "npz", "csv")
 
 #: Columns of the table, as ``fuzz_workers`` names them, and the classes that are faults.
 COLUMNS = ("right", "refused", "wrong", "internal", "crash", "hang")

@@ -10,16 +10,24 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
 
+import fuzz_loops
 import torch
 from fuzz_inputs import Input
 from torch import Tensor
 
 #: Results of a program: how its ``return`` writes them.
 RESULTS = {"tuple": "({}, )", "list": "[{}]", "dict": "{{{}}}"}
+
+#: Runs a program: ``run(make, calls, options, how)`` has the model of ``make()``, the inputs of each call by name, the
+#: options of ``compile`` and those of the case itself. It returns what it sees, in order.
+Run: TypeAlias = Callable[
+    [Callable[[], torch.nn.Module], list[dict[str, Tensor]], dict[str, Any], dict[str, Any]], list[Any]
+]
 
 _FLOATING = re.compile(r"torch\.(bfloat16|float16|float32)\b")
 
@@ -39,7 +47,12 @@ class Statement:
 
 @dataclass(frozen=True)
 class Case:
-    """A program, its inputs, and the options of ``compile``."""
+    """A program, its inputs, and the options of ``compile``.
+
+    ``how`` says more of how it is run. All kinds know "calls", their number; "sizes", one for each call, of the dims
+    that "sized" has by the name of the input; "alias", inputs or buffers that are another one, by name; and
+    "violated", inputs that have "any" values after the first call.
+    """
 
     inputs: tuple[Input, ...]
     statements: tuple[Statement, ...]
@@ -47,6 +60,7 @@ class Case:
     structure: str = "tuple"
     by_keyword: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    how: dict[str, Any] = field(default_factory=dict)
 
     def source(self) -> str:
         """The text of the class ``Model``, whose constructor takes the buffers and ``forward`` the inputs."""
@@ -69,18 +83,34 @@ class Case:
         names = (f'"{name}": {name}' for name in self.results) if self.structure == "dict" else self.results
         return RESULTS[self.structure].format(", ".join(names)).replace(", )", ",)")
 
-    def model(self, source: str = "", exact: bool = False) -> torch.nn.Module:
-        """The module with buffers of its own."""
-        namespace: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
-        exec(compile(source or self.source(), "<fuzz>", "exec"), namespace)
+    def model(self, source: str = "", exact: bool = False, is_plain: bool = False) -> torch.nn.Module:
+        """The module with buffers of its own, whose loops are those of PyTorch, or plain ones."""
+        source = source or self.source()
+        loops = fuzz_loops.of_pytorch() if fuzz_loops.is_used(source) and not is_plain else fuzz_loops.PLAIN
+        namespace: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **loops}
+        exec(compile(source, "<fuzz>", "exec"), namespace)
         return namespace["Model"](**self.tensors("buffer", exact))
 
-    def tensors(self, role: str = "input", exact: bool = False) -> dict[str, Tensor]:
+    def calls(self, exact: bool = False) -> list[dict[str, Tensor]]:
+        """New tensors of the inputs of each call, by name."""
+        return [self.tensors("input", exact, call) for call in range(self.how.get("calls", 1))]
+
+    def tensors(self, role: str = "input", exact: bool = False, call: int = 0) -> dict[str, Tensor]:
         """New tensors of the inputs of a role by name, floating ones in float64 where ``exact``."""
-        made = {each.name: each.tensor() for each in self.inputs if each.role == role}
-        if not exact:
-            return made
-        return {name: x.double() if x.is_floating_point() else x for name, x in made.items()}
+        made = {each.name: self.at(each, call).tensor() for each in self.inputs if each.role == role}
+        if exact:
+            made = {name: x.double() if x.is_floating_point() else x for name, x in made.items()}
+        alias = self.how.get("alias", {})
+        return {name: made.get(alias.get(name, name), x) for name, x in made.items()}
+
+    def at(self, given: Input, call: int) -> Input:
+        """An input as a call has it: with its sizes and, after the first call, with other numbers."""
+        sizes, sized = self.how.get("sizes"), self.how.get("sized", {}).get(given.name, ())
+        if given.role == "buffer" or given.literal is not None:
+            return given
+        shape = tuple(sizes[call] if dim in sized else size for dim, size in enumerate(given.shape))
+        values = "any" if call and given.name in self.how.get("violated", ()) else given.values
+        return replace(given, shape=shape, seed=given.seed + call, values=values)
 
     @property
     def floor(self) -> float:
@@ -141,22 +171,35 @@ class Oracle:
     rounded: list[Tensor]
 
 
-def oracle(case: Case) -> Oracle:
+def _called(
+    make: Callable[[], torch.nn.Module], calls: list[dict[str, Tensor]], _: Any, how: Any
+) -> list[Any]:
+    (inputs,) = calls
+    return call(make(), how["case"], inputs)
+
+
+def oracle(case: Case, reference: Run = _called) -> Oracle:
     """Runs the case in PyTorch; raises what PyTorch raises."""
+    how = {**case.how, "case": case}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        typed = call(case.model(), case, case.tensors())
-    source = in_float64(case.source())
+        typed = reference(partial(case.model, is_plain=True), case.calls(), case.options, how)
+    make = partial(case.model, in_float64(case.source()), exact=True, is_plain=True)
     with quiet_float64():
-        exact = call(case.model(source, exact=True), case, case.tensors(exact=True))
+        exact = reference(make, case.calls(exact=True), case.options, how)
         rounded = exact
         if case.coarseness > 1:
-            model = case.model(source, exact=True)
-            for buffer in model.buffers():
-                buffer.copy_(_with_nine_bits(buffer))
-            inputs = {name: _with_nine_bits(x) for name, x in case.tensors(exact=True).items()}
-            rounded = call(model, case, inputs)
+            calls = [
+                {name: _with_nine_bits(x) for name, x in inputs.items()} for inputs in case.calls(exact=True)
+            ]
+            rounded = reference(lambda: _with_rounded_buffers(make()), calls, case.options, how)
     return Oracle(typed, exact, rounded)
+
+
+def _with_rounded_buffers(model: torch.nn.Module) -> torch.nn.Module:
+    for buffer in model.buffers():
+        buffer.copy_(_with_nine_bits(buffer))
+    return model
 
 
 def _with_nine_bits(x: Tensor) -> Tensor:
@@ -172,6 +215,7 @@ def complaint(case: Case, results: Sequence[Any], expected: Oracle) -> str:
         return f"{len(results)} results instead of {len(expected.typed)}"
     for index, result in enumerate(results):
         name = f"result {index}" if index < len(case.results) else "an input after the call"
+        name = f"value {index}" if case.how else name
         truth = (expected.typed[index], expected.exact[index], expected.rounded[index])
         if text := _of_result(result, *truth, case):
             return f"{name}: {text}"
@@ -205,20 +249,27 @@ def _of_numbers(result: Tensor, typed: Tensor, exact: Tensor, rounded: Tensor, c
     if not regular.any():
         return ""
     got, own, true = result[regular], typed[regular], exact[regular]
-    allowed = max(4 * case.coarseness * float((own - true).abs().max()), case.floor * float(true.abs().max()))
-    shift = (rounded[regular] - true).abs()
-    allowed += 2 * float(torch.nan_to_num(shift, 0, 0, 0).max())
-    errors = (got - true).abs()
+    errors, allowed = (got - true).abs(), _allowed(own, true, rounded[regular], case)
     errors[torch.isnan(errors)] = torch.inf
-    worst = int(errors.argmax())
-    if float(errors[worst]) <= allowed:
+    worst = int((errors - allowed).argmax())
+    if float(errors[worst]) <= float(allowed[worst]):
         return ""
     where = int(regular.reshape(-1).nonzero()[worst])
     return (
         f"{_at(result, where)} instead of {_at(exact, where)} (PyTorch: {_at(typed, where)}) at {where}, "
-        f"error {float(errors[worst]):.3g}, allowed {allowed:.3g}, "
+        f"error {float(errors[worst]):.3g}, allowed {float(allowed[worst]):.3g}, "
         f"{int((errors > allowed).sum())} of {result.numel()} elements"
     )
+
+
+def _allowed(own: Tensor, true: Tensor, rounded: Tensor, case: Case) -> Tensor:
+    """The error that each element may have: PyTorch's own and a part of the value, of all elements or of its own."""
+    if case.how.get("elementwise"):
+        smallest = 2**-22 if case.floor >= 1e-3 else 2**-120
+        return 16 * torch.maximum((own - true).abs(), case.floor * true.abs()) + smallest
+    allowed = max(4 * case.coarseness * float((own - true).abs().max()), case.floor * float(true.abs().max()))
+    shift = torch.nan_to_num((rounded - true).abs(), 0, 0, 0)
+    return torch.full_like(true, allowed + 2 * float(shift.max()))
 
 
 def _close(result: Tensor, exact: Tensor, case: Case) -> Tensor:
@@ -229,34 +280,32 @@ def _at(values: Tensor, index: int) -> str:
     return f"{float(values.reshape(-1)[index]):.6g}"
 
 
-_FILE = '''"""{header}"""
+_HEAD = '''"""{header}"""
 
 import torch
 import torch.nn.functional as F
-
+{imports}
 import spyre_mlir
 
 
 {source}
 
 {buffers}
-inputs = {inputs}
+'''
+
+_FILE = """inputs = {inputs}
 program = spyre_mlir.compile(Model({names}), {example}{options})
 print("compiled:", program({call}))
 print("PyTorch:", Model({names})({call}))
-'''
+"""
 
 
 def as_file(case: Case, header: str) -> str:
     """A Python file that compiles and runs the case, and prints what PyTorch gives beside it."""
-    buffers = {each.name: each for each in case.inputs if each.role == "buffer"}
     inputs = {each.name: each for each in case.inputs if each.role == "input"}
     made = ", ".join(f'"{name}": {_made(each)}' for name, each in inputs.items())
-    return _FILE.format(
-        header=header,
-        source=case.source(),
-        buffers="\n".join(f"{name} = {_made(each)}" for name, each in buffers.items()),
-        names=", ".join(buffers),
+    return head_of_file(case, header) + _FILE.format(
+        names=", ".join(each.name for each in case.inputs if each.role == "buffer"),
         inputs=f"{{{made}}}",
         example="inputs" if case.by_keyword else "tuple(inputs.values())",
         options="".join(f", {name}={value!r}" for name, value in case.options.items()),
@@ -264,10 +313,34 @@ def as_file(case: Case, header: str) -> str:
     )
 
 
+def head_of_file(case: Case, header: str, imports: str = "") -> str:
+    """The beginning of a file: imports, the class ``Model`` and its buffers."""
+    source = case.source()
+    return _HEAD.format(
+        header=header,
+        imports=imports + (fuzz_loops.IMPORTS if fuzz_loops.is_used(source) else ""),
+        source=source,
+        buffers="\n".join(f"{each.name} = {_made(each)}" for each in case.inputs if each.role == "buffer"),
+    )
+
+
+def calls_of_file(case: Case) -> str:
+    """The inputs of each call as text, a list of dicts of tensors."""
+    count, given = case.how.get("calls", 1), [each for each in case.inputs if each.role == "input"]
+    calls = [", ".join(f'"{x.name}": {_made(case.at(x, call))}' for x in given) for call in range(count)]
+    names = {each.name for each in given}
+    alias = "".join(
+        f'for call in calls:\n    call["{name}"] = call["{of}"]\n'
+        for name, of in case.how.get("alias", {}).items()
+        if {name, of} <= names
+    )
+    return f"calls = [{', '.join(f'{{{call}}}' for call in calls)}]\n{alias}"
+
+
 def _made(value: Input) -> str:
     x = value.tensor()
     elements = re.sub(r"\b(inf|nan)\b", r"torch.\1", str(x.reshape(-1).tolist()))
-    if len(set(x.reshape(-1).tolist())) == 1:
+    if len(set(map(repr, x.reshape(-1).tolist()))) == 1:
         return f"torch.full({list(value.shape)}, {elements.strip('[]').split(',')[0]}, dtype={value.dtype})"
     return f"torch.tensor({elements}, dtype={value.dtype}).reshape({list(value.shape)})"
 

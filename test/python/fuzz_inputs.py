@@ -36,6 +36,16 @@ FLOATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "weights": lambda x: x / math.sqrt(max(1, *x.shape[-2:])) if x.ndim else x,
 }
 
+#: Numbers of a floating type that are its own: both ends of it, no numbers, both zeros; and some that are not.
+SPECIAL = "special"
+
+
+def _special(dtype: torch.dtype) -> list[float]:
+    info = torch.finfo(dtype)
+    numbers = [info.max, info.tiny, info.smallest_normal * info.eps, math.inf, 0.0, 1.0, 0.5, 2.5, 3.0, 700.0]
+    return [math.nan, *numbers, *(-x for x in numbers)]
+
+
 #: Those whose values every 16-bit format holds exactly.
 EXACT_EVERYWHERE = {"integers", "zeros", "mask"}
 
@@ -44,8 +54,9 @@ EXACT_EVERYWHERE = {"integers", "zeros", "mask"}
 class Input:
     """A named tensor that a program takes: drawn from ``values`` by its seed, or the elements ``literal``.
 
-    ``role`` is "input", or "buffer" for one of the module's own. ``values`` is a name of ``FLOATS``, or
-    "below N" for uniform integers in [0, N); "any" integers are in [-8, 8), and booleans are fair coins.
+    ``role`` is "input", or "buffer" for one of the module's own. ``values`` is a name of ``FLOATS`` or ``SPECIAL``, or
+    "below N" for uniform integers in [0, N); "any" integers are in [-8, 8), "codes" are all of 8 bits, "true" booleans
+    are all true, and others are fair coins.
     """
 
     name: str
@@ -62,13 +73,22 @@ class Input:
         if self.literal is not None:
             return torch.tensor(self.literal, dtype=dtype).reshape(self.shape)
         generator = np.random.default_rng(self.seed)
+        if self.values == SPECIAL:
+            chosen = generator.integers(0, len(_special(dtype)), self.shape)
+            return torch.tensor(_special(dtype), dtype=torch.float64)[
+                torch.from_numpy(np.asarray(chosen))
+            ].to(dtype)
         if dtype.is_floating_point:
             array = FLOATS[self.values](generator.standard_normal(self.shape))
             return torch.from_numpy(np.asarray(array)).to(dtype)
         if dtype == torch.bool:
-            return torch.from_numpy(np.asarray(generator.random(self.shape) < 0.5))
+            return torch.from_numpy(
+                np.asarray(generator.random(self.shape) < (2 if self.values == "true" else 0.5))
+            )
         low, high = (0, int(self.values.split()[1])) if self.values.startswith("below ") else (-8, 8)
-        if dtype == torch.uint8:
+        if self.values == "codes":
+            low, high = (0, 256) if dtype == torch.uint8 else (-128, 128)
+        elif dtype == torch.uint8:
             low = 0
         return torch.from_numpy(np.asarray(generator.integers(low, high, self.shape))).to(dtype)
 

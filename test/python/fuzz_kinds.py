@@ -18,10 +18,15 @@ from typing import Any
 import fuzz_case
 import fuzz_files
 import fuzz_minimise
+import fuzz_named_dims
 import fuzz_programs
+import fuzz_ways
 import ir_mutants
 import ir_outcomes
+from fuzz_recipes import RECIPES, Recipe
 from fuzz_workers import INTERNAL, REFUSED, RIGHT, SKIPPED, WRONG
+
+from spyre_mlir.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,46 @@ def _run_program(case: fuzz_case.Case) -> tuple[str, str]:
 def _write_program(case: fuzz_case.Case, header: str, path: Path) -> Path:
     path = path.with_suffix(".py")
     path.write_text(fuzz_case.as_file(case, f"{header}\n\n    python {path.name}\n"), encoding="utf-8")
+    return path
+
+
+# Programs that run in a way of their own.
+
+
+def _of_recipe(recipe: Recipe) -> Kind:
+    way = fuzz_ways.WAYS[recipe.way]
+    return Kind(
+        recipe.case,
+        lambda case: fuzz_ways.run(case, way),
+        _smaller_of_way,
+        lambda case, header, path: fuzz_ways.write(case, way, header, path),
+    )
+
+
+def _smaller_of_way(case: fuzz_case.Case) -> Iterator[fuzz_case.Case]:
+    """Fewer calls and less to do after them, and smaller programs."""
+    for key, value in (("written", ()), ("alias", {}), ("violated", []), ("calls", 1), ("granularity", 0)):
+        if case.how.get(key, value) != value:
+            yield replace(case, how={**case.how, key: value})
+    yield from fuzz_minimise.smaller_programs(case)
+
+
+# Hints.
+
+
+def _run_hinted(program: fuzz_named_dims.NamedProgram) -> tuple[str, str]:
+    try:
+        outcome = fuzz_named_dims.run(program, with_unhinted=False)
+    except CompileError as error:
+        return REFUSED, error.message
+    except AssertionError as error:
+        return WRONG, str(error).splitlines()[-1]
+    return (REFUSED, outcome.problem) if outcome.problem else (RIGHT, "")
+
+
+def _write_hinted(program: fuzz_named_dims.NamedProgram, header: str, path: Path) -> Path:
+    path = path.with_suffix(".py")
+    path.write_text(f'"""{header}"""\n\n{program.text()}\n', encoding="utf-8")
     return path
 
 
@@ -185,6 +230,8 @@ def _write_table(case: fuzz_files.Text, header: str, path: Path) -> Path:
 
 KINDS: dict[str, Kind] = {
     "programs": Kind(fuzz_programs.draw, _run_program, fuzz_minimise.smaller_programs, _write_program),
+    **{name: _of_recipe(recipe) for name, recipe in RECIPES.items()},
+    "hints": Kind(fuzz_named_dims.named_program, _run_hinted, _never_smaller, _write_hinted),
     "ir": Kind(_draw_ir, _run_ir, _smaller_ir, _write_ir),
     "bundles": Kind(fuzz_files.draw_bundle, fuzz_files.run_bundle, _never_smaller, _write_bundle),
     "plans": Kind(fuzz_files.draw_plan, fuzz_files.run_plan, _smaller_text, _write_plan),

@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from fuzz_case import Case, Statement
 from fuzz_inputs import Input
+from fuzz_loops import PLAIN
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def _without(case: Case, index: int) -> Iterator[Case]:
 def evaluated(case: Case, count: int) -> dict[str, torch.Tensor] | None:
     """All values of PyTorch after ``count`` statements and the one behind them; None if it refuses."""
     names: dict[str, torch.Tensor] = {**case.tensors("buffer"), **case.tensors("input")}
-    scope = {"torch": torch, "F": torch.nn.functional}
+    scope = {"torch": torch, "F": torch.nn.functional, **PLAIN}
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -28,11 +28,13 @@ class Operation:
 OPERATIONS: list[Operation] = []
 
 
-def operation(weight: float = 1.0) -> Callable[[Callable[[Draw], object]], Callable[[Draw], object]]:
-    """Register a function that draws."""
+def operation(
+    weight: float = 1.0, registry: list[Operation] = OPERATIONS
+) -> Callable[[Callable[[Draw], object]], Callable[[Draw], object]]:
+    """Register a function that draws, among all operations or in a list of some kind of programs."""
 
     def register(function: Callable[[Draw], object]) -> Callable[[Draw], object]:
-        OPERATIONS.append(Operation(function.__name__, weight, function))
+        registry.append(Operation(function.__name__, weight, function))
         return function
 
     return register

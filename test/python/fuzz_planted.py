@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import fuzz_case
+import fuzz_loops
 import torch
+from torch.utils._pytree import tree_map
 
 import spyre_mlir
 
@@ -78,3 +81,107 @@ def run(case: fuzz_case.Case) -> tuple[str, str]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch("spyre_mlir.compile", Program))
         return fuzz_case.run(case)
+
+
+# Faults of the kinds of programs that run in a way of their own.
+
+
+class Faithful:
+    """A program that PyTorch itself runs, compiled by ``compile``."""
+
+    def __init__(self, model: Any, inputs: Sequence[Any] = (), **options: Any) -> None:
+        self.model, self.example, self.options = model, inputs, options
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        return self.model(*inputs)
+
+
+class _WrongAtOtherSizes(Faithful):
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        results = self.model(*inputs)
+        is_other = any(x.shape != y.shape for x, y in zip(inputs, self.example, strict=True))
+        return tree_map(lambda x: x.flip(0) + 1 if is_other and x.ndim else x, results)
+
+
+class _Forgetful(Faithful):
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        return copy.deepcopy(self.model)(*inputs)
+
+
+class _Signed(Faithful):
+    """Bytes have a sign."""
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        return self.model(*(x.view(torch.int8) if x.dtype == torch.uint8 else x for x in inputs))
+
+
+class _Wide(Faithful):
+    """Results of 16 bits are of 32."""
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        return tree_map(lambda x: x.float() if x.dtype == torch.float16 else x, self.model(*inputs))
+
+
+class _Finite(Faithful):
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        results = self.model(*inputs)
+        return tree_map(lambda x: torch.nan_to_num(x) if x.is_floating_point() else x, results)
+
+
+class _Unwatched(Faithful):
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        with mock.patch("torch._assert_async", lambda *_: None):
+            return self.model(*inputs)
+
+
+class _Forward(Faithful):
+    """Loops do not turn round."""
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        results = self.model(*inputs)
+        return tree_map(lambda x: x.flip(0) if x.is_floating_point() and x.ndim else x, results)
+
+
+class _Shared(Faithful):
+    """Threads that call the program share its inputs."""
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        self.inputs = inputs
+        time.sleep(0.02)
+        return self.model(*self.inputs)
+
+
+class _OfKtir(Faithful):
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        results = self.model(*inputs)
+        is_planted = self.options["target"] == "ktir"
+        return tree_map(lambda x: x * 2 + 1 if is_planted and x.is_floating_point() else x, results)
+
+
+#: A compiler with a fault that cases of a kind find.
+OF_KINDS: dict[str, type[Faithful]] = {
+    "sizes": _WrongAtOtherSizes,
+    "state": _Forgetful,
+    "loops": _Forward,
+    "bytes": _Signed,
+    "types": _Wide,
+    "specials": _Finite,
+    "asserts": _Unwatched,
+    "ktir": _OfKtir,
+    "threads": _Shared,
+}
+
+
+@contextlib.contextmanager
+def compiler(program: type[Faithful]) -> Iterator[None]:
+    """PyTorch, or what is planted, in the place of ``compile``, with plain loops."""
+    with (
+        mock.patch("spyre_mlir.compile", program),
+        mock.patch("fuzz_loops.of_pytorch", lambda: fuzz_loops.PLAIN),
+    ):
+        yield
+
+
+def wrong_backend(graph: Any, _: Any) -> Callable[..., Any]:
+    """A backend of ``torch.compile`` whose results are those of PyTorch and a little more."""
+    return lambda *inputs: tree_map(lambda x: x * 1.5 + 1 if x.is_floating_point() else x, graph(*inputs))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import fuzz_loops
 import torch
 from fuzz_case import Case, Statement, in_float64, quiet_float64
 from fuzz_inputs import EXACT_EVERYWHERE, FLOATS, Input
@@ -141,7 +142,7 @@ class Draw:
         shape = value.shape[self.rng.choice((0, 0, 0, min(1, value.rank))) :]
         return self.new([1 if self.chance(0.25) else size for size in shape], value.dtype)
 
-    def new(self, shape: Sequence[int], dtype: str = "", values: str = "") -> Value:
+    def new(self, shape: Sequence[int], dtype: str = "", values: str = "", role: str = "") -> Value:
         """A new input, or a buffer."""
         dtype = dtype or self.float_type
         if not values:
@@ -151,7 +152,7 @@ class Draw:
             )
             if dtype not in (HALF, BRAIN, SINGLE):
                 values = "any"
-        role = "buffer" if self.inputs and self.chance(0.15) else "input"
+        role = role or ("buffer" if self.inputs and self.chance(0.15) else "input")
         given = Input(f"x{len(self.inputs)}", tuple(shape), dtype, values, self.rng.randrange(2**31), role)
         self.inputs.append(given)
         typed = given.tensor()
@@ -199,7 +200,7 @@ class Draw:
 
     def _evaluate(self, statement: Statement) -> tuple[Any, Any]:
         code = statement.text.format(*statement.operands)
-        names = {"torch": torch, "F": torch.nn.functional}
+        names = {"torch": torch, "F": torch.nn.functional, **fuzz_loops.PLAIN}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             typed = eval(code, {**names, **{v.name: v.typed for v in self.values}})
@@ -231,7 +232,7 @@ class Draw:
 
     def finish(self) -> Case:
         """The case: some of the values are returned, the last one among them."""
-        made = [v for v in self.values if v.name.startswith("v")]
+        made = [v for v in self.values if v.name.startswith("v")] or self.values[:1]
         results = [made[-1].name]
         for value in made[:-1]:
             if self.chance(0.2 if len(made) > 2 else 0.4):
@@ -255,14 +256,17 @@ def draw(seed: int) -> Case:
     from fuzz_operations import OPERATIONS
 
     drawing = Draw(seed)
-    rng = drawing.rng
     drawing.new(drawing.shape(1, 4))
-    steps = rng.choice((1, 1, 2, 2, 3, 4, 5, 6, 7, 9))
-    weights = [operation.weight for operation in OPERATIONS]
+    return drawn(drawing, OPERATIONS, drawing.rng.choice((1, 1, 2, 2, 3, 4, 5, 6, 7, 9)))
+
+
+def drawn(drawing: Draw, operations: Sequence[Any], steps: int) -> Case:
+    """The program of a drawing that has inputs, with so many statements of operations."""
+    weights = [operation.weight for operation in operations]
     tries = 0
     while len(drawing.statements) < steps and tries < 200:
         tries += 1
-        rng.choices(OPERATIONS, weights)[0].draw(drawing)
+        drawing.rng.choices(operations, weights)[0].draw(drawing)
     if not any(v.name.startswith("v") for v in drawing.values):
         drawing.emit("{0} + 1", drawing.values[0])
     return drawing.finish()

@@ -14,12 +14,18 @@ from fuzz_case import Case, Statement, complaint, oracle
 from fuzz_inputs import Input
 from fuzz_minimise import minimise, smaller_lists, smaller_programs
 from fuzz_programs import draw
+from fuzz_recipes import RECIPES
 from fuzz_workers import FAILURES, Workers
 
+import spyre_mlir
 from benchmarks import __main__ as command
 
-#: How many cases of each kind run here: a minute together.
-COUNTS = {"programs": 14, "ir": 25, "bundles": 20, "plans": 10, "npz": 16, "csv": 50}
+#: How many cases of each kind run here.
+COUNTS = {
+    "programs": 14, "ir": 25, "bundles": 20, "plans": 10, "npz": 16, "csv": 50,
+    "sizes": 4, "state": 5, "loops": 4, "hints": 3, "bytes": 6, "types": 6, "specials": 6, "asserts": 4, "eager": 5,
+    "graphs": 4, "gradients": 3, "ktir": 5, "saved": 4, "threads": 5,
+}  # fmt: skip
 SEED = 17
 
 
@@ -103,6 +109,67 @@ def test_lists_are_cut_down_to_what_fails():
     assert small == (7, 31)
 
 
+# Kinds of programs that run in a way of their own.
+
+
+def outcomes(kind: str, count: int) -> list[tuple[str, str]]:
+    """What comes of the first cases of a kind, in this process."""
+    return [fuzz_kinds.run(fuzz_kinds.Ticket(kind, SEED, index)) for index in range(count)]
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("kind", fuzz_planted.OF_KINDS)
+def test_pytorch_as_a_compiler_is_right(kind):
+    """Every program of every kind: the rule finds no fault where there is none."""
+    with fuzz_planted.compiler(fuzz_planted.Faithful):
+        found = outcomes(kind, 30)
+    assert {name for name, _ in found} <= {"right", "skipped"}, found
+    assert sum(name == "right" for name, _ in found) > 25
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("kind", fuzz_planted.OF_KINDS)
+def test_a_fault_of_a_kind_is_seen(kind):
+    """Rows of other sizes, lost writes, signed bytes, wide results, lost NaN, assertions, inputs that threads share."""
+    with fuzz_planted.compiler(fuzz_planted.OF_KINDS[kind]):
+        assert "wrong" in {name for name, _ in outcomes(kind, 30)}
+
+
+def of_way(kind: str, text: str, **how: object) -> tuple[str, str]:
+    """The outcome of a program of one statement, whose input is 3 x 4 numbers."""
+    case = Case((X,), (Statement("v0", text, ("x0",)),), ("v0",), how={"calls": 1, **how})
+    return fuzz_kinds.KINDS[kind].run(case)
+
+
+def test_a_fault_of_a_backend_is_seen():
+    """In results, and in gradients, on the device and off it."""
+    backend = fuzz_planted.wrong_backend
+    assert of_way("graphs", "torch.tanh({0})", written=(), backend=backend)[0] == "wrong"
+    assert of_way("gradients", "torch.tanh({0})", device="cpu", backend=backend)[0] == "wrong"
+    assert of_way("gradients", "torch.tanh({0})", device="cpu", backend="eager")[0] == "right"
+
+
+def test_a_lost_write_on_the_device_is_seen(monkeypatch):
+    """A result that is a view, which is written to: the input changes with it, or else that is wrong."""
+    assert of_way("eager", "{0}[1:]", written=(0,), backend=None)[0] == "right"
+    monkeypatch.setattr("spyre_mlir.frontend.torch_device._in_place", lambda _, args, *__: args[0])
+    assert of_way("eager", "{0}[1:]", written=(0,), backend=None)[0] == "wrong"
+
+
+def test_other_bits_of_a_loaded_program_are_seen(monkeypatch):
+    """One unit of the last place."""
+    how = {"laid out": False}
+    assert of_way("saved", "torch.tanh({0})", **how)[0] == "right"
+    load = spyre_mlir.Program.load
+    monkeypatch.setattr(
+        spyre_mlir.Program, "load", lambda folder: lambda *x: torch.as_tensor(load(folder)(*x)) * (1 + 2**-10)
+    )
+    assert of_way("saved", "torch.tanh({0})", **how) == (
+        "wrong",
+        "value 1: other bits instead of the same bits",
+    )
+
+
 # The rule of what is right.
 
 ADDED = Case((X,), (Statement("v0", "{0} + 1", ("x0",)),), ("v0",))
@@ -162,7 +229,19 @@ def test_a_program_as_a_file_runs_alone(tmp_path, capsys, index):
         assert "PyTorch:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", [name for name in fuzz_kinds.KINDS if name != "programs"])
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_program_of_a_kind_as_a_file_runs_alone(tmp_path, capsys, monkeypatch, kind):
+    """The file has the function that runs the program, PyTorch's side of it, and all inputs of every call."""
+    path = fuzz_kinds.KINDS[kind].write(fuzz_kinds.Ticket(kind, SEED, 1).drawn(), kind, tmp_path / "case")
+    compile(path.read_text(), str(path), "exec")
+    if kind in fuzz_planted.OF_KINDS and kind != "loops":
+        monkeypatch.setattr("spyre_mlir.compile", fuzz_planted.Faithful)
+        runpy.run_path(str(path))
+        assert "value 0: got" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["ir", "bundles", "plans", "npz", "csv"])
 def test_a_mutant_as_a_file_names_its_command(tmp_path, kind):
     path = fuzz_kinds.KINDS[kind].write(fuzz_kinds.Ticket(kind, 1, 0).drawn(), "header", tmp_path / "case")
     texts = [each for each in (path, path / "README", path.with_suffix(".txt")) if each.is_file()]
