@@ -21,31 +21,54 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.target import Target
 
 
+#: Up to so many elements a constant is a part of the text of its function.
+_FEW_ELEMENTS = 1024
+
+
 # eq=False: the bindings refuse to compare an op that was erased.
 @dataclass(frozen=True, eq=False)
 class _FunctionState:
-    """A function as it was read: its text, and its ops themselves, for equal text may be that of other ops."""
+    """A function as it was read: its text, and its ops themselves, for equal text may be that of other ops.
+
+    ``constants`` are large, and compared by identity, as the text of a function that has any leaves their numbers out.
+    """
 
     func: ir.Operation
     target: Target
     digest: bytes
     ops: list[ir.Operation]
+    constants: list[ir.Attribute]
 
     @classmethod
     def of(cls, func: ir.Operation) -> _FunctionState:
         """Return the present state of a function."""
-        bytecode = io.BytesIO()
-        func.write_bytecode(bytecode)
-        return cls(func, target_of(func), hashlib.sha256(bytecode.getbuffer()).digest(), all_ops(func))
+        ops = all_ops(func)
+        constants = [
+            value for op in ops if op.name == "arith.constant" and _is_large(value := op.attributes["value"])
+        ]
+        text = io.BytesIO()
+        if constants:
+            func.print(file=text, binary=True, large_elements_limit=_FEW_ELEMENTS, print_generic_op_form=True)
+        else:
+            func.write_bytecode(text)
+        return cls(func, target_of(func), hashlib.sha256(text.getbuffer()).digest(), ops, constants)
 
     def is_same(self, other: _FunctionState) -> bool:
         """Return whether two states are those of one function that did not change between them."""
         if (self.target, self.digest) != (other.target, other.digest):
             return False
         try:
-            return self.func == other.func and self.ops == other.ops
+            return (
+                self.func == other.func and self.ops == other.ops and self.constants == other.constants
+            )
         except RuntimeError:  # an op was erased
             return False
+
+
+def _is_large(value: ir.Attribute) -> bool:
+    if not isinstance(value, ir.DenseElementsAttr) or value.is_splat:
+        return False
+    return len(value) > _FEW_ELEMENTS
 
 
 @dataclass

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
 from spyre_mlir.bundle.model import (
     Buffer,
@@ -245,6 +247,9 @@ def _without_layout(attr: ir.Attribute, type_: ir.RankedTensorType) -> ir.Attrib
     plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
     if attr.is_splat:
         return ir.DenseElementsAttr.get_splat(plain, attr.get_splat_value())
-    # Retyped by its text, elements and type: the bindings have no cast of dense elements.
-    text = str(attr)
-    return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {plain}")
+    # The bindings have no cast of dense elements, and numpy lacks some of their types: those go by their text.
+    try:
+        return ir.DenseElementsAttr.get(np.array(attr), type=plain)
+    except TypeError:
+        text = str(attr)
+        return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {plain}")

@@ -11,6 +11,7 @@ goes back through the buckets, guided by that bound. Dominated states (``dominan
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import math
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.optimization.bounded_cache import BoundedCache
 from spyre_mlir.optimization.dominance import Scope, Table, undominated
 
 #: A variable with more neighbours waits until most of them are gone.
@@ -37,6 +39,10 @@ class Minimum:
     def proven(self) -> bool:
         """True if no other choice costs less."""
         return self.cost <= self.bound
+
+
+#: The smallest sums of the last problems, by what they depend on.
+_MINIMA: BoundedCache[Minimum] = BoundedCache(1 << 18, lambda minimum: 1 + len(minimum.states))
 
 
 class Sum:
@@ -61,8 +67,25 @@ class Sum:
     def minimize(self, limit_entries: int = 1 << 20, width: int = 200) -> Minimum:
         """Return the smallest sum: exact while no table needs more than ``limit_entries``, else by a beam.
 
-        ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none).
+        ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none). Evaluations ask for
+        the sums of the program that they evaluate, so equal sums of a compilation are minimized once.
         """
+        return _MINIMA.get(
+            self._digest(limit_entries, width), lambda: self._minimized(limit_entries, width)
+        )
+
+    def _digest(self, *options: int) -> bytes:
+        """Return a digest of all that the smallest sum depends on."""
+        digest = hashlib.blake2b(repr((options, self.sizes, list(self.tables))).encode())
+        # Equal parts of a program have the same objects as tables.
+        digests: dict[int, bytes] = {}
+        for table in self.tables.values():
+            if id(table) not in digests:
+                digests[id(table)] = hashlib.blake2b(np.ascontiguousarray(table, np.float64)).digest()
+            digest.update(digests[id(table)])
+        return digest.digest()
+
+    def _minimized(self, limit_entries: int, width: int) -> Minimum:
         undominated_states, tables = undominated(self.sizes, self.tables)
         small = Sum([len(states) for states in undominated_states])
         for scope, table in tables.items():
@@ -219,13 +242,16 @@ class _Elimination:
         return groups
 
     def _total(self, members: list[Scope], union: Scope) -> Table:
+        if not members:
+            return np.zeros([self.sizes[v] for v in union])
+        shape = tuple(self.sizes[v] for v in union)
+        # The smallest first: as few additions as possible are of tables over the whole union.
+        scopes = sorted(members, key=lambda scope: (self.tables[scope].size, scope))
         tables = [
             self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
-            for scope in members
+            for scope in scopes
         ]
-        if not tables:
-            return np.zeros([self.sizes[v] for v in union])
-        shape, total = tuple(self.sizes[v] for v in union), tables[0].astype(np.float64, copy=False)
+        total = tables[0].astype(np.float64, copy=False)
         if len(tables) > 1:
             total = total + tables[1]
         # In place: a new table of a million entries for each member costs more than the additions.
@@ -257,11 +283,13 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         for scope, _ in bucket.groups:
             for variable in scope:
                 first_use.setdefault(variable, position)
-    live: dict[int, NDArray[np.intp]] = {}
+    # The variables that are known and still asked for, and their states in each partial choice, a row each.
+    alive: list[int] = []
+    rows = np.zeros((0, 1), np.intp)
     bounds = np.zeros(1)
     trace: list[tuple[int, NDArray[np.intp], NDArray[np.intp]]] = []
     for position in reversed(range(len(buckets))):
-        bucket = buckets[position]
+        bucket, live = buckets[position], dict(zip(alive, rows, strict=True))
         extended = bounds[:, None] + np.zeros(sizes[bucket.variable])
         for scope, table in bucket.groups:
             extended += _values_at(table, scope, live, bucket.variable)
@@ -278,9 +306,11 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         parents, chosen = np.divmod(best, sizes[bucket.variable])
         bounds = flat[best]
         trace.append((bucket.variable, parents, chosen))
-        live = {v: states[parents] for v, states in live.items() if first_use[v] < position}
-        if first_use[bucket.variable] < position:
-            live[bucket.variable] = chosen
+        # One selection of rows and columns: there may be hundreds of variables.
+        known = [*alive, bucket.variable]
+        stays = [row for row, variable in enumerate(known) if first_use[variable] < position]
+        alive = [known[row] for row in stays]
+        rows = np.vstack([rows[:, parents], chosen])[stays]
     states = [0] * len(sizes)
     row = 0
     for variable, parents, chosen in reversed(trace):

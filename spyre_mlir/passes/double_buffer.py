@@ -62,7 +62,8 @@ class DoubleBuffer(BeforePlanning):
     def _choose(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Keep the best of three functions: as it is, with loads ahead, and with clones of its streams, too."""
         plans = [self._plan(func, streams=streams) for streams in (False, True)]
-        plans = [plan for plan in plans if plan.loads]
+        # Streams without a clone that stays are no other plan.
+        plans = [plan for plan in plans if plan.loads and (plan.clones or plan is plans[0])]
         if not plans:
             self.remark(func, "no double buffers", "no operation computes while a load of its loop waits")
             return
@@ -90,27 +91,32 @@ class DoubleBuffer(BeforePlanning):
 
     def _plan(self, func: ir.Operation, *, streams: bool) -> _BufferPlan:
         """Return a copy of the function whose loads go ahead."""
-        module, loads, pairs = module_of(func), 0, 0
+        module, loads, pairs, kept = module_of(func), 0, 0, 0
         (changed,) = functions(module.operation)
-        for loop in list(_innermost_loops(changed)):
-            clones = []
-            if streams:
-                clones = clone_streams(Usage(changed), loop, self.name)
-            chosen = slots(Usage(changed), loop)
-            # A loop of one iteration has no next tile.
-            chosen = [slot for slot in chosen if trip_count(loop) > 1 or not slot.ahead]
-            clones = drop_clones(clones, chosen)
+        loops = list(_innermost_loops(changed))
+        clones: list[list[ir.Operation]] = [[] for _ in loops]
+        # Loops do not share their ops: what one of them gains does not depend on the changes of another.
+        if streams:
+            usage = Usage(changed)
+            clones = [clone_streams(usage, loop, self.name) for loop in loops]
+        usage = Usage(changed)
+        # A loop of one iteration has no next tile.
+        slots_of_loops = [
+            [slot for slot in slots(usage, loop) if trip_count(loop) > 1 or not slot.ahead] for loop in loops
+        ]
+        for loop, chosen, of_loop in zip(loops, slots_of_loops, clones, strict=True):
+            staying = drop_clones(of_loop, chosen)
             for slot in chosen:
                 if not slot.ahead:
                     move_behind(slot.load, slot.behind)
                     # Planning must not drop it: it is there to overlap, not to save bytes.
-                    if slot.load in clones:
+                    if slot.load in staying:
                         del slot.load.attributes[sdsc.OPTIONAL]
             ahead = [slot for slot in chosen if slot.ahead]
             if ahead:
                 pipeline(loop, ahead, pairs)
-            loads, pairs = loads + len(chosen), pairs + len(ahead)
-        return _BufferPlan(module, loads, pairs)
+            loads, pairs, kept = loads + len(chosen), pairs + len(ahead), kept + len(staying)
+        return _BufferPlan(module, loads, pairs, kept)
 
     def _time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
         """Evaluate a function by the timeline of its bundle; None if what it loads ahead is not in LX.
@@ -135,11 +141,15 @@ class DoubleBuffer(BeforePlanning):
 
 @dataclass(frozen=True)
 class _BufferPlan:
-    """Module with a copy of a function with ``loads`` of loops moved, into ``pairs`` of ping-pong buffers."""
+    """Module with a copy of a function with ``loads`` of loops moved, into ``pairs`` of ping-pong buffers.
+
+    ``clones`` of streams are among the loads.
+    """
 
     module: ir.Module
     loads: int
     pairs: int
+    clones: int
 
     @property
     def func(self) -> ir.Operation:

@@ -50,11 +50,20 @@ class RunLengths:
 
     def counts(self, predicate: Predicate, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many elements before each index have a property; only values of runs are looked at."""
-        has = predicate(self.values)
-        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
-        before = np.concatenate([[0], np.cumsum((self.ends - starts) * has)])
+        has, starts, before = _counted(self, predicate)
         run = np.minimum(np.searchsorted(self.ends, indices, side="right"), len(self.ends) - 1)
         return before[run] + (indices - starts[run]) * has[run]
+
+
+# Tiles are asked for two properties, one after the other.
+@functools.lru_cache(maxsize=4)
+def _counted(
+    runs: RunLengths, predicate: Predicate
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    """Return of each run whether it has a property, its start, and how many elements before it have the property."""
+    has = predicate(runs.values)
+    starts = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64)
+    return has, starts, np.concatenate([[0], np.cumsum((runs.ends - starts) * has)])
 
 
 # The tiles of a band are asked for one after the other; more bands are only memory.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The demo: softmax from PyTorch to a bundle on disk, run on simulated cores, compared with PyTorch.
+"""The demo: softmax from PyTorch to a bundle and a report on disk, run on simulated cores, compared with PyTorch.
 
     python -m spyre_mlir.tools.demo [DIR]
 
@@ -9,6 +9,9 @@ float64, or a thousandth of the largest value if that is more.
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     program = _timed("import, compile", lambda: _compiled(example))
     _timed("write the bundle", lambda: program.save(folder))
     output = _timed("simulate", lambda: _simulate(program, folder, example.inputs[0].numpy()))
+    page = Path(folder).with_name(f"{Path(folder).name}.html")
+    _timed("write the report", lambda: program.report(page))
 
     _section("The program")
     print(program.summary())
@@ -45,7 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _section(f"Files in {folder}")
     print(_files(Path(folder)))
     _section("Largest error against float64")
-    return 0 if _agree(output, example) else 1
+    agrees = _agree(output, example)
+    _section("What to do next")
+    trace = shlex.quote(f"{page.with_suffix('')}.trace.json")
+    print(f"Open {page} in a browser: time, graph and scratchpad of this program.")
+    print("Run the tools, first on this bundle, whose trace opens in ui.perfetto.dev:\n")
+    if shutil.which("spyre-run") is None:
+        print(f"    source {shlex.quote(os.path.relpath(sys.prefix))}/bin/activate")
+    print(f"    spyre-run {shlex.quote(folder)} --timeline {trace}\n")
+    print("Compile a model of your own: docs/getting-started.md.")
+    return 0 if agrees else 1
 
 
 def _example():
