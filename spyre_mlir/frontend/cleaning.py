@@ -11,7 +11,6 @@ from torch_mlir.dialects import arith
 from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
 from spyre_mlir.mlir import ir, location_of
 
-
 #: Predicates of arith.cmpf, ordered and unordered.
 _GREATER, _LESSER = (2, 3, 9, 10), (4, 5, 11, 12)
 

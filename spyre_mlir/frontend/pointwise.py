@@ -82,7 +82,7 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     else:
         t = torch.tanh(below * (input_scale / 2))
         below = t / (1 - t) * (2 * alpha * scale)
-    # Below, x^2 / 2 is less than half of the last bit of a 16-bit x, and in float32 less than what the difference loses.
+    # Below, x^2 / 2 is less than half of the last bit of a 16-bit x, and in float32 than what the difference loses.
     nearest = -(2.0 ** (-12 if x.dtype == torch.float32 else -10)) / abs(input_scale or 1)
     if alpha * input_scale != 1:
         below = torch.where(x > nearest, x * (alpha * scale * input_scale), below)
@@ -94,18 +94,6 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
 def ceil(x: Tensor) -> Tensor:
     """``ceil``: -floor(-x)."""
     return -torch.floor(-x) if x.is_floating_point() else NotImplemented
-
-
-def round_to_even(x: Tensor) -> Tensor:
-    """``round``: nearest integer, of two the even one; every step is exact."""
-    if not x.is_floating_point():
-        return NotImplemented
-    lower = torch.floor(x)
-    distance = x - lower
-    # 1 where the lower integer is odd, and a tie then rounds up, else 0.
-    odd = lower - 2 * torch.floor(lower * 0.5)
-    # As a difference, whose negative has the sign of x where it is 0.
-    return -(-lower - torch.where(distance == 0.5, odd, (distance > 0.5).to(x.dtype)))
 
 
 def truncated(x: Tensor) -> Tensor:
@@ -284,20 +272,6 @@ def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
     return close | ((error <= atol + torch.abs(rtol * y)) & (error != torch.inf))
 
 
-def added_product(x: Tensor, first: Tensor, second: Tensor, *, value=1) -> Tensor:
-    """``addcmul``: x + value * first * second in this order, in which a product may stay in the range."""
-    if not (x.dtype == first.dtype == second.dtype and x.is_floating_point()):
-        return NotImplemented
-    return x + (first if value == 1 else first * value) * second
-
-
-def added_quotient(x: Tensor, first: Tensor, second: Tensor, *, value=1) -> Tensor:
-    """``addcdiv``: x + value * first / second in this order."""
-    if not (x.dtype == first.dtype == second.dtype and x.is_floating_point()):
-        return NotImplemented
-    return x + (first if value == 1 else first * value) / second
-
-
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
     """``xlogy``: x log(y), 0 where x is, in the type of the operands; PyTorch's decomposition would go to f32."""
     if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype and x.dtype in NARROW):
@@ -395,7 +369,6 @@ FORMS = {
     aten.gelu.default: gelu,
     aten.hardtanh.default: hardtanh,
     aten.ceil.default: ceil,
-    aten.round.default: round_to_even,
     aten.trunc.default: truncated,
     aten.div.Tensor_mode: quotient,
     aten.div.Scalar_mode: quotient,
@@ -411,8 +384,6 @@ FORMS = {
     aten.copysign.Tensor: copysign,
     aten.hypot.default: hypot,
     aten.isclose.default: isclose,
-    aten.addcmul.default: added_product,
-    aten.addcdiv.default: added_quotient,
     aten.xlogy.Tensor: xlogy,
     aten.logit.default: logit,
     aten.neg.default: negative,

@@ -21,25 +21,26 @@ _SHARES = {"pointwise": 0.5, "reduction": 0.04}
 #: The largest difference from PyTorch beside that of its own types, of each number.
 _RELATIVE = {torch.float16: 4e-3, torch.float32: 4e-4}
 
-#: Operations that compute a row from a row and have no tag of PyTorch.
-_OF_ROWS = (
-    "softmax",
-    "softmin",
-    "logsumexp",
-    "cumsum",
-    "cumprod",
-    "cummax",
-    "cummin",
-    "logcumsumexp",
-    "aminmax",
-    "norm",
-)
+#: Operations that compute a row from a row, or one number from several, and have no tag of PyTorch.
+_OF_ROWS = ("softmax", "softmin", "logsumexp", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "aminmax",
+            "norm", "_loss", "cross_entropy", "median", "dist", "diff")  # fmt: skip
+
+#: Operations that compute an element from an element of each operand, and have no tag of PyTorch.
+_OF_ELEMENTS = ("elu", "softplus", "sigmoid", "hardswish", "floor_divide", "rsub", "positive")
+
+#: Operations whose zeros may have either sign, by the beginning of their names (docs/numerics.md).
+_ZEROS_OF_EITHER_SIGN = ("nn.functional.relu", "fmax", "fmin", "round", "addcdiv", "lerp", "logaddexp2")
+
+#: Operations with an intermediate number that may leave the range where the result does not (docs/numerics.md).
+_WITH_WIDER_STEPS = ("addcmul", "lerp", "std", "var")
 
 
-def numbers(dtype: torch.dtype, count: int = 2) -> Tensor:
-    """Special numbers of a type among ordinary ones, fewer for combinations of more than two."""
+def numbers(name: str, dtype: torch.dtype, count: int = 2) -> Tensor:
+    """Special numbers of a type for an operation among ordinary ones, fewer for combinations of more than two."""
     limits = torch.finfo(dtype)
-    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, limits.max, -limits.max, limits.tiny]
+    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, limits.tiny]
+    if not name.startswith(_WITH_WIDER_STEPS):
+        special += [limits.max, -limits.max]
     ordinary = [1.0, -1.0, 2.5, -3.0]
     if count <= 2:
         special += [-limits.tiny, limits.smallest_normal / 32, -limits.smallest_normal / 32]
@@ -47,9 +48,9 @@ def numbers(dtype: torch.dtype, count: int = 2) -> Tensor:
     return torch.tensor(special + ordinary, dtype=torch.float64).to(dtype)
 
 
-def combinations(dtype: torch.dtype, count: int) -> list[Tensor]:
+def _combinations(name: str, dtype: torch.dtype, count: int) -> list[Tensor]:
     """Vectors that have each combination of special numbers, one per operand."""
-    grids = torch.meshgrid(*[numbers(dtype, count)] * count, indexing="ij")
+    grids = torch.meshgrid(*[numbers(name, dtype, count)] * count, indexing="ij")
     return [grid.reshape(-1).contiguous() for grid in grids]
 
 
@@ -67,8 +68,11 @@ class _Calls(TorchDispatchMode):
 
 
 #: Operations that move numbers or make new ones, which may be among those of a pointwise function.
-_NEUTRAL = ("aten::clone", "aten::_to_copy", "aten::scalar_tensor", "aten::full", "aten::empty", "aten::copy_",
-            "aten::zeros_like", "aten::ones_like", "aten::detach", "aten::_local_scalar_dense", "aten::full_like")  # fmt: skip
+_NEUTRAL = frozenset(
+    f"aten::{name}"
+    for name in "clone _to_copy copy_ detach alias empty full full_like scalar_tensor zeros_like ones_like "
+    "_local_scalar_dense".split()
+)
 
 
 def kind_of(name: str, function: Any, tensors: Sequence[Tensor]) -> str:
@@ -89,25 +93,22 @@ def kind_of(name: str, function: Any, tensors: Sequence[Tensor]) -> str:
         return "pointwise" if torch.Tag.pointwise in tags and same else ""
     if torch.Tag.reduction in tags or any(part in name for part in _OF_ROWS):
         return "reduction"
-    # Composites without a tag: their kernels compute an element of one shape from an element of each operand.
-    return "pointwise" if "nn.functional" in name and all(map(_is_activation, others)) else ""
+    return "pointwise" if any(part in name for part in _OF_ELEMENTS) else ""
 
 
-def _is_activation(operation: Any) -> bool:
-    return any(part in operation._schema.name for part in ("elu", "prelu", "softplus", "sigmoid", "glu"))
-
-
-def planted(kind: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def planted(name: str, kind: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Tensors of a pointwise operation or a reduction with special numbers among theirs."""
     floating = [x for x in tensors if x.is_floating_point()]
     if not floating:
         return ()
     if kind == "pointwise" and len(floating) <= 3 and len({x.shape for x in tensors}) == 1:
-        vectors = iter(combinations(floating[0].dtype, len(floating)))
-        size = len(numbers(floating[0].dtype, len(floating))) ** len(floating)
-        return tuple(next(vectors) if x.is_floating_point() else _repeated(x, size) for x in tensors)
+        vectors = _combinations(name, floating[0].dtype, len(floating))
+        size = len(vectors[0])
+        return tuple(vectors.pop(0) if x.is_floating_point() else _repeated(x, size) for x in tensors)
     generator = torch.Generator().manual_seed(0)
-    return tuple(_mixed(x, _SHARES[kind], generator) if x.is_floating_point() else x for x in tensors)
+    special = [numbers(name, x.dtype) if x.is_floating_point() else x for x in tensors]
+    pairs = zip(tensors, special, strict=True)
+    return tuple(_mixed(x, y, _SHARES[kind], generator) if x.is_floating_point() else x for x, y in pairs)
 
 
 def _repeated(x: Tensor, size: int) -> Tensor:
@@ -115,8 +116,7 @@ def _repeated(x: Tensor, size: int) -> Tensor:
     return flat[torch.arange(size) % len(flat)] if len(flat) else flat
 
 
-def _mixed(x: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    special = numbers(x.dtype)
+def _mixed(x: Tensor, special: Tensor, share: float, generator: torch.Generator) -> Tensor:
     chosen = special[torch.randint(len(special), x.shape, generator=generator)]
     return torch.where(torch.rand(x.shape, generator=generator) < share, chosen, x)
 
@@ -126,17 +126,19 @@ def spaced(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(torch.stack([x, x], -1)[..., 0] for x in tensors)
 
 
-def complaint(results: Sequence[Any], accepted: Sequence[Sequence[Any]]) -> str:
-    """Return what is wrong with results; each number is to be near one of those accepted, which PyTorch gives."""
+def complaint(name: str, results: Sequence[Any], accepted: Sequence[Sequence[Any]]) -> str:
+    """Return what is wrong with results of an operation; each number is to be one of those that PyTorch gives."""
     for index, result in enumerate(results):
         wanted = [each[index] for each in accepted]
         if not isinstance(wanted[0], Tensor):
             continue
         if result.shape != wanted[0].shape or result.dtype != wanted[0].dtype:
-            return f"result {index}: {result.dtype} {list(result.shape)} instead of {wanted[0].dtype} {list(wanted[0].shape)}"
+            kinds = (f"{x.dtype} {list(x.shape)}" for x in (result, wanted[0]))
+            return f"result {index}: {' instead of '.join(kinds)}"
         right = torch.zeros(result.shape, dtype=torch.bool)
+        spread = _spread(wanted)
         for other in wanted:
-            right |= _same(result, other)
+            right |= _same(name, result, other, spread)
         if not right.all():
             at = int((~right).reshape(-1).nonzero()[0])
             got, value = (float(x.reshape(-1)[at]) for x in (result, wanted[0]))
@@ -147,12 +149,19 @@ def complaint(results: Sequence[Any], accepted: Sequence[Sequence[Any]]) -> str:
     return ""
 
 
-def _same(result: Tensor, other: Tensor) -> Tensor:
+def _spread(wanted: Sequence[Tensor]) -> Tensor:
+    """4 times the differences of PyTorch's own results where these are numbers."""
+    numbers_ = torch.stack([x.double() for x in wanted])
+    return torch.nan_to_num(4 * (numbers_.amax(0) - numbers_.amin(0)), 0.0, 0.0, 0.0)
+
+
+def _same(name: str, result: Tensor, other: Tensor, spread: Tensor) -> Tensor:
     if not result.is_floating_point():
         return result == other
     limits = torch.finfo(result.dtype)
     got, wanted = result.double(), other.double()
-    signs = (got != 0) | (wanted != 0) | (got.signbit() == wanted.signbit())
-    allowed = _RELATIVE.get(result.dtype, 1e-9) * wanted.abs() + limits.smallest_normal
+    is_free = name.startswith(_ZEROS_OF_EITHER_SIGN)
+    signs = (got != 0) | (wanted != 0) | (got.signbit() == wanted.signbit()) | is_free
+    allowed = _RELATIVE.get(result.dtype, 1e-9) * wanted.abs() + limits.smallest_normal + spread
     near = got.isfinite() & wanted.isfinite() & ((got - wanted).abs() <= allowed)
     return (got.isnan() & wanted.isnan()) | (((got == wanted) | near) & signs)
