@@ -18,6 +18,9 @@ from spyre_mlir.errors import CompileError
 
 DTYPES = ("f16", "f32", "bf16", "i64", "bool")
 
+#: What the inputs have: numbers of the database, or special ones as well.
+VALUES = ("", "special")
+
 #: Columns of the table: what became of the samples that count, as ``fuzz_workers`` names it, and what does not count.
 OUTCOMES = ("right", "refused", "wrong", "internal", "crash", "hang")
 RIGHT, FAULTS, SKIPPED = OUTCOMES[0], OUTCOMES[2:], "skipped"
@@ -74,14 +77,18 @@ def opinfo(
     jobs: int = os.cpu_count() or 1,
     table: str = "",
     lines: str = "",
+    values: str = "",
 ) -> Metrics:
     """Samples of PyTorch's operator database on the simulator: how many are right, by type, and where they run.
 
     The first ``samples`` of each operation and type, in ``jobs`` processes, by the rule of the tests. Ratios are of
     the samples that PyTorch itself can run. ``table`` is a page with a row per operation, ``lines`` a file of
-    JSON with a line per sample, written as they come and sorted at the end.
+    JSON with a line per sample, written as they come and sorted at the end. ``values`` is "special" for NaN, infinities,
+    zeros of both signs, subnormal and largest numbers in the inputs of pointwise operations and reductions.
     """
-    rows = _measured(_names(ops), _dtypes(dtype), samples, jobs, lines)
+    if values not in VALUES:
+        raise CompileError(f"There are no values '{values}'; leave them out, or write 'special'.")
+    rows = _measured(_names(ops), _dtypes(dtype), samples, jobs, lines, values)
     if table:
         _write(table, page(rows))
     return summarised(rows)
@@ -120,12 +127,14 @@ def _database() -> Any:
         ) from None
 
 
-def _measured(names: Sequence[str], dtypes: Sequence[str], samples: int, jobs: int, lines: str) -> list[Row]:
+def _measured(
+    names: Sequence[str], dtypes: Sequence[str], samples: int, jobs: int, lines: str, values: str
+) -> list[Row]:
     """The rows of all samples, sorted; each is written to the file ``lines`` as soon as there is one."""
     rows = []
     if lines:
         _write(lines, "")
-    for row in _outcomes(_database().tickets(names, dtypes, samples), jobs):
+    for row in _outcomes(_database().tickets(names, dtypes, samples, values), jobs):
         rows.append(row)
         if lines:
             with open(lines, "a", encoding="utf-8") as file:

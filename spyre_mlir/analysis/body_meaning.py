@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Check that the body of an op computes the device operation that it names: both are evaluated at a few points.
+"""Check that the body of an op computes the device operation that it names: both are evaluated at a few points,
+NaN, infinities, a negative zero, subnormal and largest numbers among them.
 
 The device runs what ``sdsc.op`` says and the CPU what the body says. Passes write both; IR from elsewhere may differ.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.diagnostics import error_at
@@ -19,11 +21,8 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Body, Structured, defining_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.expressions import SCALARS
-from spyre_mlir.target.ops import NEUTRAL
-
-#: Arguments of a body in turn: of both signs, distinct but for a few equal ones, none at an edge of a format.
-_NUMBERS = (0.75, -1.25, 3.0, 0.5, 0.5, -7.0, 2.0, 2.0, 1.0, 0.0, 6.5, -0.5, 30.0)
+from spyre_mlir.target.expressions import SCALARS, agree, points
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, is_extreme
 
 #: Numbers at least this large stand for the infinity that a maximum or minimum begins with.
 _LARGE = 65504.0
@@ -38,7 +37,7 @@ def check_meaning(generic: Structured) -> None:
         expected = _expected(opcode, arguments, constants, len(generic.iterators), generic.op.context)
     except KeyError as missing:
         raise error_at(generic.op, f"'{opcode}' needs the constant {missing}") from None
-    if not all(map(_is_close, _values(block), expected)):
+    if not agree(_values(block), expected, has_signed_zeros=not is_extreme(DEVICE_OPS[opcode])):
         raise error_at(
             generic.op, f"the body does not compute '{opcode}', which is what the device does here"
         )
@@ -73,7 +72,7 @@ def _expected(
     constants: tuple[tuple[str, float], ...],
     rank: int,
     context: ir.Context,
-) -> list[float]:
+) -> NDArray[np.float64]:
     """The values of the body that an operation has by the table."""
     with context, ir.Location.unknown():
         types = [ir.Type.parse(text) for text in arguments]
@@ -85,30 +84,21 @@ def _expected(
     return _values(block)
 
 
-def _values(block: ir.Block) -> list[float]:
-    """The numbers that a body yields for ``_NUMBERS`` as its arguments, from each of them on in turn."""
-    count = len(_NUMBERS)
-    return [
-        _evaluate(block, [_NUMBERS[(begin + offset) % count] for offset in range(len(block.arguments))])
-        for begin in range(count)
-    ]
-
-
-def _evaluate(block: ir.Block, arguments: Sequence[float]) -> float:
-    """The number that a body yields; NaN where it is not defined."""
-    known: dict[ir.Value, float] = {}
-    for argument, number in zip(block.arguments, arguments, strict=True):
-        # Times 4 each of the numbers is an integer.
-        known[argument] = number * 4 if isinstance(argument.type, ir.IntegerType) else number
+def _values(block: ir.Block) -> NDArray[np.float64]:
+    """The numbers that a body yields at ``points``; NaN where it is not defined."""
+    numbers = points(max(len(block.arguments), 2))
+    known: dict[ir.Value, NDArray[np.float64]] = {}
+    for argument, values in zip(block.arguments, numbers, strict=False):
+        known[argument] = _integers(values) if isinstance(argument.type, ir.IntegerType) else values
     # A gather selects the row whose index is the first operand: only with that index both of its branches are seen.
-    known_index = known[block.arguments[0]] if arguments[0] > 0 else -1.0
+    known_index = np.where(numbers[0] > 0, known[block.arguments[0]], -1.0)
 
-    def value_of(value: ir.Value) -> float:
+    def value_of(value: ir.Value) -> NDArray[np.float64]:
         if value not in known:
             op = defining_op(value)
             if op is None or op.name != "arith.constant":
                 raise CompileError("a body takes what is not in it and no constant")
-            known[value] = float(op.attributes["value"].value)
+            known[value] = np.float64(op.attributes["value"].value)
         return known[value]
 
     for op in (item.operation for item in block.operations):
@@ -118,34 +108,46 @@ def _evaluate(block: ir.Block, arguments: Sequence[float]) -> float:
             known[op.results[0]] = known_index
         elif op.name != "arith.constant":
             known[op.results[0]] = _scalar(op, [value_of(operand) for operand in op.operands])
-    return math.nan
+    return np.full_like(known_index, math.nan)
 
 
-def _scalar(op: ir.Operation, operands: Sequence[float]) -> float:
+def _integers(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Integers in the place of numbers: 4 times the ordinary ones, which have no more than 2 bits after the point."""
+    return np.trunc(np.nan_to_num(numbers.clip(-30, 30)) * 4) + 0.0
+
+
+def _scalar(op: ir.Operation, operands: Sequence[Any]) -> NDArray[np.float64]:
     if op.name in ("arith.cmpf", "arith.cmpi"):
         table = _FLOAT_PREDICATES if op.name == "arith.cmpf" else _INTEGER_PREDICATES
         compare = table.get(ir.IntegerAttr(op.attributes["predicate"]).value)
-        return math.nan if compare is None else float(compare(*operands))
+        return np.float64(math.nan) if compare is None else np.asarray(compare(*operands), np.float64)
     if op.name not in _SCALARS:
         raise error_at(op, f"'{op.name}' is in no body of a device operation")
     # Some points are outside of the domain of a logarithm or a root: both bodies yield NaN there.
     with np.errstate(all="ignore"):
-        return float(_SCALARS[op.name](*(np.float64(operand) for operand in operands)))
+        return np.asarray(_SCALARS[op.name](*operands), np.float64)
 
 
-def _is_close(first: float, second: float) -> bool:
-    # Both are computed in float64, maybe in another order: only rounding may differ.
-    return (math.isnan(first) and math.isnan(second)) or math.isclose(
-        first, second, rel_tol=1e-6, abs_tol=1e-12
-    )
+def _is_unordered(x: Any, y: Any) -> Any:
+    return np.isnan(x) | np.isnan(y)
 
 
-#: By the numbers of ``arith.cmpf``: 1 to 6 are ordered, 8 to 13 unordered, which differ for NaN alone.
-_FLOAT_PREDICATES: dict[int, Callable[[float, float], bool]] = {
-    1: float.__eq__, 2: float.__gt__, 3: float.__ge__, 4: float.__lt__, 5: float.__le__, 6: float.__ne__,
-    8: float.__eq__, 9: float.__gt__, 10: float.__ge__, 11: float.__lt__, 12: float.__le__, 13: float.__ne__,
+_ORDERED: dict[int, Callable[..., Any]] = {
+    1: np.equal, 2: np.greater, 3: np.greater_equal, 4: np.less, 5: np.less_equal,
+    6: lambda x, y: np.less(x, y) | np.greater(x, y), 7: lambda x, y: ~_is_unordered(x, y),
 }  # fmt: skip
-_INTEGER_PREDICATES: dict[int, Callable[[float, float], bool]] = {0: float.__eq__, 1: float.__ne__}
+
+#: By the numbers of ``arith.cmpf``: ordered predicates are false for NaN, and unordered ones true.
+_FLOAT_PREDICATES: dict[int, Callable[..., Any]] = {
+    **_ORDERED,
+    **{
+        number + 7: lambda x, y, compare=compare: compare(x, y) | _is_unordered(x, y)
+        for number, compare in _ORDERED.items()
+        if number < 7
+    },
+    14: _is_unordered,
+}
+_INTEGER_PREDICATES: dict[int, Callable[..., Any]] = {0: np.equal, 1: np.not_equal}
 
 _SCALARS: dict[str, Callable[..., Any]] = {
     **{scalar.integer_op or scalar.op: scalar.compute for scalar in SCALARS.values()},

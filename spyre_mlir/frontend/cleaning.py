@@ -19,6 +19,9 @@ _NEEDLESS = {
     "index must be larger or equal to 0",
 }
 
+#: Predicates of arith.cmpf, ordered and unordered.
+_GREATER, _LESSER = (2, 3, 9, 10), (4, 5, 11, 12)
+
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
     """Operations nested in one, outermost first."""
@@ -30,7 +33,9 @@ def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def clean(module: ir.Module) -> None:
-    """Refuse dynamic shapes; fold scalar constants; drop torch's attributes and the assertions that hold."""
+    """Refuse dynamic shapes; fold scalar constants; write extremes as such; drop torch's attributes and the assertions
+    that hold.
+    """
     # A list, because operations are erased on the way.
     for operation in list(operations(module.operation)):
         _check_static(operation)
@@ -42,6 +47,8 @@ def clean(module: ir.Module) -> None:
             _slice_undefined(operation)
         elif operation.name in ("arith.truncf", "math.sqrt"):
             _fold_scalar(operation)
+        elif operation.name == "arith.select":
+            _write_as_extreme(operation)
     generics = [operation for operation in operations(module.operation) if operation.name == "linalg.generic"]
     for generic in generics:
         _inline_uniform_operands(generic)
@@ -99,6 +106,28 @@ def _fold_scalar(operation: ir.Operation) -> None:
         constant = arith.ConstantOp(result_type, value)
     operation.results[0].replace_all_uses_with(constant.result)
     operation.erase()
+
+
+def _write_as_extreme(select: ir.Operation) -> None:
+    """select(a > b, a, b) -> maximumf(a, b), likewise the minimum.
+
+    torch-mlir lowers ``relu``, ``clamp``, ``maximum`` and ``minimum`` to a comparison and a selection in one body, which
+    lose a NaN that PyTorch keeps. The comparison of ``torch.where`` is in a body of its own.
+    """
+    compare = select.operands[0].owner
+    if isinstance(compare, ir.Block) or compare.name != "arith.cmpf":
+        return
+    first, second = list(select.operands)[1:]
+    is_greater = ir.IntegerAttr(compare.attributes["predicate"]).value in _GREATER
+    is_lesser = ir.IntegerAttr(compare.attributes["predicate"]).value in _LESSER
+    is_swapped = list(compare.operands) == [second, first]
+    if not (is_greater or is_lesser) or not (is_swapped or list(compare.operands) == [first, second]):
+        return
+    name = "arith.maximumf" if is_greater != is_swapped else "arith.minimumf"
+    with select.location, ir.InsertionPoint(select):
+        extreme = ir.Operation.create(name, results=[first.type], operands=[first, second])
+    select.results[0].replace_all_uses_with(extreme.result)
+    select.erase()
 
 
 def _slice_undefined(operation: ir.Operation) -> None:

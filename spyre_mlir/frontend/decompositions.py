@@ -297,9 +297,33 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     lowest = _lowest(scores.dtype)
     if mask.dtype == torch.bool:
         seen, masked = mask, torch.where(mask, scores, lowest / 2)
+    elif scores.dtype in NARROW and mask.numel():
+        # Half, so that a score added to it stays finite.
+        seen, masked = _is_finite(mask), scores + torch.clamp(_less_common(mask), min=lowest / 2)
     else:
-        seen, masked = mask >= lowest, torch.clamp(scores + mask, min=lowest)
+        seen, masked = _is_finite(mask), torch.clamp(scores + mask, min=lowest)
     return torch.where(seen, softmax(masked, -1), 0.0)
+
+
+def _is_finite(mask: Tensor) -> Tensor:
+    """Condition that a mask does not hide a score for good; the device has one code for -inf and the last bfloat16."""
+    return mask >= _lowest(mask.dtype) if mask.dtype == torch.bfloat16 else mask != -torch.inf
+
+
+def _less_common(mask: Tensor) -> Tensor:
+    """Additive mask of 16 bits less its largest number in each row.
+
+    Numbers that a row has in common change no weight. Added to scores in 16 bits, those of a row that is masked whole
+    would leave nothing of the scores. PyTorch adds in float32, where that holds for much larger ones.
+    """
+    common = torch.amax(mask, [-1], keepdim=True)
+    if mask.dtype == torch.bfloat16:
+        return mask - torch.where(common < _SWALLOWING, 0.0, common)
+    return mask - torch.clamp(common, min=_lowest(mask.dtype))
+
+
+#: Number that leaves nothing of a score added to it in float32; fp16 has none as low.
+_SWALLOWING = -(2.0**28)
 
 
 def attention(
@@ -343,9 +367,7 @@ def strict_attention(
     if is_causal:
         attn_mask = _causal_mask(query.shape[-2], key.shape[-2], query)
     elif attn_mask is not None and attn_mask.dtype != torch.bool:
-        # What a row has in common changes no weight, and would only round its scores.
-        common = torch.amax(attn_mask, [-1], keepdim=True)
-        attn_mask = attn_mask - torch.clamp(common, min=_lowest(attn_mask.dtype))
+        attn_mask = _less_common(attn_mask) if attn_mask.numel() else attn_mask
     largest = torch.amax(_masked(torch.matmul(query, key.transpose(-1, -2)), attn_mask), [-1], keepdim=True)
     ones = torch.ones_like(key[..., :1])
     shifted = (

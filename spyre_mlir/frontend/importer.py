@@ -46,6 +46,7 @@ from spyre_mlir.frontend.kernel_calls import (
     can_be_kernel,
     import_kernel_call,
     kept_results,
+    mark_exact_kernels,
     mark_kernels,
     operands_of_call,
 )
@@ -180,6 +181,7 @@ def _lowered(
     wider = WiderForms()
     exported = export_graph(program, (), precision, state=state)
     while exported.signature.results or asserts(exported.graph_module.graph):
+        mark_exact_kernels(exported.graph_module.graph)
         try:
             return exported, lower_to_linalg(_import_graph(exported, context))
         except UnloweredError as error:

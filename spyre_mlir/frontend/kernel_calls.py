@@ -20,6 +20,19 @@ from spyre_mlir.mlir import ir
 KERNEL = "spyre.kernel"
 
 
+def _is_rounded_down(node: Node) -> bool:
+    return node.kwargs.get("rounding_mode") == "floor"
+
+
+#: Operators that need an exact remainder, with the condition on a call.
+_EXACT = {
+    torch.ops.aten.fmod.Tensor: lambda node: True,
+    torch.ops.aten.fmod.Scalar: lambda node: True,
+    torch.ops.aten.div.Tensor_mode: _is_rounded_down,
+    torch.ops.aten.div.Scalar_mode: _is_rounded_down,
+}
+
+
 class UnloweredError(CompileError):
     """Operations without a form in linalg; ``nodes`` are the names of the nodes that they were imported from."""
 
@@ -41,6 +54,19 @@ def nodes_of(location: ir.Location) -> Iterator[str]:
         yield from nodes_of(location.caller)
     elif isinstance(location, ir.NameLoc):
         yield from nodes_of(location.child_loc)
+
+
+def mark_exact_kernels(graph: Graph) -> None:
+    """Mark ``fmod`` and quotients rounded down of 32-bit numbers and wider ones as calls of kernels.
+
+    They need the remainder, which is exact. x - y * trunc(x / y) rounds a quotient below an integer to that integer.
+    """
+    for operator_, is_exact in _EXACT.items():
+        for node in graph.find_nodes(op="call_function", target=operator_):
+            result = node.meta.get("val")
+            is_wide = isinstance(result, torch.Tensor) and result.dtype in (torch.float32, torch.float64)
+            if is_wide and is_exact(node) and can_be_kernel(node):
+                node.meta[KERNEL] = True
 
 
 def mark_kernels(graph: Graph, names: Collection[str]) -> bool:

@@ -39,8 +39,8 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``log_sigmoid``: -softplus(-x); the second result is for the backward of PyTorch's own form."""
-    return (-softplus(-x), x.new_empty((0,))) if x.dtype in NARROW else NotImplemented
+    """``log_sigmoid``: 0 - softplus(-x); the second result is for the backward of PyTorch's own form."""
+    return (0 - softplus(-x), x.new_empty((0,))) if x.dtype in NARROW else NotImplemented
 
 
 def mish(x: Tensor) -> Tensor:
@@ -50,8 +50,8 @@ def mish(x: Tensor) -> Tensor:
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
-    # With a larger slope the maximum of x and x * slope is the wrong one.
-    if not 0 <= negative_slope <= 1:
+    # With a larger slope the maximum of x and x * slope is the wrong one, with 0 an infinity would be NaN.
+    if not 0 < negative_slope <= 1:
         return NotImplemented
     return torch.maximum(x, x * negative_slope)
 
@@ -72,16 +72,22 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     """``elu``: x above 0, and below exp(x) - 1 as 2 t / (1 - t) with t = tanh(x / 2).
 
     The difference would lose a small x. Half of a subnormal number has fewer bits, so near 0 the result is x itself.
+    float32 has no tanh on the device, and its difference loses nothing where x is not near 0.
     """
-    if x.dtype not in NARROW:
+    if x.dtype not in (*NARROW, torch.float32):
         return NotImplemented
-    t = torch.tanh(torch.clamp(x, max=0) * (input_scale / 2))
-    below = t / (1 - t) * (2 * alpha * scale)
-    # Below, x^2 / 2 is less than half of the last bit of a 16-bit x.
-    nearest = -(2.0**-10) / abs(input_scale or 1)
+    below = torch.clamp(x, max=0)
+    if x.dtype == torch.float32:
+        below = (torch.exp(below * input_scale) - 1) * (alpha * scale)
+    else:
+        t = torch.tanh(below * (input_scale / 2))
+        below = t / (1 - t) * (2 * alpha * scale)
+    # Below, x^2 / 2 is less than half of the last bit of a 16-bit x, and in float32 than what the difference loses.
+    nearest = -(2.0 ** (-12 if x.dtype == torch.float32 else -10)) / abs(input_scale or 1)
     if alpha * input_scale != 1:
         below = torch.where(x > nearest, x * (alpha * scale * input_scale), below)
-        nearest = 0.0
+        # A zero has the sign of x below, too.
+        return torch.where(x > 0, x * scale, below)
     return torch.where(x > nearest, x * scale, below)
 
 
@@ -90,15 +96,9 @@ def ceil(x: Tensor) -> Tensor:
     return -torch.floor(-x) if x.is_floating_point() else NotImplemented
 
 
-def round_to_even(x: Tensor) -> Tensor:
-    """``round``: nearest integer, of two the even one; every step is exact."""
-    if not x.is_floating_point():
-        return NotImplemented
-    lower = torch.floor(x)
-    distance = x - lower
-    # 1 where the lower integer is odd, and a tie then rounds up, else 0.
-    odd = lower - 2 * torch.floor(lower * 0.5)
-    return lower + torch.where(distance == 0.5, odd, (distance > 0.5).to(x.dtype))
+def truncated(x: Tensor) -> Tensor:
+    """``trunc`` of numbers; torch-mlir's form has no negative zero."""
+    return _truncated(x) if x.is_floating_point() else NotImplemented
 
 
 def _truncated(x: Tensor) -> Tensor:
@@ -121,7 +121,24 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
         return _floored_quotient(x.to(common), within(y, common))
     if rounding_mode is None or x.dtype not in NARROW:
         return NotImplemented
-    return _ROUNDED[rounding_mode](x.float() / _of_type(y, x).float()).to(x.dtype)
+    wide, other = x.float(), _finite(_of_type(y, x))
+    result = _ROUNDED[rounding_mode](wide / other)
+    if rounding_mode == "floor":
+        result = torch.where((wide - wide == 0) | (other == 0), result, torch.nan)
+    return result.to(x.dtype)
+
+
+def _finite(y: Tensor) -> Tensor:
+    """16-bit divisor in f32, with a finite number beyond the type in the place of an infinity.
+
+    A number divided by it is nearly 0 and has its sign; times 0 it is 0.
+    """
+    limit = _BEYOND[y.dtype]
+    return torch.clamp(y.float(), -limit, limit)
+
+
+#: Numbers that are larger than all those of a type; 2^26 times as much is a number of f32.
+_BEYOND = {torch.float16: 2.0**17, torch.bfloat16: 2.0**100}
 
 
 def _is_integer(x) -> bool:
@@ -146,7 +163,7 @@ def _floored_quotient(x: Tensor, y) -> Tensor:
 
 
 def remainder_by(rounding_mode: str) -> Callable[..., Any]:
-    """Form of x - y * round(x / y); of 16 bits in f32, where the product is exact up to quotients of 2^13."""
+    """Form of ``fmod``, whose result has the sign of x, or of ``remainder``, whose result has the sign of y."""
 
     def form(x: Tensor, y) -> Tensor:
         """Remainder of ``x`` by a tensor or a number."""
@@ -156,10 +173,30 @@ def remainder_by(rounding_mode: str) -> Callable[..., Any]:
             return x - torch.div(x, y, rounding_mode="trunc") * y
         if x.dtype not in NARROW:
             return NotImplemented
-        wide, other = x.float(), _of_type(y, x).float()
-        return (wide - other * _ROUNDED[rounding_mode](wide / other)).to(x.dtype)
+        wide, other = x.float(), _of_type(y, x)
+        size = torch.abs(wide)
+        for unit in _units(_finite(torch.abs(other)), y):
+            size = size - unit * torch.floor(size / unit)
+        # Of the zeros that a difference gives none is negative.
+        rest = torch.where(size == 0, wide * 0, torch.where(wide < 0, -size, size))
+        if rounding_mode == "floor":
+            other = other.float()
+            rest = torch.where(rest * other < 0, rest + other, rest)
+        return rest.to(x.dtype)
 
     return form
+
+
+def _units(y: Tensor, number) -> list[Tensor]:
+    """Multiples of a divisor by which a remainder of 16-bit numbers is taken one after the other, the largest first.
+
+    Each quotient has at most 13 bits, so that its product with a number of 11 is exact in f32.
+    """
+    powers = (26, 13, 0)
+    if not isinstance(number, Tensor) and number:
+        largest = math.log2(65504 / min(abs(number), 65504.0))
+        powers = [power for power in powers if power <= largest]
+    return [y * 2.0**power if power else y for power in powers]
 
 
 def remainder_of_number(number, y: Tensor) -> Tensor:
@@ -212,12 +249,27 @@ def copysign(x: Tensor, sign: Tensor) -> Tensor:
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """``hypot``: larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does."""
+    """``hypot``: larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does.
+
+    With an infinity it is one, beside NaN, too.
+    """
     x, y = torch.abs(x), torch.abs(y)
     larger = torch.maximum(x, y)
     # No division of 0 by 0.
     ratio = torch.minimum(x, y) / torch.where(larger == 0, 1.0, larger)
-    return larger * torch.sqrt(1 + ratio * ratio)
+    is_infinite = (x == torch.inf) | (y == torch.inf)
+    return torch.where(is_infinite, torch.inf, larger * torch.sqrt(1 + ratio * ratio))
+
+
+def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """``isclose``: equal, or |x - y| is a number up to atol + |rtol * y|, which for an infinite y it is not."""
+    if not (x.is_floating_point() and x.dtype == y.dtype):
+        return NotImplemented
+    close = x == y
+    if equal_nan:
+        close = close | ((x != x) & (y != y))
+    error = torch.abs(x - y)
+    return close | ((error <= atol + torch.abs(rtol * y)) & (error != torch.inf))
 
 
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
@@ -245,12 +297,19 @@ def negative(x: Tensor) -> Tensor:
 
 
 def power(x: Tensor, exponent) -> Tensor:
-    """``pow`` with an exponent that the device has an operation for."""
+    """``pow`` with an exponent that the device has an operation for.
+
+    Of -inf the root is NaN and the power is not; of fp16 PyTorch takes that for a power of 1/2, too.
+    """
     forms: dict[float, Callable[[Tensor], Tensor]] = {
         0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
-        2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
+        2: lambda base: base * base, 3: lambda base: base * base * base,
+        1.5: lambda base: _of_negative_infinity(base, base * torch.sqrt(base), torch.inf),
         -2: lambda base: torch.square(torch.reciprocal(base)),
     }  # fmt: skip
+    if x.dtype == torch.float16:
+        forms[0.5] = lambda base: _of_negative_infinity(base, torch.abs(torch.sqrt(base)), torch.inf)
+        forms[-0.5] = lambda base: _of_negative_infinity(base, torch.abs(torch.rsqrt(base)), 0.0)
     if x.dtype == torch.bool and isinstance(exponent, int):
         x = x.to(torch.int64)
     if _is_integer(x) and isinstance(exponent, int) and 0 < exponent < 64:
@@ -260,38 +319,17 @@ def power(x: Tensor, exponent) -> Tensor:
     return forms[exponent](x)
 
 
+def _of_negative_infinity(x: Tensor, power: Tensor, number: float) -> Tensor:
+    """A power of x, or the number that it is for -inf."""
+    return torch.where(x == -torch.inf, number, power)
+
+
 def _integer_power(x: Tensor, exponent: int) -> Tensor:
     """Product of ``exponent`` factors, by squares; it wraps around as PyTorch's."""
     if exponent == 1:
         return x.clone()
     root = _integer_power(x, exponent // 2)
     return root * root * x if exponent % 2 else root * root
-
-
-def extreme_of_two(comparison: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
-    """Form of ``maximum`` or ``minimum`` in f64, which is NaN beside a NaN; torch-mlir's is the other number."""
-
-    def form(x: Tensor, y: Tensor) -> Tensor:
-        """Extreme of two tensors that broadcast."""
-        if torch.result_type(x, y) != torch.float64:
-            return NotImplemented
-        x, y = x.to(torch.float64), y.to(torch.float64)
-        return torch.where(comparison(x, y) | (x != x), x, y)
-
-    return form
-
-
-def clamp(x: Tensor, low=None, high=None) -> Tensor:
-    """``clamp`` in f64 by extremes, which keep NaN; torch-mlir's gives the lower limit."""
-    if x.dtype != torch.float64:
-        return NotImplemented
-    for extreme, limit in ((torch.maximum, low), (torch.minimum, high)):
-        if limit is not None:
-            number = (
-                limit if isinstance(limit, Tensor) else torch.full((), limit, dtype=x.dtype, device=x.device)
-            )
-            x = extreme(x, number)
-    return x.clone() if low is None and high is None else x
 
 
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
@@ -331,7 +369,7 @@ FORMS = {
     aten.gelu.default: gelu,
     aten.hardtanh.default: hardtanh,
     aten.ceil.default: ceil,
-    aten.round.default: round_to_even,
+    aten.trunc.default: truncated,
     aten.div.Tensor_mode: quotient,
     aten.div.Scalar_mode: quotient,
     aten.floor_divide.default: lambda x, y: torch.div(x, y, rounding_mode="floor"),
@@ -345,18 +383,11 @@ FORMS = {
     **{operation: scaled_by(operation) for operation in (aten.mul.Tensor, aten.div.Tensor)},
     aten.copysign.Tensor: copysign,
     aten.hypot.default: hypot,
+    aten.isclose.default: isclose,
     aten.xlogy.Tensor: xlogy,
     aten.logit.default: logit,
     aten.neg.default: negative,
     aten.pow.Tensor_Scalar: power,
-    aten.clamp.default: clamp,
-    aten.clamp.Tensor: clamp,
-    aten.clamp_min.default: clamp,
-    aten.clamp_min.Tensor: clamp,
-    aten.clamp_max.default: lambda x, high: clamp(x, None, high),
-    aten.clamp_max.Tensor: lambda x, high: clamp(x, None, high),
-    aten.maximum.default: extreme_of_two(torch.ge),
-    aten.minimum.default: extreme_of_two(torch.le),
     aten.fmax.default: without_nan(torch.maximum),
     aten.fmin.default: without_nan(torch.minimum),
     **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},

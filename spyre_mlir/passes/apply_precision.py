@@ -123,9 +123,9 @@ def _parameters(func: ir.Operation) -> frozenset[int]:
 
 
 def _replace_root(op: ir.Operation) -> None:
-    """Rewrite an f32 root by what f32 has: 1 / sqrt(x + 0), and sqrt(x) as its reciprocal.
+    """Rewrite an f32 root by what f32 has: 1 / sqrt(x + -0), and sqrt(x) as its reciprocal.
 
-    That is right for 0 and infinity too: 1 / (1 / sqrt(0)) is 0.
+    That is right for zeros and infinity too: 1 / (1 / sqrt(0)) is 0, and a sum with -0 keeps the sign of a zero.
     """
     if sdsc.opcode_of(op) not in _ROOTS or element_of(op.results[0]) != "f32":
         return
@@ -140,7 +140,7 @@ def _replace_root(op: ir.Operation) -> None:
             "f32",
             location=op.location,
             result_map=generic.maps[-1],
-            constants={"eps": 0.0},
+            constants={"eps": -0.0},
         )
         sdsc.inherit(maker_of(result), op)
         if generic.opcode == "sqrt":

@@ -30,6 +30,8 @@ class BodyDecomposer:
         self.op = op
         self.builder = NodeBuilder(terms, op, generic.extents)
         self.nodes: dict[ir.Value, Node] = {}
+        #: Conditions that are false exactly where a comparison of the body is true.
+        self.complements: dict[ir.Value, Node] = {}
 
     def run(self) -> Term:
         body = self.generic.body
@@ -91,16 +93,55 @@ class BodyDecomposer:
             return self._power(op, *nodes)
         if op.name == "math.roundeven" and nodes[0].value is not None:
             return rounded(self.builder, nodes[0], op)
-        opcode = self._opcode(op)
+        if op.name == "arith.cmpf":
+            return self._comparison(op, *nodes)
+        if op.name in scalar.WITHOUT_NAN:
+            return self._without_nan(scalar.WITHOUT_NAN[op.name], *nodes)
+        if op.name == "arith.select" and op.operands[0] in self.complements:
+            nodes = [self.complements[op.operands[0]], nodes[2], nodes[1]]
+        return self._apply(self._opcode(op), nodes, str(op.results[0].type))
+
+    def _apply(self, opcode: str, nodes: list[Node], result: str = "") -> Node:
+        """An operation on nodes, its value if they are constants."""
         if all(node.value is None for node in nodes):
             values = [node.constant for node in nodes if node.constant is not None]
             return Node(None, constant=scalar.fold(opcode, values))
         if opcode == "where3":
-            return self._where(nodes, str(op.results[0].type))
+            return self._where(nodes, result)
         # The device has the reciprocal as an operation of its own, without a constant to write out.
         if opcode == "realdiv" and nodes[0].constant == 1.0:
             return self.builder.emit("reciprocal", nodes[1:])
         return self.builder.emit(opcode, self._agreeing(nodes))
+
+    def _comparison(self, op: ir.Operation, first: Node, second: Node) -> Node:
+        """A comparison; what is true for NaN is the complement of what is false for it."""
+        predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+        if predicate in scalar.COMPARISONS:
+            return self._apply(scalar.COMPARISONS[predicate], [first, second])
+        if predicate in (6, 8):  # "one" and "ueq": different, or not, and both are numbers
+            one = self._apply(
+                "maximum", [self._apply(way, [first, second]) for way in ("lesserthan", "greaterthan")]
+            )
+            return one if predicate == 6 else self._complement(op, one)
+        if predicate in (7, 14):  # "ord" and "uno": both are numbers, or not
+            same, combine = ("equal", "mul") if predicate == 7 else ("notequal", "maximum")
+            return self._apply(combine, [self._apply(same, [node, node]) for node in (first, second)])
+        if predicate in scalar.COMPLEMENTS:
+            opposite = scalar.COMPARISONS[scalar.COMPLEMENTS[predicate]]
+            return self._complement(op, self._apply(opposite, [first, second]))
+        return Node(None, constant=float(predicate == 15))
+
+    def _complement(self, op: ir.Operation, condition: Node) -> Node:
+        self.complements[op.results[0]] = condition
+        return self._apply("equal", [condition, Node(None, constant=0.0)])
+
+    def _without_nan(self, opcode: str, first: Node, second: Node) -> Node:
+        """The extreme of two numbers, or the one that is a number."""
+        element = next((node.element for node in (first, second) if node.value is not None), "f32")
+        result = self._apply(opcode, [first, second])
+        for node, other in ((second, first), (first, second)):
+            result = self._apply("where3", [self._apply("equal", [node, node]), result, other], element)
+        return result
 
     def _agreeing(self, nodes: list[Node]) -> list[Node]:
         """Convert booleans, which have the format of the values compared, to that of the first operand."""
@@ -108,10 +149,6 @@ class BodyDecomposer:
         return [self.builder.cast(node, first, self.op) for node in nodes]
 
     def _opcode(self, op: ir.Operation) -> str:
-        if op.name == "arith.cmpf":
-            predicate = ir.IntegerAttr(op.attributes["predicate"]).value
-            if predicate in scalar.COMPARISONS:
-                return scalar.COMPARISONS[predicate]
         if op.name == "arith.cmpi" and str(op.operands[0].type) == "i1":
             return scalar.LOGICAL_COMPARISONS[ir.IntegerAttr(op.attributes["predicate"]).value]
         if op.name in scalar.LOGICAL and str(op.results[0].type) == "i1":
@@ -198,7 +235,13 @@ class BodyDecomposer:
         )
         if product is None:
             self._elementwise(others)
-            node = self._reduce(self.builder.cast(self._lookup(source), element, self.op), combination)
+            operand = self.builder.cast(self._lookup(source), element, self.op)
+            if combine.name in scalar.WITHOUT_NAN:
+                neutral = Node(None, constant=combination.neutral)
+                operand = self._apply(
+                    "where3", [self._apply("equal", [operand] * 2), operand, neutral], element
+                )
+            node = self._reduce(operand, combination)
         else:
             node = product
         # Reductions of the device begin with the neutral element; any other initial value is combined at the end.

@@ -22,8 +22,6 @@ _LARGEST = {"f16": 65504.0, "f32": 3.4028234663852886e38, "i32": 2.0**31}
 #: The operation that a scalar op is, on the numbers of which it computes in an expression.
 DIRECT: dict[str, str] = {
     **{function.op: name for name, function in SCALARS.items() if function.predicate is None},
-    "arith.maxnumf": "maximum",
-    "arith.minnumf": "minimum",
     "arith.addi": "addi32toi32",
     "arith.muli": "muli32toi32",
 }
@@ -49,19 +47,19 @@ CASTS = {
     "arith.trunci",
 }
 
-_PREDICATES = {
+#: Predicates of arith.cmpf that are an operation of the device: false for NaN, but "ne", which is true for it.
+COMPARISONS: dict[int, str] = {
     function.predicate: name for name, function in SCALARS.items() if function.predicate is not None
 }
 
-#: Predicates of arith.cmpf; ordered and unordered ones run alike, the device has one NaN.
-COMPARISONS: dict[int, str] = {
-    **_PREDICATES,
-    **{predicate + 7: name for predicate, name in _PREDICATES.items() if predicate < 6},
-    6: "notequal",
-}
+#: Unordered predicates, true for NaN, by the ordered ones that are false exactly where they are true.
+COMPLEMENTS: dict[int, int] = {9: 5, 10: 4, 11: 3, 12: 2}
+
+#: The larger or smaller of two numbers, or the number beside a NaN.
+WITHOUT_NAN: dict[str, str] = {"arith.maxnumf": "maximum", "arith.minnumf": "minimum"}
 
 #: Predicates of arith.cmpi on booleans, by those of arith.cmpf on 0.0 and 1.0; with a sign, true is -1.
-_OF_BOOLEANS = {0: 1, 1: 6, 2: 2, 3: 3, 4: 4, 5: 5, 6: 4, 7: 5, 8: 2, 9: 3}
+_OF_BOOLEANS = {0: 1, 1: 13, 2: 2, 3: 3, 4: 4, 5: 5, 6: 4, 7: 5, 8: 2, 9: 3}
 
 #: Comparisons of booleans by the predicate of arith.cmpi.
 LOGICAL_COMPARISONS = {predicate: COMPARISONS[other] for predicate, other in _OF_BOOLEANS.items()}
@@ -81,7 +79,7 @@ class Combination(NamedTuple):
 
 def combination(op_name: str) -> Combination | None:
     """Return how a reduction with this scalar op runs; None if the device has none."""
-    combine = _LOGICAL_COMBINATIONS.get(op_name) or DIRECT.get(op_name)
+    combine = ({**_LOGICAL_COMBINATIONS, **WITHOUT_NAN}).get(op_name) or DIRECT.get(op_name)
     names = {op.kind: op.name for op in DEVICE_OPS.values() if (op.combine, op.expression) == (combine, "x")}
     if combine is None or not names:
         return None

@@ -28,9 +28,10 @@ def _expm1(x: Expression) -> Expression:
 
 
 def _odd(of_magnitude: Expression) -> Expression:
-    """Return a function that has the sign of x, from what it is of the magnitude."""
+    """Return a function that has the sign of x, a zero too, from what it is of the magnitude."""
     magnitude = substitute(of_magnitude, {"a": ("abs", "x")})
-    return ("where3", ("lesserthan", "x", 0.0), ("neg", magnitude), magnitude)
+    signed = ("where3", ("lesserthan", "x", 0.0), ("neg", magnitude), magnitude)
+    return ("where3", ("equal", "x", 0.0), "x", signed)
 
 
 def _half_sum_of_exponentials(combine: str) -> Expression:

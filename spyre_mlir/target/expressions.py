@@ -100,8 +100,33 @@ SCALARS: dict[str, ScalarFunction] = {
     "csqint8ch": ScalarFunction("arith.fptosi", lambda x: x),
 }
 
+#: Numbers at which two forms of one operation are compared: of both signs, a few equal ones, and the special numbers,
+#: which are NaN, infinities, a negative zero, subnormal and largest numbers of fp16 and of float32.
+POINTS = np.array(
+    (0.75, -1.25, 3.0, 0.5, 0.5, -7.0, 2.0, 2.0, 1.0, 0.0, 6.5, -0.5, 30.0,
+     math.nan, math.inf, -math.inf, -0.0, 65504.0, -65504.0, 2.0**-24, -(2.0**-24),
+     3.4028234663852886e38, -3.4028234663852886e38, 2.0**-149, -(2.0**-149))
+)  # fmt: skip
+
 #: Functions whose two operands may be swapped.
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal", "notequal"))
+
+
+def points(count: int) -> list[NDArray[np.float64]]:
+    """Return arrays of ``POINTS`` for operands: all pairs of the first two, with a third number for the others."""
+    first, second = (grid.reshape(-1) for grid in np.meshgrid(POINTS, POINTS))
+    index = np.arange(first.size)
+    others = [POINTS[(index * (2 * number + 5) + number) % POINTS.size] for number in range(count - 2)]
+    return [first, second, *others][:count]
+
+
+def agree(first: Any, second: Any, has_signed_zeros: bool = True) -> bool:
+    """Return whether two forms give the same numbers in float64 but for rounding, NaN and signs of zero included."""
+    first, second = np.broadcast_arrays(np.asarray(first, np.float64), np.asarray(second, np.float64))
+    is_same = np.isclose(first, second, rtol=1e-6, atol=1e-12, equal_nan=True)
+    if has_signed_zeros:
+        is_same &= (first != 0) | (second != 0) | (np.signbit(first) == np.signbit(second))
+    return bool(is_same.all())
 
 
 def names_of(expression: Expression) -> set[str]:

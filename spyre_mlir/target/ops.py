@@ -16,9 +16,11 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.target.expressions import (
     SCALARS,
     Expression,
+    agree,
     applications_of,
     evaluate,
     names_of,
+    points,
     substitute,
 )
 from spyre_mlir.target.kinds import Kind as Kind
@@ -171,6 +173,12 @@ def scalar_expression(expression: Expression, table: Mapping[str, DeviceOp] = DE
     return substitute(scalar_expression(op.expression, table), dict(zip(names, arguments, strict=True)))
 
 
+def is_extreme(op: DeviceOp, table: Mapping[str, DeviceOp] = DEVICE_OPS) -> bool:
+    """Return whether an operation takes the larger or smaller of two numbers, which for zeros has either sign."""
+    calls = [] if op.expression is None else applications_of(scalar_expression(op.expression, table))
+    return not {op.combine, *(function for function, *_ in calls)}.isdisjoint(("maximum", "minimum"))
+
+
 def _patterns(op: DeviceOp) -> Iterator[Pattern]:
     """The patterns of an operation: its expression, unless that is one function of its operands, and the others."""
     expressions = [*op.written]
@@ -200,8 +208,27 @@ def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
         return
     yield from _problems_of(op, op.expression, {}, table)
     for expression, fixed in op.written:
-        yield from _problems_of(op, expression, {ANY: 0.0, **fixed}, table)
+        problems = list(_problems_of(op, expression, {ANY: 0.0, **fixed}, table))
+        yield from problems or _deviations(op, expression, fixed, table)
     yield from _problems_of_combination(op, table)
+
+
+#: Constants with which written forms are compared; as a limit, a number beyond the ordinary ones of ``POINTS``.
+_SOME, _LIMIT = 0.5, 40.0
+
+
+def _deviations(
+    op: DeviceOp, expression: Expression, fixed: Mapping[str, float], table: Mapping[str, DeviceOp]
+) -> Iterator[str]:
+    """Yield that a written form gives other numbers than the operation, such as a NaN."""
+    numbers = points(max(op.arity, 2))
+    values: dict[str, Any] = dict.fromkeys((*op.constants, ANY), _SOME)
+    values |= {**fixed, ANY: _LIMIT, **dict(zip(op.operands, numbers, strict=False))}
+    assert op.expression is not None
+    own, other = (evaluate(scalar_expression(form, table), values) for form in (op.expression, expression))
+    # The larger of two zeros has either sign.
+    if not agree(own, other, has_signed_zeros=not is_extreme(op, table)):
+        yield f"gives other numbers than its written form {expression}: both are to agree, also for NaN and infinities"
 
 
 def _problems_of(
@@ -312,22 +339,7 @@ define(
     _op("revsub", ("sub", "y", "x"), ("x", "y")),
     *_functions("equal notequal greaterequal lesserequal greaterthan lesserthan", ("x", "y")),
     *_functions("where3", ("c", "x", "y")),
-    _op(
-        "maximum",
-        ("maximum", "x", "y"),
-        ("x", "y"),
-        written=_also(
-            ("where3", ("lesserthan", "x", "y"), "y", "x"), ("where3", ("greaterthan", "x", "y"), "x", "y")
-        ),
-    ),
-    _op(
-        "minimum",
-        ("minimum", "x", "y"),
-        ("x", "y"),
-        written=_also(
-            ("where3", ("lesserthan", "x", "y"), "x", "y"), ("where3", ("greaterthan", "x", "y"), "y", "x")
-        ),
-    ),
+    *_functions("maximum minimum", ("x", "y")),
     *_functions("abs neg exp floor"),
     *_functions("log sqrt rsqrt tanh", formats=(DL16,)),
     _op("identity", "x", formats=_FORMATS),
@@ -338,7 +350,14 @@ define(
         ("mul", "x", ("sigmoid", "x")),
         written=_also(("realdiv", "x", ("add", 1.0, ("exp", ("neg", "x"))))),
     ),
-    _op("relufwd", ("maximum", "x", 0.0), written=_also(("where3", ("greaterthan", "x", 0.0), "x", 0.0))),
+    # A choice by "x > 0" would make 0 of NaN.
+    _op(
+        "relufwd",
+        ("maximum", "x", 0.0),
+        written=_also(
+            ("where3", ("lesserequal", "x", 0.0), 0.0, "x"), ("where3", ("lesserthan", "x", 0.0), 0.0, "x")
+        ),
+    ),
     _op("relu6fwd", ("minimum", ("relufwd", "x"), 6.0), formats=(DL16,)),
     _op("gelufwd", _GELU[0], formats=(DL16,), written=_also(*_GELU[1:])),
     _op(
@@ -352,7 +371,6 @@ define(
         ("where3", ("greaterthan", "x", 0.0), "x", ("mul", "x", "alpha")),
         formats=(DL16,),
         constants=("alpha",),
-        written=_also(("add", ("relufwd", "x"), ("mul", ("minimum", "x", 0.0), "alpha"))),
     ),
     _op(
         "softplus",

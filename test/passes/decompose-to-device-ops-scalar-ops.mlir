@@ -1,13 +1,14 @@
 // RUN: spyre-opt %s --decompose-to-device-ops --split-input-file | filecheck %s
 
-// Comparisons give 0.0 or 1.0 in the operands' format, and where3 takes its condition as a number.
+// Comparisons give 0.0 or 1.0 in the operands' format, and where3 takes its condition as a number. A predicate that is
+// true for NaN is the opposite comparison, which is false for it, with the values swapped.
 // CHECK-LABEL: func.func @where(
 // CHECK-SAME: %[[X:\w+]]: tensor<64xf16> {{.*}}, %[[Y:\w+]]: tensor<64xf16>
-// CHECK: %[[C:.*]] = linalg.generic {{.*}} ins(%[[X]], %[[Y]] : {{.*}} outs(%{{.*}} : tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"lesserthan", {}>
+// CHECK: %[[C:.*]] = linalg.generic {{.*}} ins(%[[X]], %[[Y]] : {{.*}} outs(%{{.*}} : tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"greaterequal", {}>
 // CHECK-NEXT: ^bb0
-// CHECK-NEXT: %[[I:.*]] = arith.cmpf olt, %{{.*}}, %{{.*}} : f16
+// CHECK-NEXT: %[[I:.*]] = arith.cmpf oge, %{{.*}}, %{{.*}} : f16
 // CHECK-NEXT: arith.uitofp %[[I]] : i1 to f16
-// CHECK: linalg.generic {{.*}} ins(%[[C]], %[[X]], %[[Y]] : tensor<64xf16>, tensor<64xf16>, tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"where3", {}>
+// CHECK: linalg.generic {{.*}} ins(%[[C]], %[[Y]], %[[X]] : tensor<64xf16>, tensor<64xf16>, tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"where3", {}>
 // CHECK-NEXT: ^bb0(%[[K:.*]]: f16, %[[A:.*]]: f16, %[[B:.*]]: f16, %{{.*}}: f16):
 // CHECK-NEXT: %[[ZERO:.*]] = arith.constant 0.000000e+00 : f16
 // CHECK-NEXT: %[[I:.*]] = arith.cmpf une, %[[K]], %[[ZERO]] : f16
@@ -42,7 +43,7 @@ func.func @where_f32(%c: tensor<64xi1>, %x: tensor<64xf32>, %y: tensor<64xf32>) 
   return %0 : tensor<64xf32>
 }
 // -----
-// Every predicate, ordered or not, is one of six comparisons.
+// Six predicates are comparisons of the device.
 // CHECK-LABEL: func.func @predicates
 // CHECK-SAME: tensor<64xf16> {sdsc.host = #sdsc.host<"result0", "result", "i1">}
 // CHECK: %[[EQ:.*]] = linalg.generic {{.*}}"equal"

@@ -8,6 +8,7 @@ random, one without a tensor, and tensors that are sparse, nested, quantised or 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
+import special_values
 import torch
 from fuzz_case import Oracle, complaint, leaves, quiet_float64
 from fuzz_workers import REFUSED, RIGHT, SKIPPED, WRONG, answer
@@ -82,6 +84,8 @@ class Ticket(NamedTuple):
     operation: str
     dtype: str
     index: int
+    #: "special" for special numbers among those of a pointwise operation or a reduction.
+    values: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Sample:
     results: tuple[Any, ...] = ()
     floor: float = _LEAST_FLOOR
     coarseness: int = 1
+    values: str = ""
 
     def model(self) -> Apply:
         """The module of the tensors."""
@@ -139,11 +144,11 @@ def _writes_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def tickets(names: Sequence[str], dtypes: Sequence[str], count: int) -> Iterator[Ticket]:
+def tickets(names: Sequence[str], dtypes: Sequence[str], count: int, values: str = "") -> Iterator[Ticket]:
     """The first samples of operations in the types that each has."""
     for dtype, name in itertools.product(dtypes, names):
         if operations()[name].supports_dtype(DTYPES[dtype], "cpu"):
-            yield from (Ticket(name, dtype, index) for index in range(count))
+            yield from (Ticket(name, dtype, index, values) for index in range(count))
 
 
 def draw(ticket: Ticket) -> Sample:
@@ -160,7 +165,20 @@ def draw(ticket: Ticket) -> Sample:
         raise NoSampleError("no tensor")
     _check_strided(tensors)
     others = tuple(Tensor if isinstance(x, Tensor) else x for x in flat)
-    return Sample(operation.name, operation.op, tensors, others, structure)
+    drawn = Sample(operation.name, operation.op, tensors, others, structure)
+    return _with_special_values(drawn) if ticket.values else drawn
+
+
+def _with_special_values(sample: Sample) -> Sample:
+    """The sample with special numbers; NoSampleError for one that is neither pointwise nor a reduction."""
+    try:
+        kind = special_values.kind_of(sample.name, sample.model(), sample.inputs())
+    except Exception as error:
+        raise NoSampleError(f"PyTorch: {_first_line(error)}") from None
+    tensors = special_values.planted(sample.name, kind, sample.tensors) if kind else ()
+    if not tensors:
+        raise NoSampleError("no floating-point input of a pointwise operation or a reduction")
+    return replace(sample, tensors=tensors, values="special")
 
 
 def _check_strided(values: Iterable[Any]) -> None:
@@ -281,11 +299,25 @@ def _compare(sample: Sample, programs: list[Any], truth: Oracle) -> tuple[str, s
 
 
 def _complaint(sample: Sample, results: list[Any], truth: Oracle) -> str:
+    if sample.values:
+        exact = [_as(*pair) for pair in zip(truth.exact, truth.typed, strict=True)]
+        accepted = [truth.typed, exact, *_of_another_layout(sample)]
+        return special_values.complaint(sample.name, results, accepted)
     text = complaint(sample, results, truth)
     if text and sample.name in _STABLE:
         stable = replace(sample, function=_STABLE[sample.name])
         return text if complaint(sample, results, expected(stable)) else ""
     return text
+
+
+def _of_another_layout(sample: Sample) -> Iterator[list[Any]]:
+    """PyTorch's results for tensors with strides; its kernels for vectors and for single numbers differ."""
+    with contextlib.suppress(RuntimeError):
+        yield _called(sample.model(), special_values.spaced(sample.tensors), _SEEDS[0])
+
+
+def _as(exact: Any, typed: Any) -> Any:
+    return exact.to(typed.dtype) if isinstance(exact, Tensor) else exact
 
 
 def _where(program: Any) -> str:
