@@ -33,6 +33,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.call_places import CallPlaces, without_dispatch
 from spyre_mlir.frontend.call_storages import CallStorage, CallStorages
 from spyre_mlir.frontend.graph_edits import is_plain
+from spyre_mlir.frontend.object_state import ObjectState
 from spyre_mlir.frontend.piece import Cause, ChangingNumbers, ModelPiece, PieceBuilder, tensors_in
 
 #: Functions that give no error on a tensor without numbers, but ask for them.
@@ -86,23 +87,23 @@ class CallRecorder(TorchFunctionMode):
         self._changed: list[CallStorage] = []
         self._places = CallPlaces()
 
-    def call(
-        self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], paths: dict[int, str]
-    ) -> Any:
-        """What a model returns for these inputs; ``paths`` are the names of its modules by identity."""
-        names = _input_names(model, args, kwargs)
+    def call(self, model: Callable[..., Any], inputs: list[Any], paths: dict[int, str]) -> Any:
+        """What a model returns for positional and keyword inputs, in whose objects are the tensors of the call then.
+
+        ``paths`` are the names of its modules by identity.
+        """
+        names = _input_names(model, *inputs)
         self._names = {**names, **self._names}
-        args, kwargs = pytree.tree_map_only(Tensor, self._storages.enter, (args, kwargs))
+        ObjectState([inputs], code=False).replace(self._storages.enter)
+        args, kwargs = inputs
         with self._places.following(paths), _plain_control_flow(), self:
             result = model(*args, **kwargs)
         self.flush(Cause("the end of the model", ""))
-        return self.real(result)
+        return result
 
     def real(self, value: Any) -> Any:
-        """A value with the tensors that have numbers in place of those that stand for them."""
-        return pytree.tree_map(
-            lambda leaf: self._storages.real(leaf) if self._storages.is_fake(leaf) else leaf, value
-        )
+        """The tensor with numbers for one that stands for it; any other value as it is."""
+        return self._storages.real(value) if self._storages.is_fake(value) else value
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -40,6 +40,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
+from spyre_mlir.frontend.object_graphs import CallInputs
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -65,7 +66,9 @@ def captured_key(program: ExportedProgram) -> str:
 
 def input_layouts_key(inputs: Any) -> str:
     """Text of the layouts of the example inputs that are on the device, of which a capture has only the numbers."""
-    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, inputs))
+    named = isinstance(inputs, Mapping)
+    walked = CallInputs(() if named else inputs, inputs if named else {})
+    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, walked.call))
     return repr([
         (index, leaf.layout) for index, leaf in enumerate(leaves) if isinstance(leaf, DeviceTensor)
     ])  # fmt: skip

@@ -17,10 +17,11 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.exported import Inputs, as_call
+from spyre_mlir.frontend.exported import Inputs, call_inputs
 from spyre_mlir.frontend.hints import dim_sizes, dims_of_size, name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import Imported
 from spyre_mlir.frontend.module_pairs import leading_slices
+from spyre_mlir.frontend.object_graphs import plain_call
 from spyre_mlir.frontend.signature import INPUT, leaves_of
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import NamedDim
@@ -58,7 +59,9 @@ class DynamicInputs:
             raise CompileError(
                 "A program that torch.export has made has one size of each dim; give the model itself."
             )
-        self._leaves, self._tree = pytree.tree_flatten(as_call(example_inputs))
+        walked = call_inputs(example_inputs)
+        self._graph = walked.graph
+        self._leaves, self._tree = pytree.tree_flatten(walked.call)
         named = (place for leaf in range(len(self._leaves)) for place in self._places_of(leaf, names))
         self._places = list(occurrences) or list(named)
         dims = {place.name for place in self._places}
@@ -132,7 +135,7 @@ class DynamicInputs:
             for leaf in {place.leaf for place in self._places}:
                 if dim_names := names_of(self._leaves[leaf]):
                     name_tensor_dims(leaves[leaf], dim_names)
-            args, kwargs = pytree.tree_unflatten(leaves, self._tree)
+            (args, kwargs), *_ = plain_call(pytree.tree_unflatten(leaves, self._tree), self._graph)
             yield kwargs or args
 
     def padded(

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.dynamic_inputs import DimOccurrence
-from spyre_mlir.frontend.exported import Inputs, as_call
+from spyre_mlir.frontend.exported import Inputs, as_call, call_inputs
 
 #: The elements of a stick of 16-bit numbers.
 _STICK = 64
@@ -56,7 +56,7 @@ def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
 
     Dims of several inputs are one if they have the same size and the same range.
     """
-    leaves, _ = pytree.tree_flatten(as_call(inputs))
+    leaves, _ = pytree.tree_flatten(call_inputs(inputs).call)
     if isinstance(model, ExportedProgram):
         ranges = list(_exported_ranges(model, leaves))
         model = model.module() if ranges else model
@@ -76,7 +76,7 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
     args, kwargs = as_call(inputs)
     names = list(inspect.signature(getattr(model, "forward", model)).parameters)
     entries = shapes.items() if isinstance(shapes, Mapping) else zip(names, shapes, strict=False)
-    leaves, _ = pytree.tree_flatten((args, kwargs))
+    leaves, _ = pytree.tree_flatten(call_inputs(inputs).call)
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     ranges = []
     for name, dims in entries:

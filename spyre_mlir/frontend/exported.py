@@ -48,6 +48,7 @@ from spyre_mlir.frontend.normal_forms import (
     drop_empty_operands,
     is_empty,
 )
+from spyre_mlir.frontend.object_graphs import CallInputs
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
@@ -62,9 +63,13 @@ from spyre_mlir.frontend.signature import (
     Argument,
     ResultType,
     Signature,
+    to_tensor,
 )
 from spyre_mlir.frontend.storage import address_storages
+from spyre_mlir.frontend.torch_device import as_device_tensor
+from spyre_mlir.frontend.traced_calls import export_call
 from spyre_mlir.frontend.wider_forms import WiderForms
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: Example inputs: a tuple, or a mapping from the names of keyword inputs.
 Inputs = Sequence[Any] | Mapping[str, Any]
@@ -132,15 +137,27 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
         raise CompileError(
             f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
         )
-    args, kwargs = _separate(as_call(inputs))
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
+    walked = call_inputs(inputs, model)
+    call = _separate(pytree.tree_map(off_the_device, walked.call))
     # Nobody calls a graph, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
         with autocasting(dtype), recording_texts() as texts:
-            program = torch.export.export(module, args, kwargs)
+            program = export_call(module, walked, call, torch.export.export)
         write_texts(program.graph, texts)
         write_casts(program, dtype)
         return program
+
+
+def off_the_device(leaf: Any) -> Any:
+    """Example input as a tensor of PyTorch on the host, with the names of its dims."""
+    leaf = as_device_tensor(leaf)
+    if not isinstance(leaf, DeviceTensor):
+        return leaf
+    tensor = to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
+    if names := names_of(leaf):
+        name_tensor_dims(tensor, names)
+    return tensor
 
 
 def _separate(call: Any) -> Any:
@@ -170,6 +187,14 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
         f"not a {type(inputs).__name__}."
     )
+
+
+def call_inputs(inputs: Inputs, model: Any = None) -> CallInputs:
+    """Example inputs as a graph of objects; those of a ``model`` have the names of its inputs in messages."""
+    names: list[str] = []
+    with contextlib.suppress(ValueError, TypeError):
+        names += inspect.signature(getattr(model, "forward", model)).parameters
+    return CallInputs(*as_call(inputs), names)
 
 
 @contextlib.contextmanager
@@ -205,7 +230,7 @@ def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = Non
             "An exported program has the types that it was exported with; give the model itself for 'autocast'."
         )
     dtype = autocast_dtype(autocast)
-    check_inputs(inputs)
+    check_inputs(call_inputs(inputs).call)
     with _tracing(model):
         return _program(model, inputs, dtype)
 

@@ -38,7 +38,7 @@ from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.caches import register_caches
-from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, capture, export_graph, quiet
+from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, call_inputs, capture, export_graph, quiet
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.kernel_calls import (
     KERNEL,
@@ -168,7 +168,7 @@ def capture_torch(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     with tracing_alone(), _without_garbage_collection():
-        return capture(model, pytree.tree_map(off_the_device, inputs), autocast)
+        return capture(model, inputs, autocast)
 
 
 def _lowered(
@@ -205,25 +205,14 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def off_the_device(leaf: Any) -> Any:
-    """Example input as a tensor of PyTorch on the host, with the names of its dims."""
-    leaf = as_device_tensor(leaf)
-    if not isinstance(leaf, DeviceTensor):
-        return leaf
-    tensor = to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
-    if names := names_of(leaf):
-        name_tensor_dims(tensor, names)
-    return tensor
-
-
 def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
     """Layouts of the inputs that are on the device, by their position among the inputs."""
-    inputs = pytree.tree_map(as_device_tensor, inputs)
-    if not any(isinstance(leaf, DeviceTensor) for leaf in pytree.tree_leaves(inputs)):
+    leaves = map(as_device_tensor, call_inputs(inputs).leaves)
+    if not any(isinstance(leaf, DeviceTensor) for leaf in leaves):
         # There need not be inputs: an exported program has its own.
         return {}
     input_arguments = [argument for argument in signature.arguments if argument.kind == INPUT]
-    leaves = signature.leaves_of(*as_call(inputs))
+    leaves, _ = signature.leaves_of(*as_call(inputs))
     tensors = [None if argument.leaf is None else leaves[argument.leaf] for argument in input_arguments]
     return {index: tensor.layout for index, tensor in enumerate(tensors) if isinstance(tensor, DeviceTensor)}
 

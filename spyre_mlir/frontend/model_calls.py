@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.call_recorder import CallRecorder, PieceRunner
 from spyre_mlir.frontend.experts import dense_experts
-from spyre_mlir.frontend.exported import Inputs, as_call
-from spyre_mlir.frontend.importer import off_the_device
+from spyre_mlir.frontend.exported import Inputs, as_call, off_the_device
+from spyre_mlir.frontend.object_state import ObjectState
 from spyre_mlir.frontend.piece import Cause, ChangingNumbers
 
 
@@ -24,42 +20,64 @@ class ModelCalls:
     """Calls of a model, each in pieces that a ``PieceRunner`` runs."""
 
     def __init__(self, model: Callable[..., Any]) -> None:
-        register_caches()
         self._model = model
         self._roots = list(_modules_of(model))
         self._numbers = ChangingNumbers()
 
     def call(self, runner: PieceRunner, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What the model returns; what it changes in place or assigns to attributes changes."""
-        before = self._attributes()
+        """What the model returns; what it changes in place, assigns to attributes or puts into containers changes."""
+        call = [tuple(inputs), dict(named)]
+        before = ObjectState([self._model, call])
         try:
-            return self._call(runner, tuple(inputs), dict(named), keep_callers=False)
+            return self._call(runner, call, keep_callers=False)
         except CompileError:
             # What the model has assigned since the last piece has no numbers.
-            _restore(before)
+            before.restore()
             raise
 
     def rehearse(self, runner: PieceRunner, example: Inputs) -> None:
         """Call the model with example inputs, and leave it, them and the random numbers of later calls as they are."""
-        args, kwargs = as_call(example)
-        with torch.random.fork_rng(devices=[]), self._unchanged():
-            self._call(runner, args, kwargs, keep_callers=True)
+        call = list(as_call(example))
+        before = ObjectState([self._model, call])
+        with torch.random.fork_rng(devices=[]):
+            try:
+                self._call(runner, call, keep_callers=True)
+            finally:
+                before.restore()
 
-    def _call(self, runner: PieceRunner, args: Any, kwargs: Any, keep_callers: bool) -> Any:
-        args, kwargs = pytree.tree_map(off_the_device, (args, kwargs))
+    def _call(self, runner: PieceRunner, call: list[Any], keep_callers: bool) -> Any:
+        """Call the model with positional and keyword inputs, in whose objects tensors of the call are meanwhile."""
+        on_the_device: dict[int, tuple[Any, Any]] = {}
+
+        def on_the_host(leaf: Any) -> Any:
+            """A tensor of the host for one on the device."""
+            tensor = off_the_device(leaf)
+            if tensor is not leaf:
+                on_the_device[id(tensor)] = tensor, leaf
+            return tensor
+
         recorder = CallRecorder(runner, self._names(), self._numbers, keep_callers)
+
+        def completed(tensor: Any) -> Any:
+            """The tensor with numbers for one of the call."""
+            tensor = recorder.real(tensor)
+            return on_the_device.get(id(tensor), (None, tensor))[1]
+
+        ObjectState([call], code=False).replace(on_the_host)
+        result: list[Any] = []
         with torch.no_grad(), dense_experts():
             try:
-                result = recorder.call(self._model, args, kwargs, self._paths())
+                result.append(recorder.call(self._model, call, self._paths()))
             except CompileError:
                 raise
             # An error of the model, before which it may have changed tensors.
             except Exception:
                 recorder.flush(Cause("an error of the model", ""))
-                self._complete_attributes(recorder)
+                ObjectState([self._model, call]).replace(completed)
                 raise
-            self._complete_attributes(recorder)
-        return result
+            ObjectState([self._model, call, result]).replace(completed)
+            ObjectState([call, result], code=False).check_hidden()
+        return result[0]
 
     def _names(self) -> dict[int, str]:
         """Names of parameters and buffers by identity."""
@@ -68,59 +86,6 @@ class ModelCalls:
 
     def _paths(self) -> dict[int, str]:
         return {id(module): path for root in self._roots for path, module in root.named_modules()}
-
-    def _modules(self) -> Iterator[torch.nn.Module]:
-        return (module for root in self._roots for module in root.modules())
-
-    def _complete_attributes(self, recorder: CallRecorder) -> None:
-        """Give the attributes that the model has assigned in a call the tensors that have numbers."""
-        for module in self._modules():
-            for values in (vars(module), module._buffers):
-                for name, value in list(values.items()):
-                    if name in ("_parameters", "_buffers", "_modules"):
-                        continue
-                    completed = recorder.real(value)
-                    if any(
-                        one is not other
-                        for one, other in zip(
-                            pytree.tree_leaves(value), pytree.tree_leaves(completed), strict=True
-                        )
-                    ):
-                        values[name] = completed
-
-    @contextlib.contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        """Context whose end brings back the attributes of all modules, those in lists and dicts too."""
-        before = self._attributes()
-        try:
-            yield
-        finally:
-            _restore(before)
-
-    def _attributes(self) -> list[tuple[torch.nn.Module, dict[str, tuple[Any, Any]]]]:
-        """Attributes of all modules."""
-        return [(module, _contents(module)) for module in self._modules()]
-
-
-def _restore(before: Sequence[tuple[torch.nn.Module, dict[str, tuple[Any, Any]]]]) -> None:
-    """Give modules the attributes that they had."""
-    for module, contents in before:
-        vars(module).clear()
-        for name, (value, content) in contents.items():
-            vars(module)[name] = value
-            if isinstance(value, dict):
-                value.clear()
-                value.update(content)
-            elif isinstance(value, list):
-                value[:] = content
-
-
-def _contents(module: torch.nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Attributes of a module, with copies of those that are containers."""
-    return {
-        name: (value, copy.copy(value) if isinstance(value, (dict, list)) else None)
-        for name, value in vars(module).items()
-    }
 
 
 def _modules_of(model: Callable[..., Any]) -> Iterator[torch.nn.Module]:

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.object_graphs import CallInputs, Outcome
 from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -161,7 +162,7 @@ class Signature:
 
         ``state`` has buffers by name that are on the device, in place of those of the model.
         """
-        leaves = self.leaves_of(args, kwargs)
+        leaves, inputs = self.leaves_of(args, kwargs)
         for position, number in self.numbers.items():
             # True equals 1 in Python, and is another program.
             if type(leaves[position]) is not type(number) or leaves[position] != number:
@@ -169,7 +170,7 @@ class Signature:
                     f"The program was compiled for {number!r} as input {position}, not for {_text(leaves[position])}."
                 )
         drawn = {argument.name: argument.draw() for argument in self.random if argument.draw is not None}
-        call = Call(self, leaves, drawn, state or {})
+        call = Call(self, leaves, drawn, state or {}, inputs)
         for update in self.updates:
             call.check_change(update.argument)
         return call
@@ -178,16 +179,30 @@ class Signature:
         """Return what an argument of the call is in example inputs."""
         assert argument.leaf is not None, "the call gives it"
         is_named = isinstance(inputs, Mapping)
-        return self.leaves_of(() if is_named else inputs, inputs if is_named else {})[argument.leaf]
+        return self.leaves_of(() if is_named else inputs, inputs if is_named else {})[0][argument.leaf]
 
-    def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Leaves of inputs of the same structure as the example's."""
-        return leaves_of(self.input_tree, args, kwargs)
+    def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], CallInputs | None]:
+        """Leaves of inputs of the same structure as the example's, and their objects."""
+        # A program that the user has exported has results of his own.
+        if self.output_tree.type is not Outcome:
+            return _leaves_of(self.input_tree, (tuple(args), _ordered(self.input_tree, kwargs))), None
+        inputs = CallInputs(args, _ordered(self.input_tree, kwargs))
+        form = self.output_tree.context
+        if difference := form.inputs.difference(inputs.graph):
+            path, one, other = difference
+            raise CompileError(
+                f"The program was compiled for {one} as {path}, not for {other}; compile the model for these inputs too."
+            )
+        return _leaves_of(self.input_tree, inputs.call), inputs
 
 
 def leaves_of(expected: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Leaves of inputs; another structure than the expected one is a ``CompileError``."""
-    leaves, tree = pytree.tree_flatten((tuple(args), _ordered(expected, kwargs)))
+    return _leaves_of(expected, CallInputs(args, _ordered(expected, kwargs)).call)
+
+
+def _leaves_of(expected: pytree.TreeSpec, call: tuple[tuple[Any, ...], dict[str, Any]]) -> list[Any]:
+    leaves, tree = pytree.tree_flatten(call)
     # A SpyreTensor stands for its DeviceTensor, which this module knows without its subclass.
     leaves = [getattr(leaf, "device_tensor", leaf) for leaf in leaves]
     if tree != expected:
@@ -203,12 +218,16 @@ def _ordered(expected: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Call:
-    """One call, with the ``leaves`` of its inputs, the random numbers ``drawn`` for it, and buffers on the device."""
+    """One call, with the ``leaves`` of its inputs, the random numbers ``drawn`` for it, and buffers on the device.
+
+    ``inputs`` has the objects among the inputs.
+    """
 
     signature: Signature
     leaves: list[Any]
     drawn: dict[str, torch.Tensor]
     state: Mapping[str, DeviceTensor]
+    inputs: CallInputs | None = None
 
     def check_change(self, argument: Argument) -> None:
         """Raise ``CompileError`` for a changed argument in the memory of another argument."""
@@ -241,7 +260,8 @@ class Call:
             for old, new in changes:
                 _change(old, new)
         values = [self._value(leaf, results) for leaf in self.signature.leaves]
-        return pytree.tree_unflatten(values, self.signature.output_tree)
+        outcome = pytree.tree_unflatten(values, self.signature.output_tree)
+        return outcome if self.inputs is None else outcome.finish(self.inputs)
 
     def _operand(self, argument: Argument) -> Any:
         """Tensor of an argument in this call."""

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of a model by a tracer: objects of any class as inputs and results, and what Python changes meanwhile.
+
+A tracer takes pytrees of tensors. ``ModelTrace`` lets it call the model with inputs that are built of its tensors, and
+gives it the ``Outcome`` of the call, in which changes of the inputs are. The model and all that it reaches stay as
+they are. State that the call changes is what one program cannot repeat: the model then runs in pieces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import Uncached, UncapturedError
+from spyre_mlir.frontend.capture_key import captured_key
+from spyre_mlir.frontend.object_graphs import (
+    CallInputs,
+    Effect,
+    Outcome,
+    contents,
+    container_of,
+    flatten,
+    plain_call,
+)
+from spyre_mlir.frontend.object_state import ObjectState, StateChange
+
+_REMEDY = "keep it in a buffer, or take it as an input and return it"
+
+
+def export_call(
+    module: torch.nn.Module,
+    inputs: CallInputs,
+    call: tuple[tuple[Any, ...], dict[str, Any]],
+    export: Callable[[torch.nn.Module, Any, Any], ExportedProgram],
+) -> ExportedProgram:
+    """Let ``export`` trace a module on ``inputs``, which it is given as the pytrees ``call``.
+
+    A model that sets something in its first call and no more, as a cache of its own, is traced once more: it is one
+    program if both traces have one key.
+    """
+    first, second = _ModelTrace(module, inputs), _ModelTrace(module, inputs)
+    with first.calling():
+        program = export(module, *call)
+    if first.effect is None:
+        return program
+    with second.calling(after=first.effect):
+        again = export(module, *call)
+    if second.effect is not None or not _is_one_program(program, again):
+        raise UncapturedError(f"The model {first.change} in a call, so the next one computes something else; {_REMEDY}.")
+    spec = cast(pytree.TreeSpec, program.call_spec.out_spec)
+    object.__setattr__(spec.context, "effect", Effect(first.effect))
+    return program
+
+
+def _is_one_program(one: ExportedProgram, other: ExportedProgram) -> bool:
+    specs = [program.call_spec.out_spec for program in (one, other)]
+    try:
+        return specs[0] == specs[1] and captured_key(one) == captured_key(other)
+    except Uncached:
+        return False
+
+
+class _ModelTrace:
+    """One trace: ``change`` says what the model has changed, and ``effect`` changes it once more."""
+
+    def __init__(self, module: torch.nn.Module, inputs: CallInputs) -> None:
+        self.change = ""
+        self.effect: Callable[[], None] | None = None
+        self._module, self._inputs = module, inputs
+        self._after: Callable[[], None] | None = None
+
+    @contextlib.contextmanager
+    def calling(self, after: Callable[[], None] | None = None) -> Iterator[None]:
+        """Context in which a tracer calls the module by another ``forward``, in the state that ``after`` brings."""
+        original = self._module.forward
+        has_its_own = "forward" in vars(self._module)
+        self._after = after
+
+        @functools.wraps(original)
+        def forward(*args: Any, **kwargs: Any) -> Outcome:
+            """The call of the model as the tracer sees it."""
+            return self._run(original, args, kwargs)
+
+        self._module.forward = forward
+        try:
+            yield
+        finally:
+            if has_its_own:
+                self._module.forward = original
+            else:
+                del self._module.forward
+
+    def _run(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome:
+        (args, kwargs), objects, leaves = plain_call((args, kwargs), self._inputs.graph)
+        before = {
+            index: parts
+            for index, value in enumerate(objects)
+            if container_of(type(value)) is not tuple and (parts := contents(value)) is not None
+        }
+        kept = ObjectState([self._module, model], registered=False)
+        try:
+            if self._after is not None:
+                self._after()
+            state = ObjectState([self._module, model], registered=False) if self._after else kept
+            result = model(*args, **kwargs)
+            self._note(list(state.changes()))
+        finally:
+            kept.restore()
+        self._check_inputs(args, kwargs, leaves)
+        return Outcome.of(result, self._inputs, objects, before, leaves, state.objects)
+
+    def _note(self, changes: list[StateChange]) -> None:
+        """Note what has changed in the state of the model; ``UncapturedError`` if tensors have."""
+        self.effect = None
+        if not changes:
+            return
+        self.change = changes[0].sentence
+        if any(isinstance(leaf, torch.Tensor) for change in changes for leaf in flatten([change.now])[1]):
+            raise UncapturedError(
+                f"The model {self.change} in a call, and one program returns tensors alone; {_REMEDY}."
+            )
+
+        def effect() -> None:
+            """Bring the changes."""
+            for change in changes:
+                change.apply()
+
+        self.effect = effect
+
+    def _check_inputs(self, args: Any, kwargs: Any, leaves: list[Any]) -> None:
+        """Raise ``UncapturedError`` where the same inputs would ask for another program at the next call."""
+        after = CallInputs(args, kwargs, self._names())
+        before = self._inputs.graph
+        if after.graph == before or after.graph.shape() != before.shape():
+            return
+        if any(one.shape != other.shape for one, other in zip(leaves, after.leaves, strict=True)):
+            return
+        path, old, new = before.difference(after.graph) or ("an input", "one value", "another")
+        raise UncapturedError(
+            f"The model changes '{path}' from {old} to {new} in a call, so the next one is another program; keep it in a "
+            "tensor."
+        )
+
+    def _names(self) -> list[str]:
+        return list(inspect.signature(self._module.forward).parameters)
