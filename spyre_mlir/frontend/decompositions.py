@@ -184,7 +184,11 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     if not x.numel():
         return x.clone()
     # Shifted, so that no exponential overflows.
-    exponential = torch.exp(x - torch.amax(x, [dim], keepdim=True))
+    return _normalised_exponential(x - torch.amax(x, [dim], keepdim=True), dim)
+
+
+def _normalised_exponential(x: Tensor, dim: int) -> Tensor:
+    exponential = torch.exp(x)
     return (_widened(exponential) / _accumulated_sum(exponential, [dim], True)).to(x.dtype)
 
 
@@ -296,13 +300,18 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Softmax under a boolean or an additive mask; rows that see nothing are 0, as in PyTorch."""
     lowest = _lowest(scores.dtype)
     if mask.dtype == torch.bool:
-        seen, masked = mask, torch.where(mask, scores, lowest / 2)
+        return torch.where(mask, softmax(torch.where(mask, scores, lowest / 2), -1), 0.0)
+    if scores.dtype in NARROW and mask.numel() == scores.numel() > 0:
+        # Less to compute than rows of such a mask.
+        masked = torch.clamp(scores.float() + mask.float(), min=lowest)
+        shifted = masked - torch.amax(masked, [-1], keepdim=True)
+        weights = _normalised_exponential(shifted.to(scores.dtype), -1)
     elif scores.dtype in NARROW and mask.numel():
         # Half, so that a score added to it stays finite.
-        seen, masked = _is_finite(mask), scores + torch.clamp(_less_common(mask), min=lowest / 2)
+        weights = softmax(scores + torch.clamp(_less_common(mask), min=lowest / 2), -1)
     else:
-        seen, masked = _is_finite(mask), torch.clamp(scores + mask, min=lowest)
-    return torch.where(seen, softmax(masked, -1), 0.0)
+        weights = softmax(torch.clamp(scores + mask, min=lowest), -1)
+    return torch.where(_is_finite(mask), weights, 0.0)
 
 
 def _is_finite(mask: Tensor) -> Tensor:

@@ -106,9 +106,6 @@ def _truncated(x: Tensor) -> Tensor:
     return torch.where(x < 0, -torch.floor(-x), torch.floor(x))
 
 
-_ROUNDED = {"floor": torch.floor, "trunc": _truncated}
-
-
 def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     """``div`` with a rounding mode, in f32: a 16-bit quotient just below an integer would become that integer.
 
@@ -119,21 +116,25 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor" and _is_integer(x) and _is_integer(y):
         common = torch.result_type(x, y)
         return _floored_quotient(x.to(common), within(y, common))
-    if rounding_mode is None or x.dtype not in NARROW:
+    common = torch.result_type(x, y)
+    if rounding_mode is None or common not in NARROW:
         return NotImplemented
-    wide, other = x.float(), _finite(_of_type(y, x))
-    result = _ROUNDED[rounding_mode](wide / other)
-    if rounding_mode == "floor":
-        result = torch.where((wide - wide == 0) | (other == 0), result, torch.nan)
-    return result.to(x.dtype)
+    x = _of_type(x, common)
+    # PyTorch rounds no number that it divides by.
+    y = _of_type(y, common if isinstance(y, Tensor) else torch.float32)
+    if rounding_mode == "trunc":
+        return _truncated(x.float() / y.float()).to(common)
+    quotient = torch.floor(x.float() / _finite(y, common))
+    # Of an infinity nothing is left but for a division by 0.
+    return torch.where((x - x == 0) | (y == 0), quotient, torch.nan).to(common)
 
 
-def _finite(y: Tensor) -> Tensor:
-    """16-bit divisor in f32, with a finite number beyond the type in the place of an infinity.
+def _finite(y: Tensor, dtype: torch.dtype) -> Tensor:
+    """Divisor of 16-bit numbers in f32, with a finite number beyond their type in the place of an infinity.
 
     A number divided by it is nearly 0 and has its sign; times 0 it is 0.
     """
-    limit = _BEYOND[y.dtype]
+    limit = _BEYOND[dtype]
     return torch.clamp(y.float(), -limit, limit)
 
 
@@ -171,18 +172,19 @@ def remainder_by(rounding_mode: str) -> Callable[..., Any]:
             common = torch.result_type(x, y)
             x, y = x.to(common), within(y, common)
             return x - torch.div(x, y, rounding_mode="trunc") * y
-        if x.dtype not in NARROW:
+        common = torch.result_type(x, y)
+        if common not in NARROW:
             return NotImplemented
-        wide, other = x.float(), _of_type(y, x)
+        wide, divisor = _of_type(x, common).float(), _of_type(y, common)
         size = torch.abs(wide)
-        for unit in _units(_finite(torch.abs(other)), y):
+        for unit in _units(_finite(torch.abs(divisor), common), y):
             size = size - unit * torch.floor(size / unit)
         # Of the zeros that a difference gives none is negative.
         rest = torch.where(size == 0, wide * 0, torch.where(wide < 0, -size, size))
         if rounding_mode == "floor":
-            other = other.float()
+            other = divisor.float()
             rest = torch.where(rest * other < 0, rest + other, rest)
-        return rest.to(x.dtype)
+        return rest.to(common)
 
     return form
 
@@ -205,9 +207,9 @@ def remainder_of_number(number, y: Tensor) -> Tensor:
     return torch.remainder(torch.full(y.shape, number, dtype=dtype, device=y.device), y)
 
 
-def _of_type(y, x: Tensor) -> Tensor:
-    """Number rounded to the type of the tensor that it meets, as PyTorch does."""
-    return y if isinstance(y, Tensor) else torch.full((), y, dtype=x.dtype, device=x.device)
+def _of_type(x, dtype: torch.dtype) -> Tensor:
+    """Tensor cast to a type, or number rounded to it, as PyTorch does where it meets a tensor."""
+    return x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
 
 
 def logarithm(base: float) -> Callable[[Tensor], Tensor]:

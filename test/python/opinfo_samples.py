@@ -178,7 +178,7 @@ def _with_special_values(sample: Sample) -> Sample:
     tensors = special_values.planted(sample.name, kind, sample.tensors) if kind else ()
     if not tensors:
         raise NoSampleError("no floating-point input of a pointwise operation or a reduction")
-    return replace(sample, tensors=tensors, values="special")
+    return replace(sample, tensors=tensors, values=kind)
 
 
 def _check_strided(values: Iterable[Any]) -> None:
@@ -302,7 +302,7 @@ def _complaint(sample: Sample, results: list[Any], truth: Oracle) -> str:
     if sample.values:
         exact = [_as(*pair) for pair in zip(truth.exact, truth.typed, strict=True)]
         accepted = [truth.typed, exact, *_of_another_layout(sample)]
-        return special_values.complaint(sample.name, results, accepted)
+        return special_values.complaint(sample.name, sample.values, results, accepted)
     text = complaint(sample, results, truth)
     if text and sample.name in _STABLE:
         stable = replace(sample, function=_STABLE[sample.name])
