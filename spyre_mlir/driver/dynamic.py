@@ -22,6 +22,7 @@ from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.size_prices import SizePrice
 from spyre_mlir.driver.symbolic_program import SymbolicProgram
 from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.faults import entry_points
 from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.tensors.device_state import DeviceState
@@ -57,6 +58,7 @@ _DEAR = 1.1
 ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 
 
+@entry_points
 class DynamicProgram(Generic[ProgramT]):
     """A model compiled for some sizes of its dynamic dims: call it like the model.
 
