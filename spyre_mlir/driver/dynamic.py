@@ -119,6 +119,10 @@ class DynamicProgram(Generic[ProgramT]):
         if padded == sizes:
             return program(*inputs, **named)
         unpadded = self._padding.imported(sizes)
+        if len(unpadded.signature.results) < len(program.results):
+            # A result is empty at these sizes alone, and no result of the device.
+            program = self.last = self._exact(sizes)
+            return program(*inputs, **named)
         return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
@@ -158,6 +162,13 @@ class DynamicProgram(Generic[ProgramT]):
         shared = {"state": self.state} if self.state else {}
         with self._inputs.at_sizes(sizes) as example:
             return self._compile(self._model, example, **shared)
+
+    def _exact(self, sizes: Mapping[str, int]) -> ProgramT:
+        """Return the program for sizes as they are, whatever their granularity."""
+        key = self._key(sizes)
+        if key not in self.programs:
+            self.programs[key] = self._compiled(sizes)
+        return self.programs[key]
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
         """Return the program of all sizes at these; None where there is none, or the model is another one at them."""
