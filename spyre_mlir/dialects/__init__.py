@@ -13,7 +13,7 @@ from typing import TypeVar
 from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
 from spyre_mlir.dialects.indices import IndexArgumentOp, ReadIndexOp
 from spyre_mlir.dialects.ktdp import Ktdp
-from spyre_mlir.dialects.parser_limits import check_survived, check_text
+from spyre_mlir.dialects.parser_limits import check_survived, check_text, line_of_crash
 from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
 from spyre_mlir.dialects.stick import Stick
@@ -73,7 +73,11 @@ def _checked(text: str, context: ir.Context, source: str, parse: Callable[[], _P
     if "tm_tensor." in text:
         load_tm_tensor(context)
     # The text is parsed twice: a module cannot come back from the child process that tries it first.
-    check_survived(parse, f"{source}:1:1")
+    check_survived(
+        parse,
+        f"{source}:1:1",
+        crash_line=lambda: line_of_crash(text, lambda part: ir.Module.parse(part, context)),
+    )
     module = parse()
     # Without such a name in the text there is nothing to check, which saves the walk over all operations.
     if any(prefix in text for prefix in CHECKED_PREFIXES):

@@ -61,21 +61,52 @@ def check_text(text: str, source: str) -> None:
             raise CompileError(message, _location(text, match.start(), source))
 
 
-def check_survived(parse: Callable[[], object], location: str, subject: str = "text") -> None:
-    """Raise ``CompileError`` if ``parse`` crashes a child process, or does not end in ``SECONDS``."""
-    child = os.fork()
-    if not child:
-        _try(parse)
-    _, status = os.waitpid(child, 0)
+def check_survived(
+    parse: Callable[[], object],
+    location: str,
+    subject: str = "text",
+    crash_line: Callable[[], int] | None = None,
+) -> None:
+    """Raise ``CompileError`` if ``parse`` crashes a child process, or does not end in ``SECONDS``.
+
+    ``location`` is ``file:line:col``; ``crash_line`` finds the line of a crash.
+    """
+    status = _status(parse)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status):
         raise CompileError(
             f"The {subject} cannot be read safely: the system sets no limits for a process.", location
         )
     if os.WIFSIGNALED(status):
         timed_out = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM)
+        if not timed_out and crash_line is not None:
+            location = f"{location.rsplit(':', 2)[0]}:{crash_line()}:1"
         problem = f"takes more than {SECONDS} s to read" if timed_out else "ends the parser of MLIR"
         message = f"The {subject} {problem}; it is malformed in a way that has no diagnostic."
         raise CompileError(message, location)
+
+
+def line_of_crash(text: str, parse: Callable[[str], object]) -> int:
+    """Return the line of a text at which ``parse`` crashes: the last one of the shortest beginning that does.
+
+    A verifier, which only sees a whole text, crashes at no line: of such a text return the first that is not blank.
+    """
+    lines = text.rstrip().splitlines(keepends=True)
+    first = next((index for index, line in enumerate(lines) if line.strip()), 0)
+    # Of ``low`` lines the parser survives, with an error about the end of the text.
+    low, high = first, len(lines)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        beginning = "".join(lines[:middle])
+        low, high = (low, middle) if os.WIFSIGNALED(_status(lambda: parse(beginning))) else (middle, high)
+    return high if high < len(lines) else first + 1
+
+
+def _status(parse: Callable[[], object]) -> int:
+    """Return the status of a child process that parses."""
+    child = os.fork()
+    if not child:
+        _try(parse)
+    return os.waitpid(child, 0)[1]
 
 
 def _try(parse: Callable[[], object]) -> None:

@@ -119,7 +119,7 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     if pipeline.insert or pipeline.passes:
         # A misspelt pass is no reason to ask which operations the host could run.
         check(pipeline.pipeline(), module.context)
-    entries = functions(module.operation)
+    entries = _entries(module)
     # Before the pipeline, which changes the module in place: callers see the arguments, and the host the
     # operations, of the program as it came.
     arguments, results = (_arguments(entries[0]), _results(entries[0])) if len(entries) == 1 else ([], [])
@@ -141,6 +141,16 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
         returned = [value.name for value in results]
         steps = compiled.wired([value.name for value in arguments], returned)
     return Built(steps, arguments, results, returned, remarks, timing, time.perf_counter() - begun)
+
+
+def _entries(module: ir.Module) -> list[ir.Operation]:
+    """Return the functions of a module; private ones become parts of the only public one, which calls them."""
+    found = functions(module.operation)
+    public = [func for func in found if "sym_visibility" not in func.attributes]
+    if len(found) == 1 or len(public) != 1:
+        return found
+    run_pipeline(module, "builtin.module(inline,symbol-dce)")
+    return functions(module.operation)
 
 
 def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
@@ -242,6 +252,9 @@ def _partitioned(
     if main is None or not callees:
         return None
     wiring = _Wiring(main)
+    # A call of the program itself, which the passes of the device refuse.
+    if any(name not in callees for name, *_ in wiring.calls):
+        return None
     steps: list[Step] = []
     for number, (name, inputs, outputs) in enumerate(wiring.calls, 1):
         with timing.collecting(), scope(name, "stages", place=(number, len(wiring.calls))):

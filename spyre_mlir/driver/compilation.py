@@ -37,6 +37,7 @@ from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.driver.trials import Trials
 from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
+from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
@@ -133,7 +134,7 @@ def compile(
     Raises:
         CompileError: The model, the module or an option is refused; the message says what to change.
     """
-    with one_at_a_time(), without_causes():
+    with one_at_a_time(), without_causes(), faults_reported():
         words = ProgramOptions.of(
             numerics=numerics, fallback=fallback, one_bundle=one_bundle, target=target, cache=cache
         )

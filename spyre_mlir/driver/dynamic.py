@@ -22,6 +22,7 @@ from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.size_prices import SizePrice
 from spyre_mlir.driver.symbolic_program import SymbolicProgram
 from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.faults import entry_points
 from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.tensors.device_state import DeviceState
@@ -57,6 +58,7 @@ _DEAR = 1.1
 ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 
 
+@entry_points
 class DynamicProgram(Generic[ProgramT]):
     """A model compiled for some sizes of its dynamic dims: call it like the model.
 
@@ -117,6 +119,10 @@ class DynamicProgram(Generic[ProgramT]):
         if padded == sizes:
             return program(*inputs, **named)
         unpadded = self._padding.imported(sizes)
+        if len(unpadded.signature.results) < len(program.results):
+            # A result is empty at these sizes alone, and no result of the device.
+            program = self.last = self._exact(sizes)
+            return program(*inputs, **named)
         return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
@@ -156,6 +162,13 @@ class DynamicProgram(Generic[ProgramT]):
         shared = {"state": self.state} if self.state else {}
         with self._inputs.at_sizes(sizes) as example:
             return self._compile(self._model, example, **shared)
+
+    def _exact(self, sizes: Mapping[str, int]) -> ProgramT:
+        """Return the program for sizes as they are, whatever their granularity."""
+        key = self._key(sizes)
+        if key not in self.programs:
+            self.programs[key] = self._compiled(sizes)
+        return self.programs[key]
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
         """Return the program of all sizes at these; None where there is none, or the model is another one at them."""

@@ -17,6 +17,7 @@ from spyre_mlir.driver.ktir_interpreter import InterpreterRun, run_interpreter
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
+from spyre_mlir.faults import entry_points
 from spyre_mlir.ktir.function_lowering import lowered
 from spyre_mlir.ktir.ktir_manifest import KtirManifest
 from spyre_mlir.ktir.ktir_text import to_text
@@ -25,6 +26,7 @@ from spyre_mlir.mlir import ir
 _FUNCTION = "main"
 
 
+@entry_points
 class KtirProgram(Program):
     """A program of one bundle, in KTIR.
 

@@ -22,6 +22,7 @@ from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.driver.steps_summary import host_share, host_work_warning
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
+from spyre_mlir.faults import faults_reported, is_placed
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
 
@@ -82,6 +83,8 @@ class PiecewiseProgram:
             raise
         # Anything that the model itself raises on the example inputs; the reason says it, or comes before it.
         except Exception as error:
+            if is_placed(error):
+                raise
             raise reason from error
         self._is_rehearsal = False
         self._warn_of_host_work(list(self.programs.values()), stacklevel=4)
@@ -91,6 +94,7 @@ class PiecewiseProgram:
         self.last, self.host_calls = [], []
         return self._calls.call(self, inputs, named)
 
+    @faults_reported()
     def run_piece(self, piece: ModelPiece) -> Sequence[Any]:
         """Run a piece by its program; in the call of ``compile`` by PyTorch, as only its values are needed."""
         program = self._program_for(piece)
@@ -149,6 +153,7 @@ class PiecewiseProgram:
             tuple(entry for part in parts for entry in part.by_op),
         )
 
+    @faults_reported()
     def metrics(self) -> dict[str, float]:
         """Return the figures of ``Program.metrics`` for the pieces of the last call together, and their numbers.
 
@@ -166,6 +171,7 @@ class PiecewiseProgram:
         counts = {"pieces": len(parts), "programs": self.compilations, "host_calls": len(self.host_calls)}
         return {**figures, **counts}
 
+    @faults_reported()
     def summary(self) -> str:
         """One page: why the model runs in pieces, what ends each, what PyTorch runs between, and a page per program."""
         numbers = {id(program): index for index, program in enumerate(self.programs.values())}
@@ -193,6 +199,7 @@ class PiecewiseProgram:
         pieces = f"{len(self.last)} pieces in the last call" if self.last else "not called yet"
         return f"<spyre_mlir.PiecewiseProgram: {self.compilations} programs, {pieces}>"
 
+    @faults_reported()
     def report(self, path: str | Path) -> Path:
         """Write one page of HTML with those of all programs, and what ran in the last call.
 

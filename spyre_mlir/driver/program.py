@@ -19,6 +19,7 @@ from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.report_files import write_report
 from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.errors import CompileError
+from spyre_mlir.faults import entry_points
 from spyre_mlir.report.report_forms import form_of
 from spyre_mlir.simulator import Statistics
 from spyre_mlir.target.formats import IEEE, require_mode
@@ -49,6 +50,7 @@ class Traffic:
         )
 
 
+@entry_points
 class Program(ProgramCalls):
     """A compiled program: its steps, and what the host needs to call it.
 

@@ -17,6 +17,7 @@ from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.steps import run_steps
 from spyre_mlir.errors import CompileError, RangeWarning, listed
+from spyre_mlir.faults import entry_points
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
@@ -29,6 +30,7 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_ou
 Bound = tuple[dict[str, NDArray[Any] | DeviceTensor], Callable[[list[NDArray[Any]]], Any]]
 
 
+@entry_points
 class ProgramCalls(ProgramFigures):
     """The arguments of a program and its calls; attributes are explained at ``Program``, which sets them."""
 

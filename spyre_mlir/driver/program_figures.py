@@ -23,6 +23,7 @@ from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.faults import entry_points
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import ProgramFinding
@@ -35,6 +36,7 @@ from spyre_mlir.simulator import Result
 from spyre_mlir.timeline import Timeline, timeline
 
 
+@entry_points
 class ProgramFigures:
     """The steps of a program and what they say; attributes are explained at ``Program``, which sets them."""
 

@@ -54,10 +54,12 @@ def _spec(name: str) -> ModuleSpec | None:
     try:
         spec = importlib.util.find_spec(top)
         for index in range(len(rest)):
-            if spec is None or spec.submodule_search_locations is None:
+            locations = spec and spec.submodule_search_locations
+            if locations is None:
                 return None
             below = ".".join([top, *rest[: index + 1]])
-            spec = PathFinder.find_spec(below, list(spec.submodule_search_locations))
+            # A namespace package looks its parent up when it is asked, which is not imported.
+            spec = PathFinder.find_spec(below, list(getattr(locations, "_path", locations)))
     except (ImportError, ValueError):
         return None
     return spec

@@ -23,6 +23,7 @@ from spyre_mlir.driver.cache_settings import code_text
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.errors import AlgorithmError, CompileError, Uncached, brief
 from spyre_mlir.experiments.program_sources import ProgramSource
+from spyre_mlir.faults import InternalError, faults_reported
 from spyre_mlir.files import read_text
 from spyre_mlir.loading import error_of_file, load
 from spyre_mlir.target.target import Target, compiling_for
@@ -181,7 +182,7 @@ def _compiled(task: SweepTask, program: tuple[Any, Any]) -> Outcome:
     try:
         # The same tables may be those of no device together, which is an error of this point alone.
         target = Target.of_sections(json.loads(task.device), "the device of the point")
-        with compiling_for(target), warnings.catch_warnings():
+        with faults_reported(always=True), compiling_for(target), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compiled = compile(model, inputs, **options)
             metrics = getattr(compiled, "metrics", None)
@@ -200,7 +201,7 @@ def _failure(error: Exception) -> Outcome:
     with contextlib.redirect_stderr(io.StringIO()):
         of_file = None if is_told else error_of_file(error)
     # An error of a user's algorithm is none of the program.
-    kind = REFUSED if is_told and not isinstance(error, AlgorithmError) else FAILED
+    kind = REFUSED if is_told and not isinstance(error, AlgorithmError | InternalError) else FAILED
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     text = str(error) if is_told else brief(f"{type(error).__name__}{notes}: {error}")
     text = (text if of_file is None else str(of_file)).removeprefix("error: ")

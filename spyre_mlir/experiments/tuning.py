@@ -15,10 +15,11 @@ from typing import Any
 from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
-from spyre_mlir.errors import CompileError, Uncached, brief, listed, with_suggestion
+from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
 from spyre_mlir.experiments.tuning_proposals import Point, Proposals, Tried, key_of
 from spyre_mlir.experiments.tuning_space import TuningSpace
 from spyre_mlir.experiments.tuning_store import TrialStore
+from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import write_text
 from spyre_mlir.plans.plan_file import json_text
 
@@ -191,12 +192,11 @@ class _TuningCall:
     ) -> tuple[float | None, str]:
         """Return the objective of a point, or None and the reason why the compiler refuses it."""
         try:
-            program = self.compiled(options, plan)
+            # One point that breaks a pass must not end the others; the summary counts it.
+            with faults_reported(always=True):
+                program = self.compiled(options, plan)
         except CompileError as error:
             return None, error.message
-        # One point that breaks a pass must not end the others; the summary counts it.
-        except Exception as error:
-            return None, brief(f"internal error: {type(error).__name__}: {error}")
         return self.value(program), ""
 
     @property

@@ -74,7 +74,12 @@ def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
 def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
     """Return the dims that ``shapes`` makes dynamic, the ``dynamic_shapes`` of ``torch.export``."""
     args, kwargs = as_call(inputs)
-    names = list(inspect.signature(getattr(model, "forward", model)).parameters)
+    try:
+        names = list(inspect.signature(getattr(model, "forward", model)).parameters)
+    except (TypeError, ValueError):  # a function of C
+        raise CompileError(
+            f"The inputs of {model!r} have no names for dynamic dims; give a Python function that calls it."
+        ) from None
     entries = shapes.items() if isinstance(shapes, Mapping) else zip(names, shapes, strict=False)
     leaves, _ = pytree.tree_flatten(call_inputs(inputs).call)
     given = {**dict(zip(names, args, strict=False)), **kwargs}

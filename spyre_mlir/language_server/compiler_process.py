@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from spyre_mlir.faults import internal_error, is_fault
+
 _SPAWN = multiprocessing.get_context("spawn")
 
 Begin = tuple[Callable[[Sequence[str]], object], Sequence[str], int]
@@ -78,7 +80,9 @@ class CompilerProcess:
                 # The thread has to go on, and the caller to hear of it: of a process that the system does not start,
                 # or of an answer that the server cannot read.
                 except Exception as error:
-                    future.set_exception(CompilerProcessError(f"{type(error).__name__}: {error}"))
+                    future.set_exception(
+                        CompilerProcessError(internal_error(error).message.removesuffix("."))
+                    )
                 else:
                     future.set_result(answer)
 
@@ -121,7 +125,10 @@ def _work(pipe: Connection, begin: Begin) -> None:
         try:
             answer = True, function(*values)
         except Exception as error:
-            answer = False, f"{type(error).__name__}: {error}"
+            answer = (
+                False,
+                (internal_error(error).message if is_fault(error) else str(error)).removesuffix("."),
+            )
         pipe.send(answer)
 
 

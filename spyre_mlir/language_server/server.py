@@ -11,11 +11,13 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
+from spyre_mlir.faults import internal_error
 from spyre_mlir.language_server import text_names
 from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
 from spyre_mlir.language_server.document import Document, plain_text
@@ -100,24 +102,39 @@ def server(prepare: Callable[[Sequence[str]], object], arguments: Sequence[str])
     new = SpyreServer(prepare, arguments)
     new.feature(types.INITIALIZED)(_initialized)
     new.feature(types.SHUTDOWN)(_shut_down)
-    new.feature(types.TEXT_DOCUMENT_DID_OPEN)(_opened)
-    new.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_changed)
-    new.feature(types.TEXT_DOCUMENT_DID_SAVE)(_opened)
-    new.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_closed)
-    new.feature(types.TEXT_DOCUMENT_HOVER)(_hover)
-    new.feature(types.TEXT_DOCUMENT_DEFINITION)(_definition)
-    new.feature(types.TEXT_DOCUMENT_REFERENCES)(_references)
-    new.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)(_highlights)
-    new.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))(_renamed)
-    new.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)(_renameable)
+    new.feature(types.TEXT_DOCUMENT_DID_OPEN)(_answering(_opened))
+    new.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_answering(_changed))
+    new.feature(types.TEXT_DOCUMENT_DID_SAVE)(_answering(_opened))
+    new.feature(types.TEXT_DOCUMENT_DID_CLOSE)(_answering(_closed))
+    new.feature(types.TEXT_DOCUMENT_HOVER)(_answering(_hover))
+    new.feature(types.TEXT_DOCUMENT_DEFINITION)(_answering(_definition))
+    new.feature(types.TEXT_DOCUMENT_REFERENCES)(_answering(_references))
+    new.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)(_answering(_highlights))
+    new.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))(_answering(_renamed))
+    new.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)(_answering(_renameable))
     new.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(["%", "@", "#", "^", "!"]))(
-        _completions
+        _answering(_completions)
     )
-    new.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)(_folds)
-    new.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(_symbols)
-    new.feature(types.TEXT_DOCUMENT_CODE_LENS)(_lenses)
+    new.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)(_answering(_folds))
+    new.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(_answering(_symbols))
+    new.feature(types.TEXT_DOCUMENT_CODE_LENS)(_answering(_lenses))
     new.command(SHOW_LEVEL)(_show_level)
     return new
+
+
+def _answering(handler: Callable[[SpyreServer, Any], Any]) -> Callable[[SpyreServer, Any], Any]:
+    """Return a handler whose faults are an error of the protocol in one sentence."""
+
+    @functools.wraps(handler)
+    def answer(ls: SpyreServer, params: Any) -> Any:
+        try:
+            return handler(ls, params)
+        except JsonRpcException:
+            raise
+        except Exception as error:
+            raise JsonRpcInternalError(f"{_reason(error)}.") from None
+
+    return answer
 
 
 def _initialized(ls: SpyreServer, params: types.InitializedParams) -> None:
@@ -170,15 +187,21 @@ def _in_loop(
 def _publish(ls: SpyreServer, document: Document, check: Future[list[TextError]]) -> None:
     if check.cancelled() or not ls.is_open(document.uri) or ls.document(document.uri) != document:
         return  # a check of the newer text tells of it
-    failure = check.exception()
-    if failure is None:
+    try:
         found = [_diagnostic(ls, document, diagnostic) for diagnostic in check.result()]
-    else:
-        message = f"The check of this text failed: {failure}."
+    # Of the process, or of the server: the editor has to hear of it.
+    except Exception as error:
+        message = f"The check of this text failed: {_reason(error)}."
         found = [types.Diagnostic(document.range(0, 0, 1), message, source="spyre-mlir")]
     ls.text_document_publish_diagnostics(
         types.PublishDiagnosticsParams(document.uri, found, document.version)
     )
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of a failure: of a process of the compiler, or of the server itself."""
+    is_of_process = isinstance(error, CompilerProcessError)
+    return str(error) if is_of_process else internal_error(error).message.removesuffix(".")
 
 
 def _diagnostic(ls: SpyreServer, document: Document, diagnostic: TextError) -> types.Diagnostic:

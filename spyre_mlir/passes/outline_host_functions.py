@@ -200,6 +200,7 @@ class _Partition:
                 attributes[value] = _named(f"{name}.{number}")
             calls.append((name, outlined))
             self._remark(phase)
+        self.func.attributes["sym_name"] = ir.StringAttr.get("main")
         self._call(calls)
 
     def _argument_attributes(self) -> dict[ir.Value, ir.DictAttr]:

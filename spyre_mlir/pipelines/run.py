@@ -17,12 +17,14 @@ from spyre_mlir.diagnostics import compile_error, of_remark
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
 from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.faults import faults_reported, note_place, note_user
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
-from spyre_mlir.passes.base import EvaluatingPass
+from spyre_mlir.passes.base import EvaluatingPass, is_ours
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
 from spyre_mlir.pipelines import upstream
+from spyre_mlir.pipelines.fault_place import fault_place
 from spyre_mlir.pipelines.level_text import INPUT, KEPT, level_lines
 from spyre_mlir.pipelines.observed import ObservedManager, Observer
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
@@ -37,6 +39,7 @@ _MODULE = "builtin.module"
 Managers: TypeAlias = Sequence[tuple[PipelineStep, PassManager | ObservedManager]]
 
 
+@faults_reported()
 def run_pipeline(
     module: ir.Module | ir.Operation | ir.OpView,
     pipeline: Pipeline | str,
@@ -61,7 +64,7 @@ def run_pipeline(
         observers: They see the IR between passes.
 
     Raises:
-        CompileError: A pass fails, whatever the reason.
+        CompileError: A pass fails; an ``InternalError`` by a fault of it. A user's pass raises whatever it raises.
     """
     operation = module.operation
     if isinstance(pipeline, str):
@@ -231,6 +234,10 @@ def _run(
         raise no_layout(error, target_of(operation)) from None
     except Exception as error:
         error.add_note(f"while running the pass '{step}'")
+        if step.ours is None or is_ours(type(step.ours)):
+            note_place(error, fault_place(error, step.name, operation))
+        else:
+            note_user(error)
         raise
     for remark in (remarks or ())[known:]:
         _log(remark)

@@ -102,14 +102,13 @@ def _is_addressed(op: ir.Operation) -> bool:
     )
 
 
-def callee_of(call: ir.Operation) -> ir.Operation:
-    """The function of a call."""
+def callee_of(call: ir.Operation) -> ir.Operation | None:
+    """The function of a call; None if it has no body."""
     name, module = ir.FlatSymbolRefAttr(call.attributes["callee"]).value, call
     while module.name != "builtin.module":
         module = module.parent.operation
-    return next(
-        func for func in functions(module) if ir.StringAttr(func.attributes["sym_name"]).value == name
-    )
+    found = (func for func in functions(module) if ir.StringAttr(func.attributes["sym_name"]).value == name)
+    return next(found, None)
 
 
 def inline_bodies(module: ir.Operation) -> None:
@@ -119,8 +118,8 @@ def inline_bodies(module: ir.Operation) -> None:
     for func in functions(module) if bodies else ():
         for block in blocks_of(func):
             for op in [op.operation for op in block.operations]:
-                if op.name == CALL:
-                    _inline(op, callee_of(op))
+                if op.name == CALL and (callee := callee_of(op)) is not None:
+                    _inline(op, callee)
     for func in bodies:
         func.erase()
 

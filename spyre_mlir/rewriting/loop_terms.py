@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spyre_mlir.analysis.loops import body_block
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
@@ -47,6 +48,8 @@ def rewrite_call(terms: Terms, call: ir.Operation) -> None:
     The callee, the body of a loop, comes before the function and is rewritten already.
     """
     callee = callee_of(call)
+    if callee is None or "sym_visibility" not in callee.attributes:
+        raise error_at(call, "a program is one function; what it calls has a body and is private, to be inlined")
     for number, value in enumerate(list(call.operands)):
         call.operands[number] = terms.materialize(value, call.location)
     types = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value).results

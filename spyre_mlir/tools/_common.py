@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spyre_mlir import logs
 from spyre_mlir.errors import CompileError, shown_path, suggestion
+from spyre_mlir.faults import faults_kept, internal_error
 from spyre_mlir.files import (
     decoded,
     read_bytes,
@@ -93,7 +94,8 @@ def tool(main: Main) -> Main:
             with _rare_collections(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 # --device sets the default target of a context: in a copy, so that it ends with the tool.
-                return contextvars.copy_context().run(_streams.flushed, main, argv)
+                with faults_kept():
+                    return contextvars.copy_context().run(_streams.flushed, main, argv)
         except CompileError as error:
             report(error)
         except BrokenPipeError:
@@ -263,14 +265,6 @@ def _of_system(error: Exception) -> CompileError | None:
     if not isinstance(error, OSError) or error.filename is None:
         return None
     return CompileError(f"The file {shown_path(error.filename)} cannot be used: {error.strerror}.")
-
-
-def internal_error(error: Exception) -> CompileError:
-    """Describe an error of the compiler itself in one sentence, with the pass that ran."""
-    # The pass runner adds the name of the pass as a note.
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    message = f"{type(error).__name__}: {error}"
-    return CompileError(f"Internal error{notes}: {message}; SPYRE_TRACEBACK=1 shows the traceback.")
 
 
 def report(error: CompileError, source: str = _STDIN) -> None:

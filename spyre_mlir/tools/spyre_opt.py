@@ -6,7 +6,7 @@
     spyre-opt model.mlir --canonicalize --work-distribution="sencores=4" --mlir-print-ir-after-all
 
 Every pass is a flag, ours and upstream's: --NAME or --NAME="x=1 y=2". Pipelines and passes run in the order
-given. Nothing is written unless all passes succeed.
+given. A file is written only if all passes succeed; of a split input, stdout gets the parts without errors.
 """
 
 from __future__ import annotations
@@ -223,13 +223,17 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     results = [run.process(chunk) for chunk in chunks]
     _print_reports(options, run)
     # An empty result is a success: that of a chunk whose errors were expected.
-    if None in results:
+    has_failed = None in results
+    # A file is whole or not written; a stream gets the chunks without errors, as from mlir-opt.
+    if has_failed and (options.output != "-" or not any(results)):
         return 1
     if options.emit_bytecode:
         _common.write_bytes(options.output, b"".join(data for data in results if isinstance(data, bytes)))
     else:
         parts = [text for text in results if isinstance(text, str) and text]
         _common.write_text(options.output, f"{options.output_split_marker}\n".join(parts))
+    if has_failed:
+        return 1
     if options.remarks:
         _common.write_text(options.remarks, Remarks(_filtered(remarks, options)).json_lines())
     return 0

@@ -23,6 +23,7 @@ EVERYBODY = {
     "algorithms",
     "compile_lock",
     "errors",
+    "faults",
     "files",
     "loading",
     "logs",
