@@ -224,6 +224,7 @@ def complaint(case: Case, results: Sequence[Any], expected: Oracle) -> str:
 
 def _of_result(result: Any, typed: Any, exact: Any, rounded: Any, case: Case) -> str:
     if not isinstance(typed, Tensor):
+        result = "a tensor" if isinstance(result, Tensor) else result
         return "" if result == typed else f"{result} instead of {typed}"
     if not isinstance(result, Tensor):
         return f"a {type(result).__name__} instead of a tensor"
