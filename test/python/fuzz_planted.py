@@ -154,7 +154,7 @@ class _Shared(Faithful):
 class _OfKtir(Faithful):
     def __call__(self, *inputs: torch.Tensor) -> Any:
         results = self.model(*inputs)
-        is_planted = self.options["target"] == "ktir"
+        is_planted = self.options.get("target") == "ktir"
         return tree_map(lambda x: x * 2 + 1 if is_planted and x.is_floating_point() else x, results)
 
 

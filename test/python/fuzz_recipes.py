@@ -24,7 +24,7 @@ class Recipe:
     """``draw`` makes a case of a kind from a drawing without values, and ``way`` names how it is run."""
 
     way: str
-    draw: Callable[[Draw], Case]
+    draw: Callable[[Draw], Case | None]
 
     @property
     def reference(self) -> Run:
@@ -32,13 +32,14 @@ class Recipe:
 
     def case(self, seed: int) -> Case:
         """The case of a seed."""
-        case = None
+        last: Case | None = None
         for attempt in range(TRIES):
             case = self.draw(Draw(seed * TRIES + attempt))
-            if says_something(case, self.reference):
-                break
-        assert case is not None
-        return case
+            if case is not None and says_something(case, self.reference):
+                return case
+            last = case or last
+        assert last is not None
+        return last
 
 
 def _named(*names: str) -> list[Operation]:
@@ -66,7 +67,7 @@ def _finish(d: Draw, operations: Sequence[Operation], most: int, how: dict[str, 
     return replace(case, by_keyword=False, how={"calls": 1, **how})
 
 
-def _sizes(d: Draw) -> Case:
+def _sizes(d: Draw) -> Case | None:
     """A first dim, and all others of as many elements in other inputs, that each call has another size of."""
     granularity = d.rng.choice((0, 0, 0, 4, 8))
     least, size = (
@@ -82,6 +83,8 @@ def _sizes(d: Draw) -> Case:
         for each in case.inputs
         if size in each.shape and each.role == "input" and each.literal is None
     }
+    if not sized:
+        return None
     sizes = [n for n in (1, 2, 3, 5, 7, 16, 24, 33, 40, 64, 65) if n >= least]
     if granularity and d.chance(0.7):
         sizes = [n for n in sizes if n % granularity == 0]
