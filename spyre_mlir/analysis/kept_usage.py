@@ -20,7 +20,6 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.target import Target
 
-
 #: Up to so many elements a constant is a part of the text of its function.
 _FEW_ELEMENTS = 1024
 
@@ -58,9 +57,7 @@ class _FunctionState:
         if (self.target, self.digest) != (other.target, other.digest):
             return False
         try:
-            return (
-                self.func == other.func and self.ops == other.ops and self.constants == other.constants
-            )
+            return self.func == other.func and self.ops == other.ops and self.constants == other.constants
         except RuntimeError:  # an op was erased
             return False
 

@@ -64,9 +64,7 @@ def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
     """The runs of a tile, or of each of many where sizes of it are arrays."""
     if not any(isinstance(size, np.ndarray) for size in tile):
         return view.run_bytes(tile)
-    # Many divisions share a tile, and a view takes one tile at a time.
-    tiles, which = np.unique(np.array(np.broadcast_arrays(*tile)), axis=1, return_inverse=True)
-    return np.array([view.run_bytes(shape) for shape in tiles.T.tolist()])[which]
+    return view.run_bytes_of_tiles(np.array(np.broadcast_arrays(*tile)))
 
 
 def _dims(opcode: str, space: Space) -> OperationDims[int]:

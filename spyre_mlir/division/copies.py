@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.matching import begin_of
+from spyre_mlir.division.matching import begins_of
 from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners
 from spyre_mlir.division.relayout import Distribution, distribution_of
 from spyre_mlir.layout.sliding_windows import Halos, halo_of
@@ -120,7 +120,8 @@ def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, H
 
 def _position(space: Space, element: int) -> tuple[int, ...]:
     """Return where an element of the copy is along each dim; () where it is before all."""
-    return begin_of(space.views[1], len(space.sizes), CoreRegion(element, ())) or ()
+    (begin,) = begins_of(space.views[1], len(space.sizes), [CoreRegion(element, ())])
+    return begin or ()
 
 
 def _digits(owners: Sequence[tuple[int, ...]], dim: int, split: int) -> tuple[Digit, ...]:

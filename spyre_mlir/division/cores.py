@@ -107,6 +107,12 @@ class Division:
 
 
 @functools.lru_cache(maxsize=1 << 12)
+def finishers_of(division: Division, reduced: frozenset[int]) -> tuple[int, ...]:
+    """Return the ``finishers`` of a division whose ``reduced`` dims are these."""
+    return replace(division, reduced=reduced).finishers
+
+
+@functools.lru_cache(maxsize=1 << 12)
 def _owners(splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     steps = core_steps(splits, order)
     return tuple(

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+import operator
+from collections.abc import Iterable
 
 from spyre_mlir.division.cores import Division, core_order
 from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners
@@ -87,21 +89,29 @@ def _begins(
     view: BufferView, rank: int, regions: tuple[CoreRegion | None, ...]
 ) -> list[tuple[int, ...]] | None:
     """Return where the region of each core begins along each dim, in elements."""
-    begins_or_none = [begin_of(view, rank, region) for region in regions]
+    begins_or_none = begins_of(view, rank, regions)
     begins = [begin for begin in begins_or_none if begin is not None]
     return begins if len(begins) == len(begins_or_none) else None
 
 
-def begin_of(view: BufferView, rank: int, region: CoreRegion | None) -> tuple[int, ...] | None:
-    """Return where a region begins along each of ``rank`` dims, in elements; None where there is none."""
-    if region is None or region.start < view.offset:
-        return None
-    begin, rest = [0] * rank, region.start - view.offset
+def begins_of(
+    view: BufferView, rank: int, regions: Iterable[CoreRegion | None]
+) -> list[tuple[int, ...] | None]:
+    """Return where each region begins along each of ``rank`` dims, in elements; None where there is none."""
     # By falling stride: what is left of a division belongs to the smaller strides.
-    for axis in sorted(view.axes, key=lambda axis: -axis.stride):
-        position, rest = divmod(rest, axis.stride)
-        begin[axis.dim] += position * axis.divisor
-    return tuple(begin)
+    axes = [(axis.stride, axis.dim, axis.divisor) for axis in view.axes]
+    axes.sort(key=operator.itemgetter(0), reverse=True)
+    begins: list[tuple[int, ...] | None] = []
+    for region in regions:
+        if region is None or region.start < view.offset:
+            begins.append(None)
+            continue
+        begin, rest = [0] * rank, region.start - view.offset
+        for stride, dim, divisor in axes:
+            position, rest = divmod(rest, stride)
+            begin[dim] += position * divisor
+        begins.append(tuple(begin))
+    return begins
 
 
 def _step(begins: list[tuple[int, ...]], dim: int) -> int:

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.division.cores import Division
-from spyre_mlir.division.matching import begin_of
+from spyre_mlir.division.cores import Division, finishers_of
+from spyre_mlir.division.matching import begins_of
 from spyre_mlir.division.ownership import CoreView, core_view
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
@@ -40,7 +40,8 @@ class Distribution:
 
     def on(self, cores: int) -> Distribution:
         """Return the distribution over so many ``cores``, of which those that it does not name hold nothing."""
-        return replace(self, owners=self.owners + (None,) * (cores - len(self.owners)))
+        missing = cores - len(self.owners)
+        return replace(self, owners=self.owners + (None,) * missing) if missing > 0 else self
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,18 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     source = distribution_of(space, 0, written)
     if source is None:
         return None
-    dims = sorted(space.present[1])
-    owners = tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
+    dims = tuple(sorted(space.present[1]))
+    owners = _owners_of(division, dims)
     halos = tuple(dict(space.halos).get(dim) for dim in dims) if space.halos else ()
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners, halos)
     cores, units = max(len(source.owners), len(owners)), tuple(space.positions[dim] for dim in dims)
     return Relayout(units, _order(space.views[1], dims), source.on(cores), target.on(cores), space.target)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _owners_of(division: Division, dims: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return for each core the slices of some dims that it owns."""
+    return tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
 
 
 @functools.lru_cache(maxsize=1 << 13)
@@ -96,7 +103,7 @@ def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution 
     None if their regions are no such slices, or if they are not the whole buffer together.
     """
     dims = sorted(space.present[operand])
-    begins = [begin_of(space.views[operand], len(space.sizes), region) for region in view.regions]
+    begins = begins_of(space.views[operand], len(space.sizes), view.regions)
     begins_in_lx = [begin for begin in begins if begin is not None]
     if view.partial or not begins_in_lx:
         return None
@@ -132,7 +139,7 @@ def held_view(space: Space, operand: int, division: Division) -> CoreView:
     view = core_view(space, operand, division)
     if not view.partial:
         return view
-    finishers = frozenset(replace(division, reduced=space.reduced).finishers)
+    finishers = frozenset(finishers_of(division, space.reduced))
     regions = tuple(region if core in finishers else None for core, region in enumerate(view.regions))
     return CoreView(regions, False, view.slices, view.image)
 

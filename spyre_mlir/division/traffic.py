@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from spyre_mlir.division.cores import Division
+from spyre_mlir.division.cores import Division, finishers_of
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.sliding_windows import SlidingWindow
 from spyre_mlir.layout.space import Space
@@ -38,16 +37,16 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
         else sticks_of_slices(space.padded[dim], shares[dim], division.splits[dim], view.stick_elements(dim))
         for dim in dims
     ]
-    cores = _writers(space, division) if operand == len(space.views) - 1 else range(len(division.owners))
+    # A division read from IR does not know its reduced dims.
+    cores = (
+        finishers_of(division, space.reduced)
+        if operand == len(space.views) - 1
+        else range(len(division.owners))
+    )
     owned = [tuple(division.owners[core][dim] for dim in dims) for core in cores]
     per_slices = shared_sticks(sticks, owned)
     once, per_core = sum(per_slices.values()), sum(per_slices[slices] for slices in owned)
     return once * space.target.stick_bytes, per_core * space.target.stick_bytes
-
-
-def _writers(space: Space, division: Division) -> tuple[int, ...]:
-    """The cores that have finished values; a division read from IR does not know its reduced dims."""
-    return replace(division, reduced=space.reduced).finishers
 
 
 def sticks_of_slices(extent: int, share: int, slices: int, per_stick: int) -> list[int]:

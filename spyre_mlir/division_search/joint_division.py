@@ -28,7 +28,13 @@ from spyre_mlir.division_search.division_candidates import (
     division_candidates,
 )
 from spyre_mlir.division_search.joint_choice import JointProblem, JointTable, JointTimes, Table, joint_states
-from spyre_mlir.division_search.placements import BufferAccess, BufferPlacement, BufferSource, placements_of
+from spyre_mlir.division_search.placements import (
+    BufferAccess,
+    BufferPlacement,
+    BufferSource,
+    is_resident,
+    placements_of,
+)
 from spyre_mlir.layout.space import Space
 
 
@@ -302,11 +308,16 @@ def _access_table(
         transfer = op.space.target.hbm_access_ns, 0.0, stream_ns(work, work.operands[access.operand])
         from_hbm = np.array(transfer) * op.executions
         view = access.view(candidate)
+        # The placements of a buffer share few views.
+        accepts = functools.cache(functools.partial(is_resident, view=view))
         for column, placement in enumerate(placements):
             if placement is None:
                 table[:, row, column] = from_hbm
-            elif placement.accepts_writer(view) if access.writes else placement.accepts_reader(view):
-                table[0, row, column] = relayouts * placement.relayout_ns * placement.needs_relayout(view)
+                continue
+            is_there = accepts(placement.view)
+            comes = not is_there and accepts(placement.relayout_view)
+            if placement.accepts_writer(view) if access.writes else is_there or comes:
+                table[0, row, column] = relayouts * placement.relayout_ns * comes
             else:
                 table[:, row, column] = (
                     from_hbm if placement.in_hbm and not access.writes else (math.inf, 0.0, 0.0)

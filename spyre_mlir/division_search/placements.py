@@ -44,7 +44,7 @@ class BufferPlacement:
 
     def accepts_reader(self, view: CoreView | None) -> bool:
         """Return whether cores that read this view find it on chip."""
-        return _is_resident(self.view, view) or _is_resident(self.relayout_view, view)
+        return is_resident(self.view, view) or is_resident(self.relayout_view, view)
 
     def accepts_writer(self, view: CoreView | None) -> bool:
         """Return whether cores that write this view, of all or a part of the buffer, write what is on chip."""
@@ -54,10 +54,11 @@ class BufferPlacement:
 
     def needs_relayout(self, view: CoreView | None) -> bool:
         """Return whether cores that read this view find it only after the relayout."""
-        return _is_resident(self.relayout_view, view) and not _is_resident(self.view, view)
+        return is_resident(self.relayout_view, view) and not is_resident(self.view, view)
 
 
-def _is_resident(resident: CoreView | None, view: CoreView | None) -> bool:
+def is_resident(resident: CoreView | None, view: CoreView | None) -> bool:
+    """Return whether cores that have one view of a buffer on chip can read another there."""
     return resident is not None and view is not None and subview_mismatch(resident, view) is None
 
 

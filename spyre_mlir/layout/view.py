@@ -13,6 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spyre_mlir.layout.index_map import Digit
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.target.target import Target
@@ -242,6 +245,18 @@ class BufferView:
                 break
             run *= self._steps(axis, tile[axis.dim])  # if not all of the axis, the next stride is too far
         return run * self.target.stick_bytes
+
+    def run_bytes_of_tiles(self, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return ``run_bytes`` of many tiles, of which each is a column."""
+        runs, goes_on = np.ones(tiles.shape[1], np.int64), np.ones(tiles.shape[1], bool)
+        for axis in reversed(self.axes):
+            goes_on &= axis.stride == runs * self.elements_per_stick
+            if not goes_on.any():
+                break
+            sizes, which = np.unique(tiles[axis.dim], return_inverse=True)
+            steps = np.array([self._steps(axis, size) for size in sizes.tolist()])[which]
+            runs = np.where(goes_on, runs * steps, runs)
+        return runs * self.target.stick_bytes
 
     def _steps(self, axis: Axis, size: int) -> int:
         """Adjacent steps of an axis that every tile of ``size`` elements of its dim makes, at least."""

@@ -42,7 +42,7 @@ class Minimum:
 
 
 #: The smallest sums of the last problems, by what they depend on.
-_MINIMA: BoundedCache[Minimum] = BoundedCache(1 << 18, lambda minimum: 1 + len(minimum.states))
+MINIMA: BoundedCache[Minimum] = BoundedCache(1 << 18, lambda minimum: 1 + len(minimum.states))
 
 
 class Sum:
@@ -70,9 +70,7 @@ class Sum:
         ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none). Evaluations ask for
         the sums of the program that they evaluate, so equal sums of a compilation are minimized once.
         """
-        return _MINIMA.get(
-            self._digest(limit_entries, width), lambda: self._minimized(limit_entries, width)
-        )
+        return MINIMA.get(self._digest(limit_entries, width), lambda: self._minimized(limit_entries, width))
 
     def _digest(self, *options: int) -> bytes:
         """Return a digest of all that the smallest sum depends on."""

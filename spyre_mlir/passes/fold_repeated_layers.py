@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.argument_bytes import require_room
 from spyre_mlir.analysis.operation_sequence import OperationSequence
 from spyre_mlir.analysis.repeated_layers import RepeatedLayers, repeated_layers
 from spyre_mlir.dialects import sdsc
@@ -25,6 +26,7 @@ class FoldRepeatedLayers(Pass):
 
     ``kept`` layers stay of those that are like the one before: with fewer than 3 no two of them are among equals.
     Layers stay, too, where those left out would have less than ``least_operations``, which are planned as fast.
+    Arguments that device memory has no room for are refused here, before what is left of them is planned.
     With ``shift`` a layer that stays stands for the one so many layers on, as far as there is one: it has the weights
     and source lines of that.
 
@@ -47,6 +49,7 @@ class FoldRepeatedLayers(Pass):
         if len(funcs) != 1 or len(funcs[0].regions[0].blocks) != 1:
             return
         (func,) = funcs
+        require_room(func)
         sequence = OperationSequence(func.regions[0].blocks[0])
         repetitions = self.repetitions(func, sequence)
         if not repetitions:

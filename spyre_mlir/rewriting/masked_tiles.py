@@ -29,7 +29,7 @@ class Segment:
     masks: Masks = field(default_factory=dict)
 
 
-def segments(nest: Nest, levels: Sequence[LoopLevel]) -> list[Segment]:
+def segments(nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> list[Segment]:
     """Return the iterations of a nest that have to be written, in the order in which they are.
 
     Without masks these are the equal tiles, and a smaller last one. With masks those are left out that hide all. What
@@ -37,14 +37,13 @@ def segments(nest: Nest, levels: Sequence[LoopLevel]) -> list[Segment]:
     choice of layouts, which are those of the program as a whole, is a search that finds less. The one tile is one that
     masks cut through, so that most loops need none.
     """
-    masks = _masks(nest)
     if not masks:
         last = [Segment(nest.full_tiles, nest.tiles, True)] if nest.tiles > nest.full_tiles else []
         return [Segment(0, nest.full_tiles), *last]
     return list(_MaskedNest(nest, levels, masks).segments())
 
 
-def _masks(nest: Nest) -> dict[Tiled, KnownMask]:
+def masks_of(nest: Nest) -> dict[Tiled, KnownMask]:
     """Return the masks of scores and weights in a nest over keys."""
     masks = {}
     for tiled in nest.operations():

@@ -10,6 +10,7 @@ import torch
 
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
+from spyre_mlir.passes.joint_planning import JointPlanning
 
 PACKAGED = Path(spyre_mlir.__file__).parent / "target" / "spyre.toml"
 CACHE_BYTES = 1024 * 64 * 2
@@ -38,6 +39,37 @@ def device(folder: Path, memory: int) -> Path:
     path = folder / "small.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def test_weights_without_room_are_refused_before_they_are_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that are left out count; a weight of which a part is read does not."""
+    layers = [torch.nn.Linear(128, 128, bias=False).half() for _ in range(40)]
+    weights = sum(layer.weight.nbytes for layer in layers)
+    planned: list[object] = []
+    monkeypatch.setattr(JointPlanning, "decide", lambda *function: planned.append(function))
+    x = torch.zeros(64, 128).half()
+    with pytest.raises(spyre_mlir.CompileError, match=f"at least {weights + x.nbytes} bytes.*fewer layers"):
+        spyre_mlir.compile(torch.nn.Sequential(*layers), (x,), device=device(tmp_path, weights))
+    assert not planned
+
+
+def test_a_table_of_which_a_part_is_read(tmp_path: Path) -> None:
+    """The device gets the part, so the whole need not fit."""
+    table = torch.nn.Parameter(torch.zeros(1 << 16, 64).half())
+
+    class Sliced(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = table
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.table[:64]
+
+    x = torch.zeros(64, 64).half()
+    program = spyre_mlir.compile(Sliced(), (x,), device=device(tmp_path, table.nbytes // 2))
+    assert validate(program.bundle) == []
 
 
 def test_arguments_that_fit_exactly(tmp_path: Path) -> None:

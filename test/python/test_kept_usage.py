@@ -138,3 +138,28 @@ def test_another_function_of_the_same_text_is_another(module: ir.Module):
         usage = usage_of(_function(module))
         assert usage is not before
         assert all(user.op.parent is not None for user in usage.ops)
+
+
+def test_a_large_constant_is_compared_and_never_written():
+    """Its numbers are not read for a state of the function; other numbers make another usage."""
+    text = """
+func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
+  %w = arith.constant dense<"0xNUMBERS"> : tensor<64x64xf16>
+  %e = tensor.empty() : tensor<64x64xf16>
+  %a = linalg.add ins(%x, %w : tensor<64x64xf16>, tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16>
+  return %a : tensor<64x64xf16>
+}
+"""
+    zeros, ones = ("003C" + bits + "003C" * 4094 for bits in ("0000", "003C4000"[4:]))
+    divided = ir.Module.parse(text.replace("NUMBERS", zeros), dialects.context())
+    run_pipeline(divided, SpyrePipeline(sencores=1).pipeline("divided"))
+    func = _function(divided)
+    (constant,) = (
+        op for op in all_ops(func) if op.name == "arith.constant" and not op.attributes["value"].is_splat
+    )
+    other = str(constant.attributes["value"]).replace(zeros, ones)
+    with usage_kept():
+        usage = usage_of(func)
+        assert usage_of(func) is usage
+        constant.attributes["value"] = ir.Attribute.parse(other, constant.context)
+        assert usage_of(func) is not usage

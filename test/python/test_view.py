@@ -299,3 +299,14 @@ def test_natural_order():
     assert natural_order(default_target(), (65, 130), "f16", 1).device_size == (3, 65, 64)
     assert natural_order(default_target(), (65, 130), "f16", 0).device_size == (2, 130, 64)
     assert natural_order(default_target(), (4, 65, 130), "f16", None).device_size == (4, 65, 130, 64)
+
+
+def test_runs_of_many_tiles_are_those_of_each():
+    """Tiles of many sizes at once, some larger than the dims, have the runs that each has alone."""
+    for seed in range(50):
+        rng = random.Random(seed)
+        view = BufferView.of(random_layout(rng))
+        tiles = np.array([[rng.randint(1, 2 * size) for _ in range(20)] for size in view.shape])
+        tiles = tiles.reshape(-1, 20)
+        expected = [view.run_bytes(tile) for tile in tiles.T.tolist()]
+        assert view.run_bytes_of_tiles(tiles).tolist() == expected, f"seed {seed}"
