@@ -39,8 +39,8 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``log_sigmoid``: -softplus(-x); the second result is for the backward of PyTorch's own form."""
-    return (-softplus(-x), x.new_empty((0,))) if x.dtype in NARROW else NotImplemented
+    """``log_sigmoid``: -softplus(-x); the second result, exp(-|x|), is for the backward of PyTorch's own form."""
+    return (-softplus(-x), torch.exp(-torch.abs(x))) if x.dtype in NARROW else NotImplemented
 
 
 def mish(x: Tensor) -> Tensor:
@@ -282,8 +282,8 @@ def extreme_of_two(comparison: Callable[[Tensor, Tensor], Tensor]) -> Callable[.
 
 
 def clamp(x: Tensor, low=None, high=None) -> Tensor:
-    """``clamp`` in f64 by extremes, which keep NaN; torch-mlir's gives the lower limit."""
-    if x.dtype != torch.float64:
+    """``clamp`` of f64 and of truths by extremes: torch-mlir's gives the lower limit for NaN, and takes true for -1."""
+    if x.dtype not in (torch.float64, torch.bool):
         return NotImplemented
     for extreme, limit in ((torch.maximum, low), (torch.minimum, high)):
         if limit is not None:
@@ -309,15 +309,30 @@ def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., An
 
 
 def comparison_with(operation) -> Callable[..., Any]:
-    """Form of a comparison with a number, in the type of the tensor; torch-mlir would compare in f64."""
+    """Form of a comparison with a number, in their common type; torch-mlir would compare in f64, or in that of x."""
 
     def compare(x: Tensor, number) -> Tensor:
         """Comparison of a tensor with a number."""
-        if not x.is_floating_point():
+        common = torch.result_type(x, number)
+        if x.dtype == common and not x.is_floating_point():
             return NotImplemented
-        return operation.Tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+        return operation.Tensor(x.to(common), torch.full((), number, dtype=common, device=x.device))
 
     return compare
+
+
+def threshold_backward(gradient: Tensor, x: Tensor, threshold) -> Tensor:
+    """``threshold_backward``: the gradient where x is above the threshold, in the common type of both."""
+    common = torch.result_type(gradient, x)
+    return torch.where(x <= threshold, torch.zeros((), dtype=common, device=x.device), gradient.to(common))
+
+
+def sum_of_two(x: Tensor, y, *, alpha=1) -> Tensor:
+    """``add`` of truths: their disjunction, as a sum in one bit would wrap around."""
+    if torch.result_type(x, y) != torch.bool:
+        return NotImplemented
+    y = y if isinstance(y, Tensor) else torch.full((), y, device=x.device)
+    return torch.logical_or(x, y if alpha else torch.zeros_like(y))
 
 
 FORMS = {
@@ -332,6 +347,9 @@ FORMS = {
     aten.hardtanh.default: hardtanh,
     aten.ceil.default: ceil,
     aten.round.default: round_to_even,
+    aten.threshold_backward.default: threshold_backward,
+    aten.add.Tensor: sum_of_two,
+    aten.add.Scalar: sum_of_two,
     aten.div.Tensor_mode: quotient,
     aten.div.Scalar_mode: quotient,
     aten.floor_divide.default: lambda x, y: torch.div(x, y, rounding_mode="floor"),
