@@ -40,15 +40,29 @@ class Masked:
 #: What is known of a scalar in the iteration space of an op: its numbers, or that some are masked.
 _Known = NDArray[Any] | Masked | None
 
+
+def _with_sign(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Integers as a cast reads them that knows a sign: a true i1 is -1."""
+    return -numbers.astype(np.int8) if numbers.dtype == np.bool_ else numbers
+
+
+def _without_sign(numbers: NDArray[Any]) -> NDArray[Any] | None:
+    """Integers as a cast reads them that knows no sign; None for negative ones, whose width is not known here."""
+    return None if (numbers < 0).any() else numbers + np.int8(0)
+
+
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
     "arith.addi": operator.add, "arith.subi": operator.sub, "arith.muli": operator.mul,
     "arith.andi": operator.and_, "arith.ori": operator.or_, "arith.xori": operator.xor,
     "arith.maxsi": np.maximum, "arith.minsi": np.minimum, "arith.index_cast": lambda a: a,
-    "arith.extsi": lambda a: a, "arith.trunci": lambda a: a, "arith.extui": lambda a: a.astype(np.int8),
-    "arith.sitofp": lambda a: a.astype(np.float32), "arith.uitofp": lambda a: a.astype(np.float32),
+    "arith.trunci": lambda a: a, "arith.extsi": _with_sign, "arith.extui": _without_sign,
+    "arith.sitofp": lambda a: _with_sign(a).astype(np.float32),
+    "arith.uitofp": lambda a: None if (a < 0).any() else a.astype(np.float32),
     "arith.extf": lambda a: a, "arith.truncf": lambda a: a, "arith.negf": operator.neg,
     "arith.addf": operator.add, "arith.subf": operator.sub, "arith.mulf": operator.mul,
 }  # fmt: skip
+#: Operations on booleans whose results numpy's arithmetic gives.
+_LOGICAL = ("arith.andi", "arith.ori", "arith.xori", "arith.muli")
 #: Values of more elements are not computed; what they mask counts as not needed.
 LARGEST = 1 << 27
 #: Predicates of arith.cmpi by number; the unsigned ones are not needed here.
@@ -246,7 +260,9 @@ def _computed(op: ir.Operation, operands: Sequence[Any]) -> _Known:
         # Half the memory of numbers in Python's format; numpy is slow with 16 bits.
         scalars = [each.astype(np.float32) if each.dtype == np.float64 else each for each in operands[1:]]
         return np.where(operands[0].astype(bool), *scalars)
-    return _NUMBERS[op.name](*operands) if op.name in _NUMBERS else None
+    is_logical = any(each.dtype == np.bool_ for each in operands) and len(operands) > 1
+    is_known = op.name in _NUMBERS and (not is_logical or op.name in _LOGICAL)
+    return _NUMBERS[op.name](*operands) if is_known else None
 
 
 def _selected(condition: _Known, one: _Known, other: _Known) -> _Known:

@@ -64,14 +64,18 @@ def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor
 
 
 def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, dtype=None) -> Tensor:
-    """``sum`` over dims, of 16-bit numbers: accumulated in f32, rounded once."""
+    """``sum`` over dims, of 16-bit numbers: accumulated in f32, rounded once; as a truth, whether one is not 0."""
+    if dtype == torch.bool:
+        return torch.any(x, list(dim) if dim else list(range(x.ndim)), keepdim)
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, dim, keepdim).to(x.dtype)
 
 
 def sum_all(x: Tensor, dtype=None) -> Tensor:
-    """``sum`` over all dims, of 16-bit numbers: accumulated in f32, rounded once."""
+    """``sum`` over all dims, of 16-bit numbers: accumulated in f32, rounded once; as a truth, whether one is not 0."""
+    if dtype == torch.bool:
+        return torch.any(x)
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, None, False).to(x.dtype)
@@ -173,6 +177,14 @@ def norm(
     return aten.linalg_vector_norm.default(x, 2 if order is None else order, dims, keepdim, dtype=dtype)
 
 
+def weight_norm(direction: Tensor, size: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """``_weight_norm_interface``: direction * (size / norm) and the norm over all dims but one, which is never 16-bit."""
+    wide = _widened(direction)
+    others = [other for other in range(wide.ndim) if other != dim % wide.ndim]
+    norm_ = torch.sqrt(_accumulated_sum(wide * wide, others, True))
+    return (wide * (_widened(size) / norm_)).to(direction.dtype), norm_
+
+
 def distance(x: Tensor, y: Tensor, order: float = 2) -> Tensor:
     """``dist``: norm of the difference of two tensors."""
     return aten.linalg_vector_norm.default(x - y, order)
@@ -253,7 +265,7 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
     result = result if weight is None else result * weight.reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
     # Parameters may be wider than the tensor, as under autocast.
-    return result.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))
+    return result.to(x.dtype), mean.new_empty((0,)), mean.new_empty((0,))
 
 
 def group_norm(
@@ -429,6 +441,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.dist.default: distance,
     aten._is_all_true.default: torch.all,
     aten._is_any_true.default: torch.any,
+    aten._weight_norm_interface.default: weight_norm,
     **convolutions.FORMS,
     **poolings.FORMS,
     **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},

@@ -48,6 +48,7 @@ from spyre_mlir.frontend.kernel_calls import (
     kept_results,
     mark_exact_kernels,
     mark_kernels,
+    nodes_of,
     operands_of_call,
 )
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
@@ -70,7 +71,8 @@ from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.frontend.tracing_lock import tracing_alone
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling.mask_tiles import RunLengths
 
@@ -183,7 +185,9 @@ def _lowered(
     while exported.signature.results or asserts(exported.graph_module.graph):
         mark_exact_kernels(exported.graph_module.graph)
         try:
-            return exported, lower_to_linalg(_import_graph(exported, context))
+            module = lower_to_linalg(_import_graph(exported, context))
+            _check_result_types(module, exported.signature)
+            return exported, module
         except UnloweredError as error:
             graph = exported.graph_module.graph
             if wider.add(graph, error.nodes):
@@ -191,6 +195,25 @@ def _lowered(
             elif not mark_kernels(graph, error.nodes):
                 raise
     return exported, None
+
+
+def _check_result_types(module: ir.Module, signature: Signature) -> None:
+    """Raise ``UnloweredError`` for results whose element types in linalg are not those of the graph.
+
+    A call converts them to the types of the graph, which would hide that they were computed as something else.
+    """
+    names = {torch.uint8: "i8"} | {
+        getattr(torch, element.host): element.name
+        for element in ELEMENT_TYPES.values()
+        if hasattr(torch, element.host)
+    }
+    returned = list(module.body.operations[0].operation.regions[0].blocks[0].operations)[-1].operation
+    for value, result in zip(returned.operands, signature.results, strict=True):
+        element, expected = str(ir.RankedTensorType(value.type).element_type), names[result.dtype]
+        if element != expected:
+            location = value.location
+            message = f"A result is {element} in linalg, and {expected} in PyTorch."
+            raise UnloweredError(message, location_of(location), frozenset(nodes_of(location)))
 
 
 @contextlib.contextmanager

@@ -39,8 +39,8 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``log_sigmoid``: 0 - softplus(-x); the second result is for the backward of PyTorch's own form."""
-    return (0 - softplus(-x), x.new_empty((0,))) if x.dtype in NARROW else NotImplemented
+    """``log_sigmoid``: 0 - softplus(-x); the second result, exp(-|x|), is for the backward of PyTorch's own form."""
+    return (0 - softplus(-x), torch.exp(-torch.abs(x))) if x.dtype in NARROW else NotImplemented
 
 
 def mish(x: Tensor) -> Tensor:
@@ -334,6 +334,19 @@ def _integer_power(x: Tensor, exponent: int) -> Tensor:
     return root * root * x if exponent % 2 else root * root
 
 
+def clamp(x: Tensor, low=None, high=None) -> Tensor:
+    """``clamp`` of truths by extremes: torch-mlir's takes true for -1."""
+    if x.dtype != torch.bool:
+        return NotImplemented
+    for extreme, limit in ((torch.maximum, low), (torch.minimum, high)):
+        if limit is not None:
+            number = (
+                limit if isinstance(limit, Tensor) else torch.full((), limit, dtype=x.dtype, device=x.device)
+            )
+            x = extreme(x, number)
+    return x.clone() if low is None and high is None else x
+
+
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
     """Form of ``fmax`` or ``fmin``: the extreme, or the number beside a NaN."""
 
@@ -349,15 +362,30 @@ def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., An
 
 
 def comparison_with(operation) -> Callable[..., Any]:
-    """Form of a comparison with a number, in the type of the tensor; torch-mlir would compare in f64."""
+    """Form of a comparison with a number, in their common type; torch-mlir would compare in f64, or in that of x."""
 
     def compare(x: Tensor, number) -> Tensor:
         """Comparison of a tensor with a number."""
-        if not x.is_floating_point():
+        common = torch.result_type(x, number)
+        if x.dtype == common and not x.is_floating_point():
             return NotImplemented
-        return operation.Tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+        return operation.Tensor(x.to(common), torch.full((), number, dtype=common, device=x.device))
 
     return compare
+
+
+def threshold_backward(gradient: Tensor, x: Tensor, threshold) -> Tensor:
+    """``threshold_backward``: the gradient where x is above the threshold, in the common type of both."""
+    common = torch.result_type(gradient, x)
+    return torch.where(x <= threshold, torch.zeros((), dtype=common, device=x.device), gradient.to(common))
+
+
+def sum_of_two(x: Tensor, y, *, alpha=1) -> Tensor:
+    """``add`` of truths: their disjunction, as a sum in one bit would wrap around."""
+    if torch.result_type(x, y) != torch.bool:
+        return NotImplemented
+    y = y if isinstance(y, Tensor) else torch.full((), y, device=x.device)
+    return torch.logical_or(x, y if alpha else torch.zeros_like(y))
 
 
 FORMS = {
@@ -372,6 +400,15 @@ FORMS = {
     aten.hardtanh.default: hardtanh,
     aten.ceil.default: ceil,
     aten.trunc.default: truncated,
+    aten.clamp.default: clamp,
+    aten.clamp.Tensor: clamp,
+    aten.clamp_min.default: clamp,
+    aten.clamp_min.Tensor: clamp,
+    aten.clamp_max.default: lambda x, high: clamp(x, None, high),
+    aten.clamp_max.Tensor: lambda x, high: clamp(x, None, high),
+    aten.threshold_backward.default: threshold_backward,
+    aten.add.Tensor: sum_of_two,
+    aten.add.Scalar: sum_of_two,
     aten.div.Tensor_mode: quotient,
     aten.div.Scalar_mode: quotient,
     aten.floor_divide.default: lambda x, y: torch.div(x, y, rounding_mode="floor"),

@@ -28,6 +28,19 @@ def rounded(x: Tensor) -> Tensor:
     return torch.where(wide.abs() < _INTEGERS, (wide + 3 * _INTEGERS) - 3 * _INTEGERS, wide).to(x.dtype)
 
 
+def rounded_to_decimals(x: Tensor, *, decimals: int) -> Tensor:
+    """``round`` to a power of ten, in f32 and rounded to the type of ``x`` once, as PyTorch computes it."""
+    power = 10.0 ** abs(decimals)
+    if (
+        x.dtype not in (torch.float16, torch.bfloat16, torch.float32)
+        or power > torch.finfo(torch.float32).max
+    ):
+        return NotImplemented
+    wide = x.float()
+    rounded = torch.round(wide * power) / power if decimals > 0 else torch.round(wide / power) * power
+    return rounded.to(x.dtype)
+
+
 def scaled_matmul(
     left: Tensor, right: Tensor, scale_left: Tensor, scale_right: Tensor, bias: Tensor | None = None,
     scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
@@ -93,6 +106,7 @@ def dequantized_per_channel(
 
 FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     torch.ops.aten.round.default: rounded,
+    torch.ops.aten.round.decimals: rounded_to_decimals,
     torch.ops.aten._scaled_mm.default: scaled_matmul,
     torch.ops.aten._weight_int8pack_mm.default: packed_matmul,
 }

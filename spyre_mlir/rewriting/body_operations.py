@@ -36,16 +36,10 @@ LOGICAL: dict[str, str] = {
     "arith.xori": "notequal", "arith.addi": "notequal", "arith.subi": "notequal",
 }  # fmt: skip
 
-CASTS = {
-    "arith.extf",
-    "arith.truncf",
-    "arith.sitofp",
-    "arith.uitofp",
-    "arith.fptosi",
-    "arith.extui",
-    "arith.extsi",
-    "arith.trunci",
-}
+#: Casts of integers by whether they read a sign.
+READS_SIGN = {"arith.sitofp": True, "arith.extsi": True, "arith.uitofp": False, "arith.extui": False}
+
+CASTS = {"arith.extf", "arith.truncf", "arith.fptosi", "arith.trunci", *READS_SIGN}
 
 #: Predicates of arith.cmpf that are an operation of the device: false for NaN, but "ne", which is true for it.
 COMPARISONS: dict[int, str] = {
@@ -103,6 +97,29 @@ def fold(opcode: str, values: list[float]) -> float:
     names = tuple(map(str, range(len(values))))
     numbers = dict(zip(names, map(np.float64, values), strict=True))
     return float(evaluate(scalar_expression((opcode, *names)), numbers))
+
+
+def wrapped(number: float, element: str) -> float:
+    """Return the last bits of a number, truncated, as an integer type has them; a float type has the number as it is.
+
+    No integer is infinite or NaN; the smallest one stands for these, as on x86.
+    """
+    if not element.startswith("i"):
+        return number
+    width = int(element[1:])
+    low = int(number) % (1 << width) if math.isfinite(number) else 1 << (width - 1)
+    return float(low - (1 << width) if width > 1 and low >> (width - 1) else low)
+
+
+def cast_constant(op: ir.Operation, number: float) -> float:
+    """Return what a cast makes of a constant; an i1 is 0.0 or 1.0, another integer has its sign."""
+    source, target = (str(value.type) for value in (op.operands[0], op.results[0]))
+    reads_sign = READS_SIGN.get(op.name)
+    if reads_sign and source == "i1":
+        number = -number
+    elif reads_sign is False:
+        number %= 2.0 ** int(source[1:])
+    return wrapped(number, target)
 
 
 def power(exponent: float) -> tuple[str, ...] | None:
