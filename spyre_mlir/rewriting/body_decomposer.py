@@ -105,7 +105,7 @@ class BodyDecomposer:
         """An operation on nodes, its value if they are constants."""
         if all(node.value is None for node in nodes):
             values = [node.constant for node in nodes if node.constant is not None]
-            return Node(None, constant=scalar.wrapped(scalar.fold(opcode, values), str(op.results[0].type)))
+            return Node(None, constant=scalar.wrapped(scalar.fold(opcode, values), result))
         if opcode == "where3":
             return self._where(nodes, result)
         # The device has the reciprocal as an operation of its own, without a constant to write out.
