@@ -66,7 +66,7 @@ def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor
 def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, dtype=None) -> Tensor:
     """``sum`` over dims, of 16-bit numbers: accumulated in f32, rounded once; as a truth, whether one is not 0."""
     if dtype == torch.bool:
-        return torch.any(x, list(dim) if dim else list(range(x.ndim)), keepdim)
+        return torch.any(x.bool(), list(dim) if dim else list(range(x.ndim)), keepdim)
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, dim, keepdim).to(x.dtype)
@@ -75,7 +75,7 @@ def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
 def sum_all(x: Tensor, dtype=None) -> Tensor:
     """``sum`` over all dims, of 16-bit numbers: accumulated in f32, rounded once; as a truth, whether one is not 0."""
     if dtype == torch.bool:
-        return torch.any(x)
+        return torch.any(x.bool())
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, None, False).to(x.dtype)
@@ -104,6 +104,23 @@ def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
         return scan(x.to(torch.float32), dim).to(x.dtype)
 
     return form
+
+
+def in_few_bits(
+    operation: torch._ops.OpOverload, form: Callable[..., Any] = lambda *_, **__: NotImplemented
+) -> Callable[..., Any]:
+    """Form of a sum or a product over elements whose result has 8 or 16 bits: the last ones of the result in 32 bits.
+
+    torch-mlir ends the process on these; others have ``form``.
+    """
+
+    def in_32_bits(x: Tensor, *arguments, dtype=None, **options) -> Any:
+        """The operation, with its result in ``dtype``."""
+        if dtype not in (torch.uint8, torch.int8, torch.int16):
+            return form(x, *arguments, dtype=dtype, **options)
+        return operation(x.to(dtype).int(), *arguments, dtype=torch.int32, **options).to(dtype)
+
+    return in_32_bits
 
 
 def _centred(x: Tensor, dims: Sequence[int] | None) -> Tensor:
@@ -178,7 +195,7 @@ def norm(
 
 
 def weight_norm(direction: Tensor, size: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    """``_weight_norm_interface``: direction * (size / norm) and the norm over all dims but one, which is never 16-bit."""
+    """``_weight_norm_interface``: direction * (size / norm), and the norm over all dims but one, in f32."""
     wide = _widened(direction)
     others = [other for other in range(wide.ndim) if other != dim % wide.ndim]
     norm_ = torch.sqrt(_accumulated_sum(wide * wide, others, True))
@@ -427,12 +444,14 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.rms_norm.default: rms_norm,
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten.native_group_norm.default: group_norm,
-    aten.sum.dim_IntList: sum_dims,
-    aten.sum.default: sum_all,
+    aten.sum.dim_IntList: in_few_bits(aten.sum.dim_IntList, sum_dims),
+    aten.sum.default: in_few_bits(aten.sum.default, sum_all),
+    aten.prod.dim_int: in_few_bits(aten.prod.dim_int),
+    aten.prod.default: in_few_bits(aten.prod.default),
     aten.mean.dim: mean_dims,
     aten.mean.default: mean_all,
-    aten.cumsum.default: accumulated(torch.cumsum),
-    aten.cumprod.default: accumulated(torch.cumprod),
+    aten.cumsum.default: in_few_bits(aten.cumsum.default, accumulated(torch.cumsum)),
+    aten.cumprod.default: in_few_bits(aten.cumprod.default, accumulated(torch.cumprod)),
     aten.linalg_vector_norm.default: vector_norm,
     aten.norm.Scalar: norm,
     aten.norm.ScalarOpt_dim: norm,

@@ -6,6 +6,7 @@ A slice is a view on the device and a concatenation one copy per part, so what n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,14 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
         remaining = x.shape[dim] - shift % max(x.shape[dim], 1)
         x = torch.cat((x.narrow(dim, remaining, x.shape[dim] - remaining), x.narrow(dim, 0, remaining)), dim)
     return x
+
+
+def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """``cat`` of several types, in their common one: torch-mlir reads bytes as signed, or ends the process."""
+    common = functools.reduce(torch.promote_types, (part.dtype for part in parts))
+    if all(part.dtype == common for part in parts):
+        return NotImplemented
+    return torch.cat([part.to(common) for part in parts], dim)
 
 
 def _reversed(x: Tensor, dim: int) -> Tensor:
@@ -165,6 +174,7 @@ _PADDINGS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
 }
 
 FORMS = {
+    aten.cat.default: concatenated,
     aten.select_scatter.default: select_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten.as_strided_scatter.default: as_strided_scatter,

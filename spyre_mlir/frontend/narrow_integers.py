@@ -60,9 +60,7 @@ def _widen_operation(graph: Graph, node: Node) -> None:
     """Compute an operation that reads unsigned bytes in int32; its results of unsigned bytes are cut down to them."""
     assert isinstance(node.target, torch._ops.OpOverload)
     unsigned = [source for source in node.all_input_nodes if dtype_of(source) == torch.uint8]
-    # Beside tensors of another type a move converts, and a conversion reads bytes as what they are.
-    is_move = node.target._schema.name in _MOVES and dtype_of(node) in (None, torch.uint8)
-    if not unsigned or is_move or node.target._schema.name in _CASTS:
+    if not unsigned or node.target._schema.name in _MOVES:
         return
     # Of unsigned bytes, PyTorch's any and all are bytes again.
     dtype = torch.bool if node.target._schema.name in ("aten::any", "aten::all") else torch.int32

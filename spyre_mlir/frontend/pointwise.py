@@ -374,6 +374,19 @@ def comparison_with(operation) -> Callable[..., Any]:
     return compare
 
 
+def comparison_of(operation) -> Callable[..., Any]:
+    """Form of a comparison of tensors of two types, in their common type; torch-mlir extends truths with a sign."""
+
+    def compare(x: Tensor, y: Tensor) -> Tensor:
+        """Comparison of two tensors."""
+        if x.dtype == y.dtype:
+            return NotImplemented
+        common = torch.result_type(x, y)
+        return operation.Tensor(x.to(common), y.to(common))
+
+    return compare
+
+
 def threshold_backward(gradient: Tensor, x: Tensor, threshold) -> Tensor:
     """``threshold_backward``: the gradient where x is above the threshold, in the common type of both."""
     common = torch.result_type(gradient, x)
@@ -430,4 +443,5 @@ FORMS = {
     aten.fmax.default: without_nan(torch.maximum),
     aten.fmin.default: without_nan(torch.minimum),
     **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
+    **{operation.Tensor: comparison_of(operation) for operation in _COMPARISONS},
 }

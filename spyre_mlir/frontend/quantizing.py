@@ -94,6 +94,14 @@ def per_channel(
     return _quantized(x, scales.reshape(shape), zero_points.reshape(shape), quant_min, quant_max, dtype)
 
 
+def dequantized_per_tensor(
+    x: Tensor, scale, zero_point, quant_min: int, quant_max: int, dtype: torch.dtype, *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """``dequantize_per_tensor``: (x - zero_point) * scale, in f32."""
+    return ((x.float() - zero_point) * scale).to(out_dtype or torch.float32)
+
+
 def dequantized_per_channel(
     x: Tensor, scales: Tensor, zero_points: Tensor | None, axis: int, quant_min: int, quant_max: int,
     dtype: torch.dtype, *, out_dtype: torch.dtype | None = None,
@@ -121,6 +129,7 @@ def forms() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     named: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         "quantize_per_tensor": (per_tensor, ("default", "tensor")),
         "quantize_per_channel": (per_channel, ("default",)),
+        "dequantize_per_tensor": (dequantized_per_tensor, ("tensor",)),
         "dequantize_per_channel": (dequantized_per_channel, ("default",)),
     }
     return {

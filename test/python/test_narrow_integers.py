@@ -31,7 +31,7 @@ FORMS = {
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 def test_bytes(form: str, dtype: torch.dtype) -> None:
     """Signed and unsigned: above 127 they differ."""
-    i = torch.arange(-60, 60).to(dtype)
+    i = torch.arange(-128, 128).to(dtype)
     expected = FORMS[form](i)
     got = spyre_mlir.compile(FORMS[form], (i,))(i)
     assert got.dtype == expected.dtype and torch.equal(got, expected)
@@ -45,6 +45,43 @@ def test_casts_to_bytes(source: torch.dtype, dtype: torch.dtype) -> None:
     low, high = (limits.min, limits.max) if source.is_floating_point else (-1000, 1000)
     x = (torch.arange(low, high + 1).to(source) * (0.999 if source.is_floating_point else 1)).to(source)
     check_like_eager(lambda x: x.to(dtype), x)
+
+
+TYPES = (
+    torch.float16, torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.bool, torch.uint8,
+    torch.int8,
+)  # fmt: skip
+
+
+def in_all_types(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Bytes in each type and back, and beside tensors of each type."""
+    alone = [each for dtype in TYPES for each in (x.to(dtype), x.to(dtype).to(x.dtype), x.to(dtype) > 100)]
+    others = [torch.ones(4, 64, dtype=dtype) for dtype in TYPES]
+    beside = [each for y in others for each in (torch.cat([x, y]), x * y, torch.where(x > 100, x, y), x >= y)]
+    return (*alone, *beside, x.half() / 255, (x.float() - 128) * 0.25, x.sum(1, dtype=torch.int16))
+
+
+@pytest.mark.parametrize("precision", ["device", "strict"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_all_codes_in_all_types(dtype: torch.dtype, precision: str) -> None:
+    x = torch.arange(256).to(dtype).reshape(4, 64)
+    results = spyre_mlir.compile(in_all_types, (x,), precision=precision)(x)
+    for index, (got, expected) in enumerate(zip(results, in_all_types(x), strict=True)):
+        assert got.dtype == expected.dtype, index
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=0 if index < 3 * len(TYPES) else 1e-3)
+
+
+SCANS = {"sum": torch.sum, "prod": torch.prod, "cumsum": torch.cumsum, "cumprod": torch.cumprod}
+
+
+@pytest.mark.parametrize("source", [torch.bool, torch.uint8, torch.int16, torch.float32])
+def test_sums_and_products_of_few_bits(source: torch.dtype) -> None:
+    """Results of 8 and 16 bits wrap around; those of one bit are or-ed and and-ed, as PyTorch has them."""
+    types = (torch.bool, torch.uint8, torch.int8, torch.int16)
+    check_like_eager(
+        lambda x: tuple(scan(x, 1, dtype=dtype) for scan in SCANS.values() for dtype in types),
+        (torch.arange(32).reshape(4, 8) * 7).to(source),
+    )
 
 
 UNSIGNED = {

@@ -138,8 +138,9 @@ SHIFTS = {
 }
 PREDICATES = {
     "eq": (signed, operator.eq), "ne": (signed, operator.ne), "slt": (signed, operator.lt),
-    "sle": (signed, operator.le), "sgt": (signed, operator.gt), "sge": (signed, operator.ge), "ult": (unsigned, operator.lt),
-    "ule": (unsigned, operator.le), "ugt": (unsigned, operator.gt), "uge": (unsigned, operator.ge),
+    "sle": (signed, operator.le), "sgt": (signed, operator.gt), "sge": (signed, operator.ge),
+    "ult": (unsigned, operator.lt), "ule": (unsigned, operator.le), "ugt": (unsigned, operator.gt),
+    "uge": (unsigned, operator.ge),
 }  # fmt: skip
 
 
