@@ -83,8 +83,8 @@ def opinfo(
 
     The first ``samples`` of each operation and type, in ``jobs`` processes, by the rule of the tests. Ratios are of
     the samples that PyTorch itself can run. ``table`` is a page with a row per operation, ``lines`` a file of
-    JSON with a line per sample, written as they come and sorted at the end. ``values`` is "special" for NaN, infinities,
-    zeros of both signs, subnormal and largest numbers in the inputs of pointwise operations and reductions.
+    JSON with a line per sample, written as they come and sorted at the end. ``values`` is "special" for NaN,
+    infinities, zeros of both signs, subnormal and largest numbers in the inputs of pointwise operations and reductions.
     """
     if values not in VALUES:
         raise CompileError(f"There are no values '{values}'; leave them out, or write 'special'.")

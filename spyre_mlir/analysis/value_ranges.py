@@ -303,10 +303,30 @@ def _selects(opcode: str) -> bool:
     return combines and functions <= _SELECTING
 
 
+def is_nonnegative(value: ir.Value) -> bool:
+    """Return whether no element of a value is below 0, by the device operations that it is computed with."""
+    waiting, seen = [value], {value}
+    while waiting:
+        op = defining_op(waiting.pop())
+        generic = structured(op) if op is not None and sdsc.OP in op.attributes else None
+        if generic is None:
+            if op is None or op.name != "arith.constant" or not of_constant(op).nonnegative:
+                return False
+        elif not _is_nonnegative(generic, []):
+            return False
+        elif generic.opcode in _SIGN_KEEPING and not _is_square(generic):
+            waiting += [operand for operand in generic.inputs if operand not in seen]
+            seen.update(generic.inputs)
+    return True
+
+
+def _is_square(generic: Structured) -> bool:
+    return generic.opcode == "mul" and generic.inputs[0] == generic.inputs[1]
+
+
 def _is_nonnegative(generic: Structured, inputs: Sequence[ValueFacts]) -> bool:
     opcode = generic.opcode
-    is_square = opcode == "mul" and generic.inputs[0] == generic.inputs[1]
-    if opcode in _NONNEGATIVE or is_square:
+    if opcode in _NONNEGATIVE or _is_square(generic):
         return True
     if opcode == "maximum":
         return any(facts.nonnegative for facts in inputs)

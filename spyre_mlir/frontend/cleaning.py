@@ -111,8 +111,8 @@ def _fold_scalar(operation: ir.Operation) -> None:
 def _write_as_extreme(select: ir.Operation) -> None:
     """select(a > b, a, b) -> maximumf(a, b), likewise the minimum.
 
-    torch-mlir lowers ``relu``, ``clamp``, ``maximum`` and ``minimum`` to a comparison and a selection in one body, which
-    lose a NaN that PyTorch keeps. The comparison of ``torch.where`` is in a body of its own.
+    torch-mlir lowers ``relu``, ``clamp``, ``maximum`` and ``minimum`` to a comparison and a selection in one body,
+    which lose a NaN that PyTorch keeps. The comparison of ``torch.where`` is in a body of its own.
     """
     compare = select.operands[0].owner
     if isinstance(compare, ir.Block) or compare.name != "arith.cmpf":

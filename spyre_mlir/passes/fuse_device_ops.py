@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from spyre_mlir.analysis.quantized_matmuls import rounded_sum
+from spyre_mlir.analysis.value_ranges import is_nonnegative
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import (
     Map,
@@ -68,6 +70,7 @@ class FuseDeviceOps(Pass):
                     or _mean_square(root)
                     or _absolute_maximum(root)
                     or _repeated_clip(root)
+                    or _root_of_nonnegative(root)
                     or _pointwise(root)
                 )
             if fused is None:
@@ -150,6 +153,21 @@ def _repeated_clip(root: Structured) -> ir.Value | None:
         return None
     maps = {*inner.maps, *root.maps}
     return inner.result if len(maps) == 1 else None
+
+
+def _root_of_nonnegative(root: Structured) -> ir.Value | None:
+    """Rewrite where3(x == -inf, c, abs(sqrt(x)))  ->  sqrt(x) where x is not negative: a power of 1/2 from PyTorch."""
+    if root.opcode != "where3":
+        return None
+    guard, size = _inner(root.inputs[0], "equal"), _inner(root.inputs[2], "abs")
+    if guard is None or size is None or len({*guard.maps[:1], *guard.maps[2:], *size.maps, root.maps[2]}) > 1:
+        return None
+    inner = _inner(size.inputs[0])
+    if inner is None or inner.opcode not in ("sqrt", "rsqrt") or inner.inputs[0] != guard.inputs[0]:
+        return None
+    if _constant(guard.inputs[1]) != -math.inf or not is_nonnegative(guard.inputs[0]):
+        return None
+    return inner.result
 
 
 def _reduction(

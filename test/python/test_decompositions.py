@@ -12,7 +12,7 @@ from spyre_mlir.frontend import embedding_bags, moving, pointwise, products, qua
 from spyre_mlir.frontend.decompositions import decomposition_table
 
 aten = torch.ops.aten
-_MODULES = (pointwise, selection, moving, resampling, products, embedding_bags)
+_MODULES = (pointwise, selection, moving, resampling, products, embedding_bags, quantizing)
 FORMS = {operation: form for module in _MODULES for operation, form in module.FORMS.items()}
 SHAPES = ((5,), (1,), (3, 7), (2, 5, 11), (2, 3, 5, 4))
 
@@ -195,7 +195,7 @@ def test_means_of_ranges_of_different_lengths():
         compare(aten._adaptive_avg_pool2d.default, x.float(), (4, 3), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("operation", (aten.round.default, aten.ceil.default))
+@pytest.mark.parametrize("operation", (aten.round.default, aten.ceil.default, aten.trunc.default))
 def test_integers_near_a_number(operation):
     compare(
         operation,

@@ -15,7 +15,9 @@ import torch
 pytest.importorskip("expecttest", reason="PyTorch's operator database imports it")
 
 import opinfo_samples
+import special_values
 from opinfo_samples import NoSampleError, Sample, Ticket, draw, expected, facts, run
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, UnaryUfuncInfo
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
@@ -100,6 +102,42 @@ def test_a_number_beyond_the_type_allows_no_error():
     one, huge = torch.ones(1).half(), torch.full((1,), 1e300, dtype=torch.float64)
     assert torch.equal(opinfo_samples._in_range(huge, one), torch.full_like(huge, torch.inf))
     assert torch.equal(opinfo_samples._in_range(one.double(), one), one.double())
+
+
+# Special numbers.
+
+#: Operations on elements, and reductions.
+SPECIAL = [
+    name
+    for name, operation in opinfo_samples.operations().items()
+    if isinstance(operation, UnaryUfuncInfo | BinaryUfuncInfo | ReductionOpInfo)
+]
+
+
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_numbers_give_what_pytorch_gives(name, dtype):
+    """NaN, infinities, zeros of both signs, subnormal and largest numbers, in all combinations."""
+    kind, text = run(Ticket(name, dtype, 0, "special"))
+    assert kind in ("right", "refused", "skipped"), facts(text).why
+
+
+def test_special_numbers_are_in_all_combinations():
+    x, y = draw(Ticket("add", "f16", 0, "special")).tensors
+    pairs = {(str(a), str(b)) for a, b in zip(x.tolist(), y.tolist(), strict=True)}
+    assert {("nan", "inf"), ("-0.0", "65504.0"), ("inf", "-inf"), ("1.0", "nan")} <= pairs
+    assert draw(Ticket("sum", "f16", 1, "special")).values == "reduction"
+    with pytest.raises(NoSampleError, match="no floating-point input"):
+        draw(Ticket("cat", "f16", 0, "special"))
+
+
+@pytest.mark.parametrize("got", [[0.0, 1.0], [-0.0, float("nan")], [-0.0, 1.5]])
+def test_special_numbers_are_compared_by_sign_and_kind(got):
+    wanted = torch.tensor([-0.0, 1.0])
+    accepted = [[wanted]]
+    assert not special_values.complaint("add", "pointwise", [wanted.clone()], accepted)
+    assert "instead of" in special_values.complaint("add", "pointwise", [torch.tensor(got)], accepted)
 
 
 # Outcomes.
