@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from spyre_mlir.errors import CompileError
 #: A device as tables of a device file: of a section its keys and their values.
 Sections = Mapping[str, Any]
 
-#: Bound of every number: counts of bytes, above all.
-_MAX_NUMBER = 1 << 48
+#: Bounds of every number but 0: counts of bytes have the largest, and no rate or its inverse leaves the range of floats.
+_MIN_NUMBER, _MAX_NUMBER = 1e-9, 1 << 48
 
 
 def group_of(kind: type, table: Sections, section: str, source: str) -> Any:
@@ -73,7 +72,10 @@ def _converted(kind: Any, value: Any) -> Any:
     if kind is int:
         return value if isinstance(value, int) and abs(value) <= _MAX_NUMBER else None
     if kind is float:
-        is_number = isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_NUMBER
+        # NaN is in no range, and an integer may be too large for a float.
+        is_number = isinstance(value, int | float) and (
+            value == 0 or _MIN_NUMBER <= abs(value) <= _MAX_NUMBER
+        )
         return value if is_number else None
     entries = typing.get_args(kind)
     if isinstance(value, Mapping):
@@ -88,7 +90,13 @@ def _converted(kind: Any, value: Any) -> Any:
 
 
 def _noun(kind: Any) -> str:
-    nouns = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+    number = f"a number, 0 or of {_MIN_NUMBER:g} to {_MAX_NUMBER:.3g},"
+    nouns = {
+        bool: "true or false",
+        int: f"an integer of at most {_MAX_NUMBER},",
+        float: number,
+        str: "a text",
+    }
     if kind in nouns:
         return nouns[kind]
     entries = typing.get_args(kind)

@@ -36,6 +36,8 @@ from spyre_mlir.target.device_tables import (
 _MAX_FILE_BYTES = 1 << 20
 #: Bounds of bytes of LX and of cores: the validator and the simulator keep tables of both.
 _MAX_LX_BYTES, _MAX_CORES = 1 << 28, 1024
+#: Bound of exponents: powers stay in the range of floats.
+_MAX_EXPONENT = 8
 
 #: The cost model of a device that names none.
 ANALYTIC = "analytic"
@@ -436,6 +438,12 @@ def _problem(target: Target) -> str | None:
             return (
                 f"has {getattr(target, name)} for {paths[name]}; it must be stick.bytes, {target.stick_bytes}"
             )
+    for path, exponent in (
+        ("array.stream_exponent", target.array.stream_exponent),
+        ("sharing.contention_exponent", target.sharing.contention_exponent),
+    ):
+        if abs(exponent) > _MAX_EXPONENT:
+            return f"has {exponent} for {path}; it must be in {-_MAX_EXPONENT} to {_MAX_EXPONENT}"
     for larger, unit in _MULTIPLES:
         if getattr(target, larger) % getattr(target, unit):
             return (

@@ -20,6 +20,8 @@ import torch
 from fuzz_inputs import Input
 from torch import Tensor
 
+from spyre_mlir.faults import faults_kept
+
 #: Results of a program: how its ``return`` writes them.
 RESULTS = {"tuple": "({}, )", "list": "[{}]", "dict": "{{{}}}"}
 
@@ -348,6 +350,7 @@ def _made(value: Input) -> str:
     return f"torch.tensor({elements}, dtype={value.dtype}).reshape({list(value.shape)})"
 
 
+@faults_kept()
 def run(case: Case) -> tuple[str, str]:
     """Compiles and runs a case: ("right" | "wrong" | "refused", why).
 

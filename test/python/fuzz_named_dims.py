@@ -21,6 +21,7 @@ import spyre_mlir
 from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.bundle.model import Loop
 from spyre_mlir.bundle.validate import validate
+from spyre_mlir.faults import faults_kept
 
 #: Of the largest value: eight operations, each of which rounds to 16 bits, also where PyTorch does not (softmax).
 FLOOR = 4e-3
@@ -317,6 +318,7 @@ class Outcome:
     problem: str = ""
 
 
+@faults_kept()
 def run(program: NamedProgram, *, with_unhinted: bool = True, **options) -> Outcome:
     """Compiles with all checks, validates, and compares with float64; ``AssertionError`` for a wrong program."""
     tensors, plain = program.tensors(), program.function(hinted=False)

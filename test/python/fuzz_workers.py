@@ -167,8 +167,12 @@ def _serve(pipe: Connection, run: Run, memory_bytes: int) -> None:
 
 def answer(run: Run, case: Any) -> tuple[str, str]:
     """What ``run`` returns, and an internal error for what it raises."""
+    from spyre_mlir.faults import faults_kept
+
     try:
-        return run(case)
+        # A fault of the compiler is not a refusal.
+        with faults_kept():
+            return run(case)
     except MemoryError:
         return INTERNAL, "MemoryError: no memory within the limit"
     except Exception as error:

@@ -144,6 +144,19 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"hbm": {"access_ns": float("inf")}},
         "field hbm.access_ns of the device must be a number",
     ),
+    "no number at all": (
+        {"hbm": {"access_ns": float("nan")}},
+        "access_ns of the device must be a number, 0 or",
+    ),
+    "too small": ({"hbm": {"one_way_bytes_per_ns": 5e-324}}, "must be a number, 0 or of 1e-09 to 2.81e"),
+    "too large for a float": (
+        {"array": {"stream_exponent": 10**400}},
+        "stream_exponent of the device must be",
+    ),
+    "a steep power": (
+        {"sharing": {"contention_exponent": 1000}},
+        "contention_exponent; it must be in -8 to 8",
+    ),
     "unknown": ({"lx": {"size": 1}}, "unknown field lx.size; known are bytes"),
     "no multiple": (
         {"lx": {"bytes": 1000}},
@@ -171,7 +184,7 @@ def test_a_device_file_with_a_fault(name: str, tmp_path: Path) -> None:
     """One sentence with file and field, whoever wrote the file."""
     sections, message = FAULTS[name]
     path = device_file(tmp_path, **sections).replace("Infinity", "inf")
-    text = Path(path).read_text().replace("Infinity", "inf")
+    text = Path(path).read_text().replace("Infinity", "inf").replace("NaN", "nan")
     Path(path).write_text(text)
     with pytest.raises(CompileError, match=message) as raised:
         Target.read(path)
