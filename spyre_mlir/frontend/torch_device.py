@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.signature import to_numpy
@@ -110,6 +111,7 @@ class SpyreTensor(torch.Tensor):
         return SpyreTensor.of(_device_tensor(self).restickify(stick_dims))
 
     @classmethod
+    @raised_after_backward
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
