@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random programs and mutants of files: how many are right, refused, or a fault of the compiler."""
+"""Random programs and mutants of files: how many are right, refused, or a fault of the compiler.
+
+``python -m benchmarks fuzz`` prints the table that docs/benchmarks.md has, a row for each kind.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ def fuzz(
 
     ``count`` cases of each kind of ``kind``, in ``jobs`` processes. Faults are written as small as they get into the
     folder ``minimise``. A program is right by the rule of the tests: 4 times PyTorch's own error or a thousandth.
+    Programs of one kind run in several sizes, with state, saved, on the device, .. as docs/security.md lists them.
     """
     kinds = kind.split(",")
     unknown = [name for name in kinds if name not in KINDS]

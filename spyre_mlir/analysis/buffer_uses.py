@@ -22,6 +22,7 @@ from spyre_mlir.analysis.core_ownership import (
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division import CoreView, Division, core_view
+from spyre_mlir.division.ownership import mismatch
 from spyre_mlir.division.relayout import Relayout, relayout
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
@@ -158,10 +159,23 @@ class Usage:
         result, layout = user.space.views[-1], self.memory.layout(user.values[-1])
         differing = {
             self.root(value)
-            for value, view in zip(user.values[:-1], user.space.views, strict=False)
-            if not _same_elements(view, result) or self.memory.layout(self.root(value)).bytes != layout.bytes
+            for operand, (value, view) in enumerate(zip(user.values[:-1], user.space.views, strict=False))
+            if not _same_elements(view, result)
+            or self.memory.layout(self.root(value)).bytes != layout.bytes
+            or self._accesses_a_part(user, operand)
         }
         return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in differing]
+
+    def _accesses_a_part(self, user: Divided, operand: int) -> bool:
+        """Return whether the cores hold more of a buffer than they access: the sticks between stay where they are.
+
+        The writer of a buffer may go on to the end of a padded stick that the reader does not take.
+        """
+        partial = self.buffers[self.root(user.values[operand])].partial_accesses
+        if partial is None:
+            return False
+        accessed = core_view(user.space, operand, user.division)
+        return partial.holder is None or mismatch(partial.view, accessed) is not None
 
 
 def _same_elements(view: BufferView, other: BufferView) -> bool:

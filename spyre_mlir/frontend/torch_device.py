@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory
@@ -187,6 +188,7 @@ class SpyreTensor(torch.Tensor):
         return SpyreTensor.of(self.device_tensor.restickify(stick_dims))
 
     @classmethod
+    @raised_after_backward
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -350,6 +350,16 @@ def _made(value: Input) -> str:
     return f"torch.tensor({elements}, dtype={value.dtype}).reshape({list(value.shape)})"
 
 
+def refusal(error: Any) -> tuple[str, str]:
+    """The class of a ``CompileError`` and why: the simulator and verifiers refuse what the compiler itself made.
+
+    Numbers that an argument or the device cannot hold are the caller's.
+    """
+    notes = " ".join(getattr(error, "__notes__", ()))
+    is_ours = getattr(error, "kind", "range") not in ("range", "argument", "value") or "'verify-" in notes
+    return ("internal" if is_ours else "refused"), f"{error.message} {notes}".strip()
+
+
 @faults_kept()
 def run(case: Case) -> tuple[str, str]:
     """Compiles and runs a case: ("right" | "wrong" | "refused", why).
@@ -368,7 +378,7 @@ def run(case: Case) -> tuple[str, str]:
             program = spyre_mlir.compile(model, example, **case.options)
             results = call(program, case, inputs)
         except spyre_mlir.CompileError as error:
-            return "refused", error.message
+            return refusal(error)
     text = complaint(case, results, expected)
     if not text:
         return "right", ""

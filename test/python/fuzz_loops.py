@@ -39,7 +39,7 @@ def _map(function: Callable[..., Any], xs: Tensor) -> Any:
 
 
 def _while_loop(condition: Callable[..., Any], body: Callable[..., Any], carried: Sequence[Any]) -> Any:
-    carried = tuple(carried)
+    carried = tuple(x.clone() for x in carried)
     while bool(condition(*carried)):
         carried = tuple(body(*carried))
     return carried

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fuzz_case import Case, Run, calls_of_file, complaint, head_of_file, oracle
+from fuzz_case import Case, Run, calls_of_file, complaint, head_of_file, oracle, refusal
 from fuzz_programs import ILL_CONDITIONED
 from fuzz_workers import REFUSED, RIGHT, SKIPPED, WRONG
 from torch import Tensor
@@ -312,7 +312,7 @@ def run(case: Case, way: Way) -> tuple[str, str]:
         try:
             results = way.observe(case.model, case.calls(), case.options, case.how)
         except spyre_mlir.CompileError as error:
-            return REFUSED, error.message
+            return refusal(error)
     text = complaint(case, results, expected)
     if not text:
         return RIGHT, ""

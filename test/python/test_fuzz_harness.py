@@ -13,7 +13,7 @@ import fuzz_planted
 import numpy as np
 import pytest
 import torch
-from fuzz_case import Case, Statement, complaint, oracle
+from fuzz_case import Case, Statement, complaint, oracle, refusal
 from fuzz_inputs import Input
 from fuzz_minimise import minimise, smaller_lists, smaller_programs
 from fuzz_programs import draw
@@ -22,6 +22,8 @@ from fuzz_workers import FAILURES, Workers
 
 import spyre_mlir
 from benchmarks import __main__ as command
+from spyre_mlir.errors import CompileError
+from spyre_mlir.simulator.simulation_error import SimulationError
 
 #: How many mutants and programs run here: a minute together.
 COUNTS = {"programs": 14, "ir": 25, "bundles": 20, "plans": 10, "npz": 16, "csv": 50}
@@ -239,6 +241,14 @@ def test_bit_true_numbers_may_be_off_by_what_rounded_inputs_make():
     assert not complaint(case, [result, expected.typed[1]], expected)
     case = replace(case, options={})
     assert complaint(case, [result, expected.typed[1]], oracle(case))
+
+
+def test_what_the_simulator_or_a_verifier_refuses_is_a_fault():
+    """Numbers that are too large are the caller's; an overlap in device memory is the compiler's."""
+    noted = CompileError("'tanh' runs on f16, not on f32.")
+    noted.add_note("while running the pass 'verify-device-ops'")
+    assert refusal(noted)[0] == refusal(SimulationError("overlap", "it overlaps"))[0] == "internal"
+    assert refusal(SimulationError("range", "it holds 1e9"))[0] == refusal(CompileError("no"))[0] == "refused"
 
 
 # Files and the command.

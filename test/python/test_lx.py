@@ -213,3 +213,22 @@ def test_a_program_runs_in_the_lx_that_it_was_planned_for():
     assert program.last_run.statistics.lx_high_water_bytes == {0: 512 * 1792 * 2}
     program = spyre_mlir.compile(lambda x: torch.exp(x).abs(), (x,), lx_frac_avail=0.2, **options)
     assert all(buffer.base != "lx" for buffer in program.bundle.manifest.buffers)
+
+
+class _ScaledKeys(torch.nn.Module):
+    """A restickify of keys to 64 rows, of which a scaling reads and writes 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.randn(2, 4, 16, 16, generator=torch.manual_seed(0)).half())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, self.keys, self.keys)
+
+
+def test_a_part_of_what_cores_hold_is_not_overwritten_in_place():
+    """Rows of the result are closer to each other in LX than rows of the operand are."""
+    model, x = _ScaledKeys(), torch.randn(2, 4, 3, 16, generator=torch.manual_seed(1)).half()
+    program = spyre_mlir.compile(model, (x,), sencores=3, precision="strict")
+    assert not validate(program.bundle)
+    torch.testing.assert_close(program(x), model(x), rtol=0.01, atol=0.01)
