@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import all_ops
@@ -35,22 +35,14 @@ class _FunctionState:
     func: ir.Operation
     target: Target
     digest: bytes
+    constants: tuple[ir.Attribute, ...]
     ops: list[ir.Operation]
-    constants: list[ir.Attribute]
 
     @classmethod
     def of(cls, func: ir.Operation) -> _FunctionState:
         """Return the present state of a function."""
         ops = all_ops(func)
-        constants = [
-            value for op in ops if op.name == "arith.constant" and _is_large(value := op.attributes["value"])
-        ]
-        text = io.BytesIO()
-        if constants:
-            func.print(file=text, binary=True, large_elements_limit=_FEW_ELEMENTS, print_generic_op_form=True)
-        else:
-            func.write_bytecode(text)
-        return cls(func, target_of(func), hashlib.sha256(text.getbuffer()).digest(), ops, constants)
+        return cls(func, target_of(func), *digest_of(func, ops), ops)
 
     def is_same(self, other: _FunctionState) -> bool:
         """Return whether two states are those of one function that did not change between them."""
@@ -66,6 +58,22 @@ def _is_large(value: ir.Attribute) -> bool:
     if not isinstance(value, ir.DenseElementsAttr) or value.is_splat:
         return False
     return len(value) > _FEW_ELEMENTS
+
+
+def digest_of(func: ir.Operation, ops: Iterable[ir.Operation]) -> tuple[bytes, tuple[ir.Attribute, ...]]:
+    """Return a digest of the text of a function and its large constants, which the text leaves out.
+
+    ``ops`` are all ops of the function.
+    """
+    constants = tuple(
+        value for op in ops if op.name == "arith.constant" and _is_large(value := op.attributes["value"])
+    )
+    text = io.BytesIO()
+    if constants:
+        func.print(file=text, binary=True, large_elements_limit=_FEW_ELEMENTS, print_generic_op_form=True)
+    else:
+        func.write_bytecode(text)
+    return hashlib.sha256(text.getbuffer()).digest(), constants
 
 
 @dataclass

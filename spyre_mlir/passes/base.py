@@ -153,7 +153,10 @@ class Evaluator(Protocol):
         ...
 
     def time(self, module: ir.Module) -> ProgramCost | None:
-        """Evaluate the bundle by its timeline; None if the rest refuses the module."""
+        """Evaluate the bundle by its timeline; None if the rest refuses the module.
+
+        Modules that are equal when their scratchpads are to be planned are evaluated once.
+        """
         ...
 
     def refusal(self, module: ir.Module) -> Refusal | None:

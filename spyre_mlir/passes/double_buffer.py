@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.loads import module_of, move_behind, nested_blocks
 from spyre_mlir.analysis.loops import LOOP, trip_count
@@ -119,7 +119,7 @@ class DoubleBuffer(BeforePlanning):
         return _BufferPlan(module, loads, pairs, kept)
 
     def _time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
-        """Evaluate a function by the timeline of its bundle; None if what it loads ahead is not in LX.
+        """Evaluate a function by the timeline of its bundle; None if the rest of the pipeline refuses it.
 
         Nothing is where a plan file pins it, which may tell of the program with its loads ahead.
         """
@@ -127,16 +127,7 @@ class DoubleBuffer(BeforePlanning):
         for op in all_ops(functions(module.operation)[0]):
             if sdsc.PINS in op.attributes:
                 del op.attributes[sdsc.PINS]
-        price = evaluator.time(module)
-        (planned,) = functions(module.operation)
-        memory = AliasAnalysis(planned)
-        loads = (op for op in all_ops(planned) if self._is_ours(op))
-        is_ahead = all(is_in_lx(memory.place(op.results[0]).buffer) for op in loads)
-        return price if is_ahead else None
-
-    def _is_ours(self, op: ir.Operation) -> bool:
-        """Return whether an operation is a load into a pair of buffers, or a clone that this pass inserted."""
-        return sdsc.PING_PONG in op.attributes or any(step[1] == self.name for step in sdsc.history_of(op))
+        return evaluator.time(module)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class JointPlanning(EvaluatingPass):
             return joint, planned
         # It takes longer than its placements say: they are chosen each for itself, and LX had no room for all.
         smaller = replace(plan.divide(self.joint_division, relayouts, parts=2), bound=joint.bound)
-        if (smaller.candidates, smaller.placements) == (joint.candidates, joint.placements):
+        if _changes_alike(joint, smaller):
             return joint, planned
         return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))
 
@@ -243,10 +243,21 @@ def _changes(joint: JointDivision, usage: Usage) -> bool:
     return _uses_ring(joint)
 
 
-def _uses_ring(joint: JointDivision) -> bool:
-    return any(
-        placement is not None and placement.relayout_view is not None for placement in joint.placements
+def _changes_alike(joint: JointDivision, other: JointDivision) -> bool:
+    """Return whether two plans write the same divisions and relayouts; which buffers stay in LX is planned later."""
+    rings = (
+        [(number, placement) for number, placement in enumerate(plan.placements) if _is_relayout(placement)]
+        for plan in (joint, other)
     )
+    return joint.candidates == other.candidates and next(rings) == next(rings)
+
+
+def _is_relayout(placement: BufferPlacement | None) -> bool:
+    return placement is not None and placement.relayout_view is not None
+
+
+def _uses_ring(joint: JointDivision) -> bool:
+    return any(map(_is_relayout, joint.placements))
 
 
 def _may_win(joint: JointDivision, attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> bool:

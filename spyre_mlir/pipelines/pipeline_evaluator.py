@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from spyre_mlir import problems
-from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.buffer_uses import Usage
-from spyre_mlir.analysis.kept_usage import usage_kept, usage_of
+from spyre_mlir.analysis.kept_usage import digest_of, usage_kept, usage_of
 from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects.targets import target_of
@@ -19,6 +19,7 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import Pass, Refusal
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
+from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.remarks import Remarks
@@ -33,8 +34,8 @@ _PLANNED, _PLACED = "place-in-hbm", "convert-sdsc-to-sdscbundle"
 #: operations are those of the program: what is refused there may be a part of a fused operation.
 _RUNNABLE, _WHOLE = ("device-ops", "laid-out"), "apply-precision"
 
-#: Costs by the passes that were run and the text of the module.
-Costs = dict[tuple[str, str], ProgramCost | None]
+#: Costs by the passes that were run and the text of the module, or what stands for it.
+Costs = dict[tuple[str, Hashable], ProgramCost | None]
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,32 @@ class PipelineEvaluator:
 
     def time(self, module: ir.Module) -> ProgramCost | None:
         """Evaluate the bundle by its timeline; None if the rest refuses the module."""
+        passes = list(self._before(_PLACED))
+        names = [getattr(pass_, "name", "") for pass_ in passes]
+        planning = names.index(ScratchpadPlanning.name) if ScratchpadPlanning.name in names else 0
         with scope("prediction"), usage_kept():
-            if self._run(list(self._before(_PLACED)), module):
+            if self._run(passes[:planning], module):
                 return None
-            try:
-                with scope("bundle"):
-                    bundle = bundle_of(module.operation)
-            except AlgorithmError:
-                raise
-            except CompileError:
-                return None
-            run = timeline(bundle)
-            moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
-            return ProgramCost(run.total_ns, moved)
+            # Passes in a row ask for the program that the one before has chosen.
+            digests = tuple(digest_of(func, all_ops(func)) for func in functions(module.operation))
+            key = f"{','.join(map(str, passes[planning:]))} and time", digests
+            if key not in self.costs:
+                self.costs[key] = self._placed_time(passes[planning:], module)
+            return self.costs[key]
+
+    def _placed_time(self, passes: Sequence[Pass | PipelineStep], module: ir.Module) -> ProgramCost | None:
+        if self._run(passes, module):
+            return None
+        try:
+            with scope("bundle"):
+                bundle = bundle_of(module.operation)
+        except AlgorithmError:
+            raise
+        except CompileError:
+            return None
+        run = timeline(bundle)
+        moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
+        return ProgramCost(run.total_ns, moved)
 
     def refusal(self, module: ir.Module) -> Refusal | None:
         """Return the diagnostic of the passes up to layouts; None if the device can run the module."""

@@ -19,6 +19,7 @@ from targets import device_file
 
 import spyre_mlir
 from spyre_mlir import clear_tensor_dims, declare_tensor_dim, spyre_hint
+from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.bundle.validate import sound_context, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.driver.program import Program
@@ -243,6 +244,26 @@ def test_a_stream_that_waits_for_memory_alone_stays_as_it_is():
     assert any(each.pass_name == "coarse-tiling" for each in ahead.remarks)
     assert _remark(ahead) == "no double buffers"
     assert ahead.bundle == behind.bundle
+
+
+def test_many_loops_are_read_as_often_as_one(monkeypatch):
+    """The function is read for the loads of each of two plans, and once for clones of streams."""
+    reads = []
+    monkeypatch.setattr(double_buffer, "Usage", lambda func: reads.append(func) or Usage(func))
+    inputs = _inputs(512, 256, 384)[:3]
+    for count in (1, 3):
+
+        def hinted(x, w, scale, count=count):
+            results = []
+            for number in range(count):
+                with spyre_hint(tiles={"N": 3}):
+                    results.append(scaled_weights(x + number, w, scale))
+            return tuple(results)
+
+        reads.clear()
+        program = spyre_mlir.compile(hinted, inputs, sencores=1)
+        assert program.module.operation.get_asm().count("scf.for") >= count
+        assert len(reads) == 3, count
 
 
 @pytest.mark.parametrize("name", LOOPED)

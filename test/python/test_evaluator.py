@@ -23,7 +23,7 @@ from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines import SpyrePipeline, pipeline_evaluator, run_pipeline
 from spyre_mlir.pipelines.pipeline_evaluator import PipelineEvaluator
 from spyre_mlir.rewriting.groups import group_module
 from spyre_mlir.target.target import default_target
@@ -123,6 +123,23 @@ def test_equal_groups_are_priced_once():
     evaluate = evaluator()
     first = cost(device_ops(), 2, evaluate=evaluate)
     assert cost(device_ops(), 2, evaluate=evaluate) is first and len(evaluate.costs) == 1
+
+
+def test_equal_modules_are_placed_once(monkeypatch):
+    """Another module is another time."""
+    bundles, asking = [], evaluator()
+    bundle_of = pipeline_evaluator.bundle_of
+    monkeypatch.setattr(pipeline_evaluator, "bundle_of", lambda op: bundles.append(op) or bundle_of(op))
+    program = device_ops()
+    (func,) = functions(program.operation)
+    first, again = (asking.time(module_of(func)) for _ in range(2))
+    assert first == again is not None
+    assert len(bundles) == 1
+    operations = [op.operation for op in func.regions[0].blocks[0].operations]
+    add = next(op for op in operations if op.operands and op.name == "linalg.generic")
+    add.operands[0] = add.operands[1]
+    asking.time(module_of(func))
+    assert len(bundles) == 2
 
 
 @pytest.mark.parametrize("lx_frac_avail", [0.2, LITTLE])
