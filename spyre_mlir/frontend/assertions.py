@@ -11,6 +11,7 @@ import contextlib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 from unittest import mock
 
@@ -38,12 +39,19 @@ def _(condition: Tensor, text: str) -> None:
     return None
 
 
-#: It stays in a graph although nothing reads it.
-CHECK = has_side_effect(torch.ops.spyre.check.default)
+CHECK = torch.ops.spyre.check.default
+# It stays in a graph although nothing reads it.
+has_side_effect(CHECK)
+
+
+def _computed(target: Any, position: Node, *operands: Node) -> Node:
+    """An operation on numbers as tensors, before the node ``position``."""
+    return call_before(position, target, *operands)
+
 
 #: Functions of numbers, with the operations of tensors without dims that compute them.
 _FUNCTIONS: dict[Any, Callable[..., Node]] = {
-    function: lambda position, *operands, target=target: call_before(position, target, *operands)
+    function: partial(_computed, target)
     for function, target in {
         operator.add: aten.add.Tensor, operator.sub: aten.sub.Tensor, operator.mul: aten.mul.Tensor,
         operator.truediv: aten.div.Tensor, operator.mod: aten.remainder.Tensor, operator.neg: aten.neg.default,
@@ -79,7 +87,7 @@ def recording_texts() -> Iterator[list[tuple[Any, str]]]:
             # A text with numbers of tensors is not known yet.
             with contextlib.suppress(Exception):
                 recorded.append((canonicalize_bool_expr(condition.node.expr), str(message())))
-        original(error_type, condition, message)
+        original(error_type, condition, cast(Any, message))
 
     with mock.patch.object(torch, "_check_with", check_with):
         yield recorded
@@ -201,7 +209,7 @@ def _as_tensor(node: Node, number: Any) -> Node:
         )
         return call_before(node, aten.full.default, [], value, dtype=dtype)
     if number.target in _READS:
-        tensor = number.args[0]
+        tensor = cast(Node, number.args[0])
         dtype = tensor.meta["val"].dtype
         wide = torch.float64 if dtype.is_floating_point else dtype if dtype == torch.bool else torch.int64
         tensor = call_before(node, aten.reshape.default, tensor, [])

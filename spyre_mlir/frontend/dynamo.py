@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 import torch._dynamo.config
@@ -30,6 +30,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
@@ -40,9 +41,12 @@ from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
-from spyre_mlir.frontend.operations import Application, Results
+from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.operations import Application, Results, on_device
 from spyre_mlir.frontend.sized_graph import SizedGraph
+from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
+from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 #: Modules of the frontend with functions and modules for use inside of a model.
@@ -69,6 +73,9 @@ def compiled(
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
         return CompiledGraph(graph, compile)
 
+    if (error := _lost_write(graph, example_inputs)) is not None:
+        return partial(_refuse, error)
+
     def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
         return make_boxed_func(CompiledGraph(part, keeping(as_it_is, GraphLabel.of(graph, kind, part), keep)))
@@ -82,6 +89,38 @@ def compiled(
             decompositions=_gradients(),
         )
         return backend(graph, example_inputs)
+
+
+#: Views that PyTorch's functional form does not invert exactly, by what Dynamo calls them.
+_INEXACT_VIEWS = {
+    "expand",
+    "expand_as",
+    "broadcast_to",
+    "broadcast_tensors",
+    "meshgrid",
+    "unfold",
+    "as_strided",
+}
+
+
+def _refuse(error: CompileError, *_: Any) -> NoReturn:
+    """Raise the error of a graph when it is called: Dynamo would wrap an error of its backend."""
+    raise error
+
+
+def _lost_write(graph: GraphModule, example_inputs: Sequence[Any]) -> CompileError | None:
+    """Error about a write that AOTAutograd, which makes a graph functional, would lose; None without one."""
+    if not any(getattr(node.target, "__name__", node.target) in _INEXACT_VIEWS for node in graph.graph.nodes):
+        return None
+    with torch.no_grad(), _disable_current_modes():
+        operations = make_fx(Interpreter(graph).run, tracing_mode="fake")(*example_inputs)
+    if (node := inexact_write(operations.graph)) is None:
+        return None
+    return CompileError(
+        f"{called_name(str(node.target))} writes to a view by expand or unfold, which PyTorch loses where it computes "
+        "gradients; write to the tensor that the view shows, or call the model under torch.no_grad().",
+        source_of(node),
+    )
 
 
 def _compiled_as_it_is(

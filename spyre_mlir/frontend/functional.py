@@ -24,15 +24,10 @@ from spyre_mlir.frontend.content_reads import note_read_of_inputs
 from spyre_mlir.frontend.graph_edits import schema_name
 from spyre_mlir.frontend.outputs import UPDATES
 from spyre_mlir.frontend.refusals import refusal_at
-from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
+from spyre_mlir.frontend.storage import EXACT_VIEWS, storages_of, written_by, written_storages
 
-#: Views, and operations that may give one, through which writing is right; test_functional.py has them all.
-_PROVEN = {
-    "alias", "as_strided", "chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "hsplit",
-    "mT", "adjoint", "movedim", "narrow", "numpy_T", "permute", "reshape", "reshape_as", "select", "slice", "split",
-    "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten",
-    "unsqueeze", "view", "view_as", "vsplit",
-}  # fmt: skip
+#: Views that give the right numbers: those that are inverted exactly, or that ``address_storages`` writes through.
+_PROVEN = EXACT_VIEWS | {"broadcast_to", "expand", "expand_as", "unfold"}
 
 
 def check_functional_form(program: ExportedProgram) -> None:

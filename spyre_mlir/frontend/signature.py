@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.object_graphs import CallInputs, Outcome
+from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -232,6 +233,11 @@ class Call:
     def check_change(self, argument: Argument) -> None:
         """Raise ``CompileError`` for a changed argument in the memory of another argument."""
         changed = self._operand(argument)
+        if isinstance(changed, torch.Tensor) and shares_memory(changed):
+            raise CompileError(
+                f"The model changes '{argument.name}' in place, and elements of the tensor that is given share memory, "
+                "as those of expand do; give a clone() of it."
+            )
         for other in self.signature.arguments:
             # The parts of a complex argument are what changes.
             is_part = bool(other.part) and (other.leaf, other.tensor) == (argument.leaf, argument.tensor)

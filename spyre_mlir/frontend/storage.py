@@ -2,14 +2,16 @@
 """Rewriting of operations that address the storage of a tensor, before PyTorch makes them functional.
 
 A program has tensors and no storages, so ``as_strided`` becomes one of the tensor that the storage was made for. So
-does ``unfold`` where the storage is written: PyTorch takes its gradient for its inverse, and loses what no window has.
-Dropout outside training is its operand, to be written through.
+does a view that is written and that PyTorch's functional form does not invert exactly: for ``expand`` and ``unfold`` it
+adds up what all copies of an element change, and loses what no window has. Dropout outside training is its operand, to
+be written through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,10 +21,25 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.graph_edits import call_before, operands_of
+from spyre_mlir.frontend.graph_edits import call_before, operands_of, schema_name
 from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.refusals import refusal_at
 
 aten = torch.ops.aten
+
+#: Views, and operations that may give one, that PyTorch's functional form inverts exactly (test_storage.py).
+EXACT_VIEWS = {
+    "alias", "as_strided", "chunk", "contiguous", "detach", "diagonal", "flatten", "hsplit", "mT", "adjoint", "movedim",
+    "narrow", "numpy_T", "permute", "reshape", "reshape_as", "select", "slice", "split", "split_with_sizes", "squeeze",
+    "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unsqueeze", "view", "view_as",
+    "vsplit",
+}  # fmt: skip
+
+#: Operations that write one number everywhere, so that elements may share memory; by the last one not for a broadcast.
+_FILLS = (aten.zero_.default, aten.fill_.Scalar, aten.fill_.Tensor)
+
+#: The elements of a view that are looked at one by one.
+_MOST_ELEMENTS = 1 << 24
 
 #: Outside training their result is their operand, not a copy.
 _DROPOUTS = (
@@ -77,30 +94,113 @@ def written_storages(graph: Graph) -> set[int]:
 
 
 def address_storages(program: ExportedProgram) -> None:
-    """Make ``as_strided``, and ``unfold`` of what is written, address the tensor that their storage was allocated for.
+    """Make ``as_strided``, and views that are written, address the tensor that their storage was allocated for.
 
-    Dropout outside training is replaced by its operand.
+    Views that PyTorch's functional form inverts exactly stay. Dropout outside training is replaced by its operand.
 
-    A storage with a gap, or one whose tensor a broadcast returned, is a ``CompileError``: nothing has its elements.
+    A storage with a gap, or one whose tensor a broadcast returned, is a ``CompileError``: nothing has its elements. So
+    is a write whose result depends on the order of elements that share memory.
     """
     graph = program.graph
-    written = written_storages(graph)
     first: dict[int, Node] = {}
     for node in list(graph.nodes):
         storages = storages_of(node)
         for storage in storages:
             # Nodes are in order, so the first one with a storage has allocated it.
             first.setdefault(storage, node)
-        is_written_window = node.target is aten.unfold.default and storages & written
-        if node.target is aten.as_strided.default or is_written_window:
-            _address(node, first[next(iter(storages))])
+        if node.target is aten.as_strided.default:
+            node.replace_all_uses_with(_addressed(node, node, first[next(iter(storages))]))
+            graph.erase_node(node)
         elif node.target in _DROPOUTS and not node.args[2]:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+        else:
+            for operand in list(written_by(node)):
+                _write_exactly(node, operand, first)
+    graph.eliminate_dead_code()
 
 
-def _address(node: Node, origin: Node) -> None:
-    """Replace a node by a view, with its sizes, strides and offset, of the tensor that has the storage."""
+def inexact_write(graph: Graph) -> Node | None:
+    """First write in place for which PyTorch's functional form has other numbers; None without one."""
+    for node in graph.nodes:
+        for operand in written_by(node):
+            value = operand.meta.get("val")
+            if isinstance(value, Tensor) and value.layout == torch.strided:
+                (storage,) = storages_of(operand)
+                if shares_memory(value) or not _is_exact(operand, storage):
+                    return node
+    return None
+
+
+def _write_exactly(node: Node, operand: Node, first: Mapping[int, Node]) -> None:
+    """Let a write in place change its operand as PyTorch does: through a view of the tensor that has the storage."""
+    value = operand.meta.get("val")
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return
+    is_shared = shares_memory(value)
+    is_fill = node.target in _FILLS[: 2 if _is_broadcast(value) else 3]
+    if is_shared and not is_fill:
+        raise refusal_at(
+            node,
+            "It writes to a tensor whose elements share memory, as those of expand and of overlapping windows do, so "
+            "the result depends on their order; write to a clone() of it, or to the tensor that it shows.",
+        )
+    (storage,) = storages_of(operand)
+    origin = first[storage]
+    if (_is_exact(operand, storage) and not is_shared) or origin.meta["val"].dtype != value.dtype:
+        return
+    if not is_shared:
+        node.replace_input_with(operand, _addressed(node, operand, origin))
+        return
+    # One of the elements that share memory by a broadcast is enough.
+    filled = _addressed(node, operand, origin, [1 if stride == 0 else size for size, stride in _dims(value)])
+    call_before(node, cast(Any, node.target), filled, *node.args[1:], **node.kwargs)
+    node.replace_all_uses_with(operand)
+    node.graph.erase_node(node)
+
+
+def _is_exact(node: Node, storage: int) -> bool:
+    """Return whether a tensor is its storage, or is made from it by views that PyTorch inverts exactly."""
+    while True:
+        source = next((other for other in node.all_input_nodes if storage in storages_of(other)), None)
+        if source is None:
+            return True
+        is_view = node.target is operator.getitem or schema_name(node) in EXACT_VIEWS
+        if not is_view and source not in written_by(node):
+            return False
+        node = source
+
+
+def _dims(value: Tensor) -> Iterator[tuple[int, int]]:
+    """Size and stride of each dim of a tensor."""
+    return zip(value.shape, value.stride(), strict=True)
+
+
+def _is_broadcast(value: Tensor) -> bool:
+    """Return whether a tensor has several elements along a dim that are one in memory."""
+    return any(stride == 0 and size > 1 for size, stride in _dims(value))
+
+
+def shares_memory(value: Tensor) -> bool:
+    """Return whether two elements of a tensor are one in memory; True where that is not known."""
+    dims = sorted((stride, size) for size, stride in _dims(value) if size > 1)
+    if not value.numel() or value.is_contiguous():
+        return False
+    extent = 1
+    for stride, size in dims:
+        if stride < extent:
+            break
+        extent = stride * (size - 1) + extent
+    else:
+        return False
+    if _is_broadcast(value) or value.numel() > _MOST_ELEMENTS:
+        return True
+    places = torch.arange(_end(value), device="cpu").as_strided(value.shape, value.stride(), 0)
+    return places.unique().numel() < value.numel()
+
+
+def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | None = None) -> Node:
+    """A view before ``position``, with the place of ``node`` in memory, of the tensor that has the storage."""
     value, whole = node.meta["val"], origin.meta["val"]
     # Memory order: of dims with one stride, those of size 1 go last.
     order = sorted(range(whole.ndim), key=lambda dim: (-whole.stride(dim), -whole.shape[dim], dim))
@@ -112,11 +212,9 @@ def _address(node: Node, origin: Node) -> None:
             source_of(node),
         )
     if order != list(range(whole.ndim)):
-        origin = call_before(node, aten.permute.default, origin, order)
-    sizes = (list(value.shape), list(value.stride()), value.storage_offset())
-    addressed = call_before(node, aten.as_strided.default, origin, *sizes)
-    node.replace_all_uses_with(addressed)
-    node.graph.erase_node(node)
+        origin = call_before(position, aten.permute.default, origin, order)
+    sizes = (list(shape or value.shape), list(value.stride()), value.storage_offset())
+    return call_before(position, aten.as_strided.default, origin, *sizes)
 
 
 def _end(value: Tensor) -> int:

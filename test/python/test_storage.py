@@ -23,6 +23,8 @@ VIEWS = {
     "diagonal": lambda y: y.diagonal(-2, 1, 0),
     "expand": lambda y: y.unsqueeze(0).expand(1, 6, 8)[0, 1],
     "expand_as": lambda y: y[2].expand_as(y[2]),
+    "broadcast_to": lambda y: torch.broadcast_to(y, (1, 6, 8))[0, 1],
+    "unfold": lambda y: y.unfold(0, 3, 1)[:, :, 2],
     "flatten": lambda y: y.flatten()[::5],
     "hsplit": lambda y: y.hsplit(2)[1],
     "mT": lambda y: y.mT[1],
@@ -69,6 +71,11 @@ def example() -> torch.Tensor:
 def eager(model, x: torch.Tensor):
     """What the exported graph of a model gives, operation by operation in PyTorch."""
     exported = export_graph(model, (x.clone(),))
+    for node in exported.graph_module.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.view.default
+    ):
+        # Tensors of a program have no strides.
+        node.target = torch.ops.aten.reshape.default
     call = exported.signature.bind((x,), {})
     operands = [call._operand(argument) for argument in exported.signature.arguments]
     with torch.no_grad():
@@ -99,6 +106,84 @@ def test_a_tensor_that_is_written_through_a_rewritten_view_keeps_the_rest(name):
     for one, other in zip(eager(model, ours), model(theirs), strict=True):
         assert all(map(torch.equal, one, other))
     assert torch.equal(ours, theirs)
+
+
+#: Writes in place through a view of at least two rows.
+WRITES = {
+    "zero": lambda v: v.zero_(),
+    "fill": lambda v: v.fill_(torch.tensor(5.0)),
+    "add": lambda v: v.add_(1),
+    "copy": lambda v: v.copy_(torch.arange(v.numel()).reshape(v.shape)),
+    "row": lambda v: v.__setitem__(1, 9),
+    "index_copy": lambda v: v.index_copy_(0, torch.tensor([1]), torch.full((1, *v.shape[1:]), 8.0)),
+    "index_put": lambda v: v.index_put_((torch.tensor([1, 0]),), torch.tensor(6.0)),
+    "masked_fill": lambda v: v.masked_fill_(v > 0, 1),
+    "out": lambda v: torch.mul(v.clone(), 3, out=v),
+}
+#: Views whose elements share memory, and views of these, of a tensor [6, 8].
+SHARING = {
+    "copies": lambda y: y.expand(3, 6, 8),
+    "some copies": lambda y: y[None].expand(3, 6, 8)[1:],
+    "one copy": lambda y: y.expand(3, 6, 8)[1],
+    "a copy of a transpose": lambda y: y.t().expand(2, 8, 6)[1, 2:],
+    "copies of a diagonal": lambda y: torch.broadcast_to(y.diagonal(), (3, 6)),
+    "windows": lambda y: y.unfold(0, 3, 1),
+    "one element of each window": lambda y: y.unfold(0, 3, 1)[:, :, 2],
+    "one window": lambda y: y.unfold(0, 3, 1)[2],
+    "windows with gaps": lambda y: y.unfold(1, 2, 3),
+    "a part of windows": lambda y: y.unfold(1, 4, 2).split(2, 1)[1][..., 0],
+    "memory in steps": lambda y: y.as_strided((5, 4), (2, 1)),
+    "a chunk": lambda y: y.unsafe_chunk(2)[1],
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_writes_through_views_that_share_memory_are_right_or_refused(name):
+    """Numbers that a difference does not keep are among those that are not written."""
+
+    def model(x, view, write):
+        # An input, or a result.
+        y = x if list(WRITES.values()).index(write) % 2 else x * 1
+        written = view(y)
+        write(written)
+        return y * 1, written * 1
+
+    x = example()
+    x[0, 0], x[2, 3], x[5, 7] = float("inf"), 1e-9, 3e7
+    for write_name, write in WRITES.items():
+        theirs, ours = x.clone(), x.clone()
+        try:
+            expected = model(theirs, SHARING[name], write)
+        except RuntimeError:
+            expected = None
+        try:
+            actual = eager(lambda x, write=write: model(x, SHARING[name], write), ours)
+        except CompileError as error:
+            sharing = name in ("copies", "some copies", "copies of a diagonal", "windows", "memory in steps")
+            assert expected is None or (sharing and write_name not in ("zero", "fill")), (
+                f"{write_name}: {error}"
+            )
+            continue
+        assert expected is not None and all(map(torch.equal, expected, actual)), write_name
+        assert torch.equal(theirs, ours), write_name
+
+
+def test_an_input_whose_elements_share_memory_is_not_changed():
+    program = spyre_mlir.compile(lambda x: x.add_(1) * 2, (example(),))
+    with pytest.raises(CompileError, match="elements of the tensor that is given share memory"):
+        program(torch.zeros(1, 8).expand(6, 8))
+
+
+def test_a_write_that_a_gradient_would_lose_is_refused():
+    def model(x, w):
+        x.expand(3, 6, 8)[0:3].zero_()
+        return x * w
+
+    compiled = torch.compile(model, backend="spyre")
+    assert torch.equal(compiled(example(), torch.ones(8)), torch.zeros(6, 8))
+    torch._dynamo.reset()
+    with pytest.raises(CompileError, match="zero_ writes to a view by expand or unfold"):
+        compiled(example(), torch.ones(8, requires_grad=True))
 
 
 def test_every_view_that_counts_as_proven_is_tested():
