@@ -20,7 +20,6 @@ import numpy as np
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
-from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
@@ -33,14 +32,14 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_ou
 _MAX_PROGRAMS = 1024
 
 
-class Compiled(NamedTuple):
+class CompiledOperation(NamedTuple):
     """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns."""
 
     program: Program | None
-    results: operations.Results
+    results: operations.OperationResults
 
 
-Programs = OrderedDict[Hashable, Compiled]
+Programs = OrderedDict[Hashable, CompiledOperation]
 
 programs: Programs = OrderedDict()
 
@@ -66,8 +65,10 @@ def execute(
     applied: operations.Application,
     programs: Programs,
     compile: Callable[..., Program],
-    results_of: Callable[[operations.Application], operations.Results] = operations.Results.of_operation,
-) -> tuple[list[Any], operations.Results]:
+    results_of: Callable[
+        [operations.Application], operations.OperationResults
+    ] = operations.OperationResults.of_operation,
+) -> tuple[list[Any], operations.OperationResults]:
     """Run an operation or a graph; return the leaves of its results, of which the tensors are on the device.
 
     The program comes from the cache ``programs``, or is compiled into it. ``results_of`` follows the operation without
@@ -87,9 +88,9 @@ def execute(
 def _compiled(
     applied: operations.Application,
     compile: Callable[..., Program],
-    results_of: Callable[[operations.Application], operations.Results],
-) -> Compiled:
-    def program_of(results: operations.Results | None) -> Program:
+    results_of: Callable[[operations.Application], operations.OperationResults],
+) -> CompiledOperation:
+    def program_of(results: operations.OperationResults | None) -> Program:
         program = _in_a_thread(lambda: compile(applied.function(results), applied.storages))
         # One operation in pieces would be run by PyTorch.
         if not isinstance(program, Program):
@@ -98,11 +99,11 @@ def _compiled(
 
     try:
         results = results_of(applied)
-    except CompileError:
+    except operations.UnknownResultsError:
         # A refusal of the compiler has its place in the source, so it goes first.
         program_of(None)
         raise
-    return Compiled(program_of(results) if results.is_computed else None, results)
+    return CompiledOperation(program_of(results) if results.is_computed else None, results)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:

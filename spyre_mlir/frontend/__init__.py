@@ -4,9 +4,9 @@
 It also makes ``torch.compile`` compile what is on that device, without a backend and for ``inductor``.
 """
 
+from spyre_mlir.frontend.device_registration import register
 from spyre_mlir.frontend.dynamo import install
 from spyre_mlir.frontend.importer import Argument, Imported, capture_torch, import_torch
-from spyre_mlir.frontend.torch_device import register
 
 register()
 install()

@@ -42,7 +42,7 @@ from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.operations import Application, Results, on_device
+from spyre_mlir.frontend.operations import Application, OperationResults, ReplacedInputError, on_device
 from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
@@ -258,7 +258,8 @@ class DeviceGraph:
     """A graph on tensors of the device, as programs that take their storages where they lie.
 
     A result that is a view of an input is one of its storage, and results that are views of one tensor share a storage.
-    Where a gradient is wanted the operations of the graph run one by one, as without a compiler.
+    The operations of the graph run one by one, as without a compiler, where a gradient is wanted and if the graph
+    replaces the memory of an input.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
@@ -271,6 +272,13 @@ class DeviceGraph:
     def __call__(self, *inputs: Any) -> Any:
         if torch.is_grad_enabled() and any(map(_wants_gradient, inputs)):
             return self.graph(*inputs)
+        try:
+            return self._compiled(inputs)
+        except ReplacedInputError:
+            return self.graph(*inputs)
+
+    def _compiled(self, inputs: Sequence[Any]) -> Any:
+        """Results of the program of these inputs."""
         with _disable_current_modes(), torch.no_grad():
             operands = [operand(value) if isinstance(value, torch.Tensor) else value for value in inputs]
             applied = Application.of(self.model, operands, {})
@@ -282,7 +290,7 @@ class DeviceGraph:
             }
             hosts = [copies.get(id(whole.storage)) for whole in applied.storages]
             devices = [NAME if host is None else host[0].device.type for host in hosts]
-            follow = partial(Results.of, operation=self.graph, devices=devices)
+            follow = partial(OperationResults.of, operation=self.graph, devices=devices)
             leaves, results = eager().execute(applied, self.programs, self.compile, follow)
             _write_back([hosts[index] for index in results.written], hosts)
             returned = []
@@ -291,7 +299,7 @@ class DeviceGraph:
                     leaf = SpyreTensor.of(leaf)
                 elif place is not None:
                     host = hosts[place.storage] if not place.is_new else None
-                    leaf = leaf.cpu() if host is None else _view_of_host(*host, leaf)
+                    leaf = leaf.cpu() if host is None else _view_of_host(host[0], host[1], leaf)
                 returned.append(leaf)
         return pytree.tree_unflatten(returned, results.tree)
 

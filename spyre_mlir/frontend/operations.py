@@ -105,7 +105,7 @@ class Application:
         """Leaves of the arguments, from tensors that stand for the storages."""
         return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
 
-    def function(self, results: Results | None) -> Callable[..., Any]:
+    def function(self, results: OperationResults | None) -> Callable[..., Any]:
         """The operation as a function of the storages, without the results that are views of an argument."""
 
         def function(*bases: torch.Tensor) -> Any:
@@ -118,7 +118,15 @@ class Application:
         return function
 
 
-class Place(NamedTuple):
+class UnknownResultsError(CompileError):
+    """An operation fails on tensors without numbers."""
+
+
+class ReplacedInputError(CompileError):
+    """An operation changes the sizes, strides or memory of an argument in place."""
+
+
+class ResultPlace(NamedTuple):
     """Memory of a tensor that an operation returns: a view of the storage of an argument, or of a new storage.
 
     ``shape`` are the dims of a new storage in the order of its memory, () for an argument.
@@ -130,12 +138,12 @@ class Place(NamedTuple):
     strided: StridedView
 
 
-def _is_argument(place: Place | None) -> bool:
+def _is_argument(place: ResultPlace | None) -> bool:
     return place is not None and not place.is_new
 
 
 @dataclass(frozen=True)
-class Results:
+class OperationResults:
     """What an operation returns: the structure, for each leaf its place, or None for a leaf that is not a tensor.
 
     ``devices`` are the types of the devices of the leaves. ``written`` are the storages of arguments that the operation
@@ -143,20 +151,25 @@ class Results:
     """
 
     tree: pytree.TreeSpec
-    places: tuple[Place | None, ...]
+    places: tuple[ResultPlace | None, ...]
     devices: tuple[str | None, ...]
     written: frozenset[int]
 
     @classmethod
-    def of(cls, applied: Application, operation: Callable[..., Any], devices: Sequence[str]) -> Results:
+    def of(
+        cls, applied: Application, operation: Callable[..., Any], devices: Sequence[str]
+    ) -> OperationResults:
         """Results of an operation, as PyTorch gives them to tensors without numbers on these devices.
 
         Raises:
-            CompileError: The operation cannot be followed without numbers, or changes the copy of an argument.
+            UnknownResultsError: The operation cannot be followed without numbers.
+            ReplacedInputError: The operation replaces the memory of an argument.
+            CompileError: The operation changes the copy of an argument.
         """
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
         try:
-            with mode, torch.no_grad():
+            # Tensors of inference do not count their changes.
+            with torch.inference_mode(False), mode, torch.no_grad():
                 bases = [
                     torch.empty(storage.layout.shape, dtype=getattr(torch, storage.dtype), device=device)
                     for storage, device in zip(applied.storages, devices, strict=True)
@@ -167,10 +180,10 @@ class Results:
                 arguments, named = pytree.tree_unflatten(operands, applied.tree)
                 leaves, tree = pytree.tree_flatten(operation(*arguments, **named))
         except Exception as error:
-            raise CompileError(f"The memory of the results is not known: {error}") from error
+            raise UnknownResultsError(f"The memory of the results is not known: {error}") from error
         if before != [_geometry(leaf) for leaf in operands]:
-            raise CompileError(
-                "The sizes or strides of an input change in place, which is not supported on the device; take a view."
+            raise ReplacedInputError(
+                "The sizes, strides or memory of an input change in place; take a view of it."
             )
         written = frozenset(index for index, base in enumerate(bases) if base._version > versions[index])
         if written & applied.copied:
@@ -185,7 +198,7 @@ class Results:
         return cls(tree, tuple(places), tuple(kinds), written)
 
     @classmethod
-    def of_operation(cls, applied: Application) -> Results:
+    def of_operation(cls, applied: Application) -> OperationResults:
         """Results of the operation that is applied, with the strides that PyTorch gives to them on the CPU."""
         return cls.of(applied, applied.operation, ["cpu"] * len(applied.storages))
 
@@ -212,10 +225,10 @@ class Results:
         entries = [
             (place, *(next(values) if not _is_argument(place) else (None, None))) for place in self.places
         ]
-        new: dict[int, list[_Entry]] = {}
+        new: dict[int, list[_ResultPart]] = {}
         for place, value, layout in entries:
             if place is not None and place.is_new:
-                new.setdefault(place.storage, []).append(_Entry(place, value, layout))
+                new.setdefault(place.storage, []).append(_ResultPart(place, value, layout))
         made = {index: _storage_of(parts) for index, parts in new.items()}
         return [
             value
@@ -227,16 +240,16 @@ class Results:
         ]
 
 
-class _Entry(NamedTuple):
+class _ResultPart(NamedTuple):
     """A computed tensor, its place, and the layout in which the device wrote it."""
 
-    place: Place
+    place: ResultPlace
     tensor: torch.Tensor
     layout: StickLayout | None
 
 
-def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int, int]) -> Place:
-    """Place of a tensor; a storage that is not among ``storages`` is added."""
+def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int, int]) -> ResultPlace:
+    """ResultPlace of a tensor; a storage that is not among ``storages`` is added."""
     strided = StridedView(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
     memory = leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))
@@ -246,7 +259,7 @@ def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int
                 f"A result is a view of {bases[index].dtype} as {leaf.dtype}, which the device does not support; "
                 "clone() the view."
             )
-        return Place(index, False, (), strided)
+        return ResultPlace(index, False, (), strided)
     whole = leaf if leaf._base is None else leaf._base
     order = _memory_order(whole.stride(), whole.shape)
     shape = tuple(whole.shape[dim] for dim in order)
@@ -254,7 +267,7 @@ def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int
     # Where no tensor is known that has all of the storage, the storage has one dim.
     if StridedView.whole(shape).end != elements or whole.dtype != leaf.dtype:
         shape = (elements,)
-    return Place(index, True, shape, strided)
+    return ResultPlace(index, True, shape, strided)
 
 
 def _geometry(leaf: Any) -> Any:
@@ -298,7 +311,7 @@ def bits(tensor: torch.Tensor) -> np.ndarray:
     return to_numpy(tensor)
 
 
-def _storage_of(parts: Sequence[_Entry]) -> Storage:
+def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     """New storage with the numbers of computed tensors, each in its place; other elements are 0."""
     place, tensor, layout = parts[0]
     if not tensor.numel():
@@ -335,7 +348,9 @@ def in_its_memory(tensor: torch.Tensor) -> DeviceTensor:
     stored = strided.permute(order)
     whole = StridedView.whole(stored.shape)
     shape = stored.shape if stored.elements == whole.elements else (strided.end,)
-    return DeviceTensor.of(_storage_of([_Entry(Place(0, True, shape, strided), tensor, None)]), strided)
+    return DeviceTensor.of(
+        _storage_of([_ResultPart(ResultPlace(0, True, shape, strided), tensor, None)]), strided
+    )
 
 
 def _numbers(tensor: torch.Tensor) -> np.ndarray:
@@ -347,7 +362,9 @@ __all__ = [
     "DENSE_COPY",
     "RESTICKIFY",
     "Application",
-    "Results",
+    "OperationResults",
+    "ReplacedInputError",
+    "UnknownResultsError",
     "bits",
     "in_its_memory",
     "overload",

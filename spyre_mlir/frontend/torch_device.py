@@ -15,18 +15,17 @@ place is computed as a new tensor, which is written into that storage. Random nu
 from __future__ import annotations
 
 import copy
-import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch._utils import _rebuild_device_tensor_from_cpu_tensor, _rebuild_parameter
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.backward_errors import raised_after_backward
@@ -41,14 +40,6 @@ from spyre_mlir.tensors.device_views import ViewStep
 NAME = "spyre"
 
 _aten = torch.ops.aten
-
-#: Operations without a tensor among their arguments, which the host runs.
-_FACTORIES = (
-    "empty.memory_format", "empty_strided", "zeros", "ones", "full", "arange", "arange.start", "arange.start_step",
-    "linspace", "eye", "eye.m", "rand", "rand.generator", "randn", "randn.generator", "randint", "randint.low",
-    "randint.generator", "randint.low_generator", "randperm", "randperm.generator", "scalar_tensor", "tril_indices",
-    "triu_indices",
-)  # fmt: skip
 
 #: Operations that read only the sizes and strides of a tensor, and that the host runs.
 _LIKE = {
@@ -132,7 +123,7 @@ class SpyreTensor(torch.Tensor):
                 whole = torch.empty(elements, dtype=meta.dtype, device=NAME)
                 fake.set_(whole.untyped_storage(), offset, size, stride)
         # PyTorch asks a view for the tensors inside of the wrapper.
-        fake.__tensor_flatten__ = lambda: ([], None)
+        cast(Any, fake).__tensor_flatten__ = lambda: ([], None)
         return fake
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -157,15 +148,15 @@ class SpyreTensor(torch.Tensor):
         if self.grad is not None:
             copied.grad = copy.deepcopy(self.grad, memo)
         own = {name: value for name, value in self.__dict__.items() if name not in copied.__dict__}
-        copied.__dict__.update(copy.deepcopy(own, memo))
+        vars(copied).update(copy.deepcopy(own, memo))
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Form of ``torch.save``: the numbers on the host, which go to the device when they are loaded."""
         if getattr(self, "_is_param", False):
-            return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
+            return _rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         form = (self.device_tensor.cpu(), self.dtype, str(self.device), self.requires_grad)
-        return torch._utils._rebuild_device_tensor_from_cpu_tensor, form
+        return _rebuild_device_tensor_from_cpu_tensor, form
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else super().__format__(spec)
@@ -199,16 +190,16 @@ class SpyreTensor(torch.Tensor):
         if packet in _LIKE:
             return _like(func, args, named)
         if func in _COPIES:
-            return _to_copy(*args, **named) if func is _COPIES[1] else _copy(*args, **named)
+            return to_copy(*args, **named) if func is _COPIES[1] else _copy(*args, **named)
         if func is _aten.lift_fresh.default:
             # A tensor of the device is no constant of a trace.
             return args[0]
         if func is _aten._local_scalar_dense.default:
-            return _host(args[0]).item()
+            return host_copy(args[0]).item()
         if func is _aten.equal.default:
-            return torch.equal(*map(_host, args))
-        if func is _ATTENTION:
-            return _attention(*args, **named)
+            return torch.equal(*map(host_copy, args))
+        if func in COMPOSED:
+            return COMPOSED[func](*args, **named)
         # Composite operations come here whole where autograd is off.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
@@ -223,12 +214,12 @@ class SpyreTensor(torch.Tensor):
         return _on_device(eager().run(func, *_operands(func, args, named)))
 
 
-def _host(tensor: torch.Tensor) -> torch.Tensor:
+def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the host, by no operation of PyTorch: inside of one these have other meanings."""
     return tensor.device_tensor.cpu() if isinstance(tensor, SpyreTensor) else tensor
 
 
-def _attention(*args: Any, **named: Any) -> Any:
+def attention(*args: Any, **named: Any) -> Any:
     """Attention as one program; for a gradient and a compiler, as matmuls and a softmax, which have gradients."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, named)) if isinstance(leaf, torch.Tensor)]
     wants_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -239,6 +230,37 @@ def _attention(*args: Any, **named: Any) -> Any:
     return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
 
 
+def _lstm_cell(
+    input: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, *biases: torch.Tensor | None
+) -> tuple[torch.Tensor, ...]:
+    """Cell of an LSTM from its gates: the next hidden state and cell, and what PyTorch keeps for a gradient."""
+    gates = sum((bias for bias in biases if bias is not None), input + hidden)
+    update, forget, change, output = gates.chunk(4, 1)
+    cell = forget.sigmoid() * cell + update.sigmoid() * change.tanh()
+    return output.sigmoid() * cell.tanh(), cell, gates
+
+
+def _gru_cell(
+    input: torch.Tensor, hidden: torch.Tensor, state: torch.Tensor, *biases: torch.Tensor | None
+) -> tuple[torch.Tensor, ...]:
+    """Cell of a GRU from its gates: the next hidden state, and what PyTorch keeps for a gradient."""
+    inner, outer = (
+        (gates if bias is None else gates + bias).chunk(3, 1)
+        for gates, bias in zip((input, hidden), biases or (None, None), strict=True)
+    )
+    reset, update = (inner[0] + outer[0]).sigmoid(), (inner[1] + outer[1]).sigmoid()
+    change = (inner[2] + reset * outer[2]).tanh()
+    return change + update * (state - change), hidden
+
+
+#: Operations that PyTorch has whole for a device, as operations with gradients of their own.
+COMPOSED = {
+    _ATTENTION: attention,
+    _aten._thnn_fused_lstm_cell.default: _lstm_cell,
+    _aten._thnn_fused_gru_cell.default: _gru_cell,
+}
+
+
 def _on_the_host(leaf: Any) -> Any:
     """Argument of an operation that runs on the host: the device ``spyre`` becomes the CPU."""
     if isinstance(leaf, torch.device) and leaf.type == NAME:
@@ -246,7 +268,7 @@ def _on_the_host(leaf: Any) -> Any:
     return leaf
 
 
-def _move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
+def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
     """Tensor of the host on the device, with the same strides; with a ``layout``, dense."""
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
@@ -257,10 +279,10 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
     example = torch.empty_like(source._meta, device="cpu")
     target = named.get("device")
     result = func(example, *args[1:], **{name: _on_the_host(value) for name, value in named.items()})
-    return result if target is not None and target.type != NAME else _move(result)
+    return result if target is not None and target.type != NAME else move(result)
 
 
-def _to_copy(
+def to_copy(
     tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **named: Any
 ) -> Any:
     """Copy of another dtype, in another order of memory, or on another device."""
@@ -269,7 +291,7 @@ def _to_copy(
         # PyTorch's way of ``.to("spyre")``.
         host = tensor.to(dtype) if dtype is not None else tensor
         strides = torch.empty_like(host, device="meta", memory_format=memory_format).stride()
-        return _move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
+        return move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
     source = tensor.device_tensor
     if device is not None and torch.device(device).type != NAME:
         return source.cpu().to(device, dtype, memory_format=memory_format)
@@ -281,7 +303,7 @@ def _to_copy(
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """``copy_`` from or to the device."""
-    host = _host(source)
+    host = host_copy(source)
     if not isinstance(target, SpyreTensor):
         return target.copy_(host)
     _write(target, host)
@@ -301,7 +323,7 @@ def _filled(func: Any, args: Any, named: dict[str, Any]) -> Any:
     target, *rest = args
     # Drawn on the host, so that a seed gives the same numbers as on the CPU.
     example = torch.empty(target.shape, dtype=target.dtype)
-    rest = [_host(value) if isinstance(value, torch.Tensor) else value for value in rest]
+    rest = [host_copy(value) if isinstance(value, torch.Tensor) else value for value in rest]
     _write(target, func(example, *rest, **named))
     return target
 
@@ -394,7 +416,7 @@ def as_device_tensor(leaf: Any) -> Any:
 
 def operand(tensor: torch.Tensor) -> DeviceTensor:
     """Input of a compiled graph as a ``DeviceTensor``; one of the host is moved."""
-    return as_device_tensor(_to_copy(tensor) if not isinstance(tensor, SpyreTensor) else tensor)
+    return as_device_tensor(to_copy(tensor) if not isinstance(tensor, SpyreTensor) else tensor)
 
 
 def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
@@ -417,94 +439,3 @@ def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
 
 def _on_device(results: Any) -> Any:
     return pytree.tree_map_only(DeviceTensor, SpyreTensor.of, results)
-
-
-# -- registration ---------------------------------------------------------------------------------------------
-
-
-class _Module:
-    """``torch.spyre``, the module that PyTorch asks about the device: there is one, always available."""
-
-    def is_initialized(self) -> bool:
-        """Return True: there is nothing to initialize."""
-        return True
-
-    def is_available(self) -> bool:
-        """Return True: programs run on the simulator."""
-        return True
-
-    def current_device(self) -> int:
-        """Index of the only device."""
-        return 0
-
-    def device_count(self) -> int:
-        """Number of devices."""
-        return 1
-
-    def synchronize(self, device: Any = None) -> None:
-        """Do nothing: a program has run when its call returns."""
-
-    def manual_seed(self, seed: int) -> None:
-        """Do nothing: the host draws random numbers."""
-
-    manual_seed_all = manual_seed
-
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        """State of the host's generator, which draws for the device."""
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        """Set the state of the host's generator."""
-        torch.set_rng_state(state)
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-
-def _factory(operation: Any) -> Callable[..., Any]:
-    """Kernel of a factory function: the host runs it, and the tensor is moved."""
-
-    def make(*args: Any, device: Any = None, pin_memory: Any = None, **named: Any) -> SpyreTensor:
-        """New tensor on the device."""
-        return _move(operation(*args, device="cpu", **named))
-
-    return make
-
-
-def _extended_to(move: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors that go to the device, as in RFC 0047."""
-
-    @functools.wraps(move)
-    def to(
-        self: torch.Tensor, *args: Any, stick_dims: Any = None, dim_order: Any = None, **named: Any
-    ) -> torch.Tensor:
-        """Tensor in another type or on another device."""
-        if stick_dims is None and dim_order is None:
-            return move(self, *args, **named)
-        moved = move(self, *args, **named)
-        if not isinstance(moved, SpyreTensor):
-            raise CompileError(
-                "Stick dims are chosen for the way to the device: only a tensor that goes to 'spyre' takes them."
-            )
-        source = moved.device_tensor if isinstance(self, SpyreTensor) else _host(moved)
-        return SpyreTensor.of(to_device(source, stick_dims=stick_dims, dim_order=dim_order))
-
-    return to
-
-
-_libraries: list[torch.library.Library] = []
-
-
-def register() -> None:
-    """Make ``spyre`` a device of PyTorch, once; another device of the same key stays what it is."""
-    if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
-        return
-    _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
-    library = torch.library.Library("aten", "IMPL")
-    for name in _FACTORIES:
-        library.impl(name, _factory(overload_of(name)), "PrivateUse1")
-    library.impl("_to_copy", _to_copy, "PrivateUse1")
-    library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
-    # A library that is collected takes its kernels back.
-    _libraries.append(library)
-    torch.Tensor.to = _extended_to(torch.Tensor.to)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Registration of the device ``spyre`` with PyTorch: its module, its factories and ``Tensor.to`` with layouts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import overload_of
+from spyre_mlir.frontend.torch_device import COMPOSED, NAME, SpyreTensor, host_copy, move, to_copy
+from spyre_mlir.tensors.device_tensor import to_device
+
+#: Operations without a tensor among their arguments, which the host runs.
+_FACTORIES = (
+    "empty.memory_format", "empty_strided", "zeros", "ones", "full", "arange", "arange.start", "arange.start_step",
+    "linspace", "eye", "eye.m", "rand", "rand.generator", "randn", "randn.generator", "randint", "randint.low",
+    "randint.generator", "randint.low_generator", "randperm", "randperm.generator", "scalar_tensor", "tril_indices",
+    "triu_indices",
+)  # fmt: skip
+
+
+class _Module:
+    """``torch.spyre``, the module that PyTorch asks about the device: there is one, always available."""
+
+    def is_initialized(self) -> bool:
+        """Return True: there is nothing to initialize."""
+        return True
+
+    def is_available(self) -> bool:
+        """Return True: programs run on the simulator."""
+        return True
+
+    def current_device(self) -> int:
+        """Index of the only device."""
+        return 0
+
+    def device_count(self) -> int:
+        """Number of devices."""
+        return 1
+
+    def synchronize(self, device: Any = None) -> None:
+        """Do nothing: a program has run when its call returns."""
+
+    def manual_seed(self, seed: int) -> None:
+        """Do nothing: the host draws random numbers."""
+
+    manual_seed_all = manual_seed
+
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        """State of the host's generator, which draws for the device."""
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        """Set the state of the host's generator."""
+        torch.set_rng_state(state)
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+
+def _factory(operation: Any) -> Callable[..., Any]:
+    """Kernel of a factory function: the host runs it, and the tensor is moved."""
+
+    def make(*args: Any, device: Any = None, pin_memory: Any = None, **named: Any) -> SpyreTensor:
+        """New tensor on the device."""
+        return move(operation(*args, device="cpu", **named))
+
+    return make
+
+
+def _extended_to(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors that go to the device, as in RFC 0047."""
+
+    @functools.wraps(convert)
+    def to(
+        self: torch.Tensor, *args: Any, stick_dims: Any = None, dim_order: Any = None, **named: Any
+    ) -> torch.Tensor:
+        """Tensor in another type or on another device."""
+        if stick_dims is None and dim_order is None:
+            return convert(self, *args, **named)
+        moved = convert(self, *args, **named)
+        if not isinstance(moved, SpyreTensor):
+            raise CompileError(
+                "Stick dims are chosen for the way to the device: only a tensor that goes to 'spyre' takes them."
+            )
+        source = moved.device_tensor if isinstance(self, SpyreTensor) else host_copy(moved)
+        return SpyreTensor.of(to_device(source, stick_dims=stick_dims, dim_order=dim_order))
+
+    return to
+
+
+_libraries: list[torch.library.Library] = []
+
+
+def register() -> None:
+    """Make ``spyre`` a device of PyTorch, once; another device of the same key stays what it is."""
+    if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
+        return
+    _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
+    library = torch.library.Library("aten", "IMPL")
+    for name in _FACTORIES:
+        library.impl(name, _factory(overload_of(name)), "PrivateUse1")
+    library.impl("_to_copy", to_copy, "PrivateUse1")
+    for operation, form in COMPOSED.items():
+        library.impl(operation, form, "AutogradPrivateUse1")
+    # A library that is collected takes its kernels back.
+    _libraries.append(library)
+    torch.Tensor.to = _extended_to(torch.Tensor.to)
