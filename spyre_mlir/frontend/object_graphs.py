@@ -45,7 +45,7 @@ _COMPARED = (*_ATOMS, enum.Enum, slice, range, frozenset, torch.memory_format, t
 _OPAQUE = (type, types.ModuleType, BaseException, enum.Enum, torch.nn.Module, torch.Size)
 #: Libraries whose objects are constants, if they are no containers.
 _OPAQUE_LIBRARIES = {*sys.stdlib_module_names, "torch", "torch_mlir", "numpy", "spyre_mlir"} - {"__main__"}
-_OPEN_MODULES = ("spyre_mlir.zoo",)
+_OPEN_MODULES = ("spyre_mlir.zoo", "collections", "argparse")
 #: Objects that are looked through for tensors that hide in what is no container.
 _MOST_HIDDEN = 10_000
 
@@ -89,8 +89,8 @@ def _is_open(kind: type) -> bool:
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:
     """Names and descriptors of the slots of a class."""
     for base in kind.__mro__:
-        for name, descriptor in vars(base).items():
-            if isinstance(descriptor, types.MemberDescriptorType) and base.__module__ != "builtins":
+        for name, descriptor in vars(base).items() if "__slots__" in vars(base) else ():
+            if isinstance(descriptor, types.MemberDescriptorType):
                 yield name, descriptor
 
 
@@ -245,13 +245,22 @@ class _Builder:
                 if kind == ATTRIBUTE:
                     object.__setattr__(made, name, part)
             return made
-        made = self._objects[index] = (base or object).__new__(node.kind)
+        new = base.__new__ if base else _new
+        made = self._objects[index] = new(node.kind)
         if base is defaultdict:
             made.default_factory = node.option
         elif base is deque:
             deque.__init__(made, (), node.option)
         set_contents(made, {key: self.value(part) for key, part in node.parts})
         return made
+
+
+def _new(kind: type) -> Any:
+    """An object of a class without its __init__, and without its __new__ where Python allows that."""
+    try:
+        return object.__new__(kind)
+    except TypeError:
+        return kind.__new__(kind)
 
 
 def _tuple(kind: type, items: list[Any]) -> Any:
