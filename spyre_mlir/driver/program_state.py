@@ -86,7 +86,7 @@ class StateRequest:
 
 
 def _arguments(signature: Any) -> dict[str, Any]:
-    """Arguments of a model by name, with the buffers that it writes and never reads, which its program does not take."""
+    """Arguments of a model by name, with the buffers that it writes and never reads, which are no inputs."""
     updated = {update.argument.name: update.argument for update in signature.updates}
     return {**{argument.name: argument for argument in signature.arguments}, **updated}
 
@@ -114,8 +114,8 @@ def _new_tensor(program: Program, name: str, value: Any) -> DeviceTensor:
         tensor = to_device(value)
     except CompileError as error:
         raise CompileError(
-            f"The state '{name}' cannot stay on the device; keep it in another type, or name in 'state' the buffers that "
-            f"stay: {error.message}"
+            f"The state '{name}' cannot stay on the device; keep it in another type, or name in 'state' the buffers "
+            f"that stay: {error.message}"
         ) from None
     written = _written(program.steps, _new_values(program).get(name))
     if written is None:

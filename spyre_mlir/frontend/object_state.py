@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""State of Python that code can reach: attributes, items of containers, cells of closures, globals and attributes of classes.
+"""State of Python that code can reach: attributes, items of containers, cells of closures, globals, classes.
 
 ``ObjectState`` is taken before a model is called; later it says what has changed, and brings back what was there.
 """
@@ -93,10 +93,9 @@ class ObjectState:
             if any(parts[key] is not part for key, part in before.items()):
                 _set(value, parts, before)
 
-
     def check_hidden(self) -> None:
         """Raise ``CompileError`` for a part that is no container and holds a tensor without numbers."""
-        for value, parts, path in self._parts.values():
+        for _, parts, path in self._parts.values():
             for key, part in parts.items():
                 if contents(part) is None:
                     refuse_hidden_tensors(part, _path(path, key))

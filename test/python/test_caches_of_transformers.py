@@ -16,10 +16,21 @@ from torch import Tensor
 import spyre_mlir
 
 STEPS = 5
-SMALL = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2}
-ATTENTION = {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64}
-HEADS = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 8}
-TIME = {"linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32}
+SMALL: dict[str, Any] = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2}
+ATTENTION: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64}
+HEADS: dict[str, Any] = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 32,
+    "mamba_d_state": 16,
+    "mamba_n_groups": 1,
+    "mamba_chunk_size": 8,
+}
+TIME: dict[str, Any] = {
+    "linear_num_value_heads": 2,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+}
 
 CONFIGS = {
     "mamba": lambda: T.MambaConfig(**SMALL, state_size=8, time_step_rank=8),
@@ -118,7 +129,8 @@ def test_a_static_cache_with_a_window_steps_on():
     prompt, token = torch.randint(3, 120, (1, 3)), torch.randint(3, 120, (1, 1))
     mine, eager = cache(), cache()
     with torch.no_grad():
-        got = compiled(module, {"input_ids": prompt, "past_key_values": cache()})(input_ids=prompt, past_key_values=mine)
+        prefill = compiled(module, {"input_ids": prompt, "past_key_values": cache()})
+        got = prefill(input_ids=prompt, past_key_values=mine)
         check(got, module(input_ids=prompt, past_key_values=eager), mine, eager)
         step = compiled(module, {"input_ids": token, "past_key_values": copy.deepcopy(mine)})
         for _ in range(STEPS):

@@ -41,7 +41,8 @@ class Inner:
     __slots__ = ("count", "last")
 
     def __init__(self) -> None:
-        self.count, self.last = 0, None
+        self.count = 0
+        self.last: Tensor | None = None
 
 
 class Shared:
@@ -107,7 +108,17 @@ CHANGES = [attribute, item, slot, kept_tensor, appended, plain_tensor, of_a_clas
 
 def state_of(model: Model) -> Any:
     inner = model.inner
-    return [model.n, model.seen, model.names, inner.count, inner.last, model.plain, Shared.count, TOTAL, dict(TOTALS)]
+    return [
+        model.n,
+        model.seen,
+        model.names,
+        inner.count,
+        inner.last,
+        model.plain,
+        Shared.count,
+        TOTAL,
+        dict(TOTALS),
+    ]
 
 
 def reset() -> None:
@@ -188,7 +199,7 @@ def test_what_is_done_once_is_refused_or_runs_in_pieces():
 
     program = compiled(Model(step), X)
     assert [program(X)[1, 0].item() for _ in range(3)] == [2.0, 1.0, 1.0]
-    with pytest.raises(CompileError, match="changes 'n' from 0 to 1 in a call.*keep it in a buffer"):
+    with pytest.raises(CompileError, match=r"changes 'n' from 0 to 1 in a call.*keep it in a buffer"):
         compiled(Model(step), X, fallback=False)
 
 
@@ -251,11 +262,11 @@ def test_objects_as_inputs():
     assert equal(list(mine[3]), list(other[3])) and equal(got[1], expected[1])
     state = State(4, X, [[X]])
     state.log.append(state)
-    with pytest.raises(CompileError, match="compiled for 3 as state.n, not for 4"):
+    with pytest.raises(CompileError, match=r"compiled for 3 as state\.n, not for 4"):
         program(X, state, state, deque([X, X], maxlen=2))
     state = State(3, X, [[X]])
     state.log.append(state)
-    with pytest.raises(CompileError, match="takes inputs of the structure|takes 4 inputs"):
+    with pytest.raises(CompileError, match=r"takes inputs of the structure|takes 4 inputs"):
         program(X, state, State(3, X, [[X]]), deque([X, X], maxlen=2))
 
 
