@@ -427,8 +427,9 @@ class Manifest:
     ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
     relative error. ``wide_sums`` are those with sums of 8-bit products as their 16-bit numbers, which are in DL16 for
     any numerics: IEEE fp16 has not their range. ``numerics`` is what the program needs, if it has 16-bit numbers that
-    IEEE fp16 has not ("dl16" for bfloat16). ``executes_from[k]`` is where the k-th ``Execute`` comes from, an index
-    into ``origins``, each of which is there once; both are empty where that is not known.
+    IEEE fp16 cannot represent ("dl16" for bfloat16); a program that was compiled for other numerics is saved with them.
+    ``executes_from[k]`` is where the k-th ``Execute`` comes from, an index into ``origins``, each of which is there
+    once; both are empty where that is not known.
 
     A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
     in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.

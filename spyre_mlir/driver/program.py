@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +144,12 @@ class Program(ProgramCalls):
             CompileError: The folder has anything but a bundle in it.
         """
         laid_out_for = self.numerics if lay_out_weights else None
-        if self.is_one_bundle:
-            write_bundle(self.bundle, folder, self.arrays, self.remarks, laid_out_for)
+        built = _with_numerics(self._built, self.numerics)
+        only = built.steps[0] if self.is_one_bundle else None
+        if isinstance(only, BundleStep):
+            write_bundle(only.bundle, folder, self.arrays, self.remarks, laid_out_for)
         else:
-            write_program(folder, self._built, self.arrays, laid_out_for)
+            write_program(folder, built, self.arrays, laid_out_for)
 
     @classmethod
     def load(cls, folder: str | Path, numerics: str | None = None) -> Program:
@@ -155,7 +157,7 @@ class Program(ProgramCalls):
 
         Args:
             folder: The folder.
-            numerics: Those of the simulator, "ieee" or "dl16"; by default what the bundles need.
+            numerics: Those of the simulator, "ieee" or "dl16"; by default those of the program that was saved.
 
         Raises:
             CompileError: The folder is no program, or damaged, where the message names the file; or there are no such
@@ -196,3 +198,16 @@ class Program(ProgramCalls):
 def _needed_numerics(steps: Sequence[BundleStep]) -> str:
     """Return the numerics of the simulator where the caller names none: DL16 as soon as one bundle needs that."""
     return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
+
+
+def _with_numerics(built: Built, numerics: str) -> Built:
+    """Return the steps with bundles that need these numerics, where that is not what they need anyway."""
+    if numerics == _needed_numerics([step for step in built.steps if isinstance(step, BundleStep)]):
+        return built
+    steps: list[Step] = []
+    for step in built.steps:
+        if isinstance(step, BundleStep):
+            manifest = replace(step.bundle.manifest, numerics=numerics)
+            step = replace(step, bundle=replace(step.bundle, manifest=manifest))
+        steps.append(step)
+    return replace(built, steps=steps)

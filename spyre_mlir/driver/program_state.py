@@ -62,7 +62,7 @@ class StateRequest:
 
     def check(self, signature: Any) -> None:
         """``CompileError`` for a name that no argument of the model has."""
-        names = [argument.name for argument in signature.arguments]
+        names = list(_arguments(signature))
         for name in self.given:
             if name not in names:
                 raise CompileError(
@@ -76,18 +76,25 @@ class StateRequest:
         given = dict(self.given)
         if self.every:
             updated = [update.argument for update in program.signature.updates]
-            given = dict.fromkeys(
-                argument.name
+            # A tensor without elements holds nothing.
+            given = {
+                argument.name: None
                 for argument in updated
-                if argument.leaf is None and _readers(program.steps, argument.name)
-            )
+                if argument.leaf is None and argument.tensor.numel()
+            }
         return DeviceState({name: _tensor(program, name, value, inputs) for name, value in given.items()})
+
+
+def _arguments(signature: Any) -> dict[str, Any]:
+    """Arguments of a model by name, with the buffers that it writes and never reads, which are no inputs."""
+    updated = {update.argument.name: update.argument for update in signature.updates}
+    return {**{argument.name: argument for argument in signature.arguments}, **updated}
 
 
 def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTensor:
     """The tensor of an argument: the given one, or a new one that begins with a value."""
     if value is None:
-        (argument,) = (argument for argument in program.signature.arguments if argument.name == name)
+        argument = _arguments(program.signature)[name]
         value = argument.tensor if argument.leaf is None else program.signature.example(argument, inputs)
     tensor = value if isinstance(value, DeviceTensor) else _new_tensor(program, name, value)
     expected = next((argument for argument in program.arguments if argument.name == name), None)
@@ -101,9 +108,15 @@ def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTenso
 
 def _new_tensor(program: Program, name: str, value: Any) -> DeviceTensor:
     """Lay out a value as a bundle takes the argument, else as one makes its new value, else by default."""
-    if _readers(program.steps, name):
-        return program.to_device(name, value)
-    tensor = to_device(value)
+    try:
+        if _readers(program.steps, name):
+            return program.to_device(name, value)
+        tensor = to_device(value)
+    except CompileError as error:
+        raise CompileError(
+            f"The state '{name}' cannot stay on the device; keep it in another type, or name in 'state' the buffers "
+            f"that stay: {error.message}"
+        ) from None
     written = _written(program.steps, _new_values(program).get(name))
     if written is None:
         return tensor

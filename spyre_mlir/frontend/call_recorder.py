@@ -27,7 +27,6 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.call_places import CallPlaces, without_dispatch

@@ -143,10 +143,18 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
     # Nobody calls a graph, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
         with autocasting(dtype), recording_texts() as texts:
-            program = export_call(module, walked, call, torch.export.export)
+            program = export_call(module, walked, call, _exported)
         write_texts(program.graph, texts)
         write_casts(program, dtype)
         return program
+
+
+def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    # What one trace notes last must not be on the first nodes of the next one.
+    with preserve_node_meta():
+        program = torch.export.export(module, args, kwargs)
+    _forget_notes_on_inputs(program)
+    return program
 
 
 def off_the_device(leaf: Any) -> Any:

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import (
     FxImporter,
@@ -38,8 +37,15 @@ from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.caches import register_caches
-from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, call_inputs, capture, export_graph, quiet
-from spyre_mlir.frontend.hints import name_tensor_dims, names_of
+from spyre_mlir.frontend.exported import (
+    ExportedGraph,
+    Inputs,
+    as_call,
+    call_inputs,
+    capture,
+    export_graph,
+    quiet,
+)
 from spyre_mlir.frontend.kernel_calls import (
     KERNEL,
     UnloweredError,
@@ -65,7 +71,6 @@ from spyre_mlir.frontend.signature import (
     Signature,
     View,
     to_numpy,
-    to_tensor,
 )
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.frontend.tracing_lock import tracing_alone

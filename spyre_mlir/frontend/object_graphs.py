@@ -39,13 +39,25 @@ _MAPPINGS = (OrderedDict, defaultdict, dict)
 #: Containers that pytrees have, with the order of their parts that a graph has.
 _NATIVE = {tuple, list, dict, OrderedDict}
 _LEAVES = (torch.Tensor, DeviceTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
-_ATOMS = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size}
+_ATOMS = {
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.Size,
+}
 #: Values that are equal if they compare so; others are equal if they are one object.
 _COMPARED = (*_ATOMS, enum.Enum, slice, range, frozenset, torch.memory_format, types.EllipsisType)
 _OPAQUE = (type, types.ModuleType, BaseException, enum.Enum, torch.nn.Module, torch.Size)
 #: Libraries whose objects are constants, if they are no containers.
 _OPAQUE_LIBRARIES = {*sys.stdlib_module_names, "torch", "torch_mlir", "numpy", "spyre_mlir"} - {"__main__"}
-_OPEN_MODULES = ("spyre_mlir.zoo",)
+_OPEN_MODULES = ("spyre_mlir.zoo", "collections", "argparse")
 #: Objects that are looked through for tensors that hide in what is no container.
 _MOST_HIDDEN = 10_000
 
@@ -81,7 +93,9 @@ def container_of(kind: type) -> type | None:
 
 def _is_open(kind: type) -> bool:
     """Return whether the attributes of an object are what it is."""
-    if kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES and not kind.__module__.startswith(_OPEN_MODULES):
+    if kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES and not kind.__module__.startswith(
+        _OPEN_MODULES
+    ):
         return kind is types.SimpleNamespace
     return True
 
@@ -89,8 +103,8 @@ def _is_open(kind: type) -> bool:
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:
     """Names and descriptors of the slots of a class."""
     for base in kind.__mro__:
-        for name, descriptor in vars(base).items():
-            if isinstance(descriptor, types.MemberDescriptorType) and base.__module__ != "builtins":
+        for name, descriptor in vars(base).items() if "__slots__" in vars(base) else ():
+            if isinstance(descriptor, types.MemberDescriptorType):
                 yield name, descriptor
 
 
@@ -210,7 +224,10 @@ class Graph:
     def shape(self) -> tuple[Any, ...]:
         """The graph without its constants."""
         return tuple(
-            (node.kind, [(key, (part.kind, part.kind != "constant" and part.value)) for key, part in node.parts])
+            (
+                node.kind,
+                [(key, (part.kind, part.kind != "constant" and part.value)) for key, part in node.parts],
+            )
             for node in self.nodes
         )
 
@@ -245,13 +262,22 @@ class _Builder:
                 if kind == ATTRIBUTE:
                     object.__setattr__(made, name, part)
             return made
-        made = self._objects[index] = (base or object).__new__(node.kind)
+        new: Callable[[Any], Any] = base.__new__ if base else _new
+        made = self._objects[index] = new(node.kind)
         if base is defaultdict:
             made.default_factory = node.option
         elif base is deque:
             deque.__init__(made, (), node.option)
         set_contents(made, {key: self.value(part) for key, part in node.parts})
         return made
+
+
+def _new(kind: Any) -> Any:
+    """An object of a class without its __init__, and without its __new__ where Python allows that."""
+    try:
+        return object.__new__(kind)
+    except TypeError:
+        return kind.__new__(kind)
 
 
 def _tuple(kind: type, items: list[Any]) -> Any:
@@ -451,7 +477,7 @@ def _input_path(path: str, names: Sequence[str]) -> str:
 def plain_call(
     call: tuple[Sequence[Any], Mapping[str, Any]], graph: Graph
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Build the inputs that a graph describes with the leaves of a pytree; return the roots, the objects, the leaves."""
+    """Build the inputs that a graph describes of the leaves of a pytree; return roots, objects and leaves."""
     args, kwargs = call
     # In the order of the graph: a tracer may call with the names in another one.
     names = [key for (_, key), _ in graph.nodes[graph.roots[1].value].parts]
@@ -562,7 +588,12 @@ class Outcome:
         """Change the objects among the inputs, and return the result."""
         form = self.form
         (result,), made = form.graph.build(self.leaves, inputs.objects)
-        builder_values = {"leaf": self.leaves, "object": made, "input": inputs.objects, "input leaf": inputs.leaves}
+        builder_values = {
+            "leaf": self.leaves,
+            "object": made,
+            "input": inputs.objects,
+            "input leaf": inputs.leaves,
+        }
         before = {change.index: contents(inputs.objects[change.index]) or {} for change in form.changes}
         for change in form.changes:
             parts = {}
@@ -575,14 +606,15 @@ class Outcome:
         return result
 
 
+def _named_leaves(outcome: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)], outcome.form
+
+
 pytree.register_pytree_node(
     Outcome,
     lambda outcome: (list(outcome.leaves), outcome.form),
     lambda leaves, form: Outcome(tuple(leaves), form),
-    flatten_with_keys_fn=lambda outcome: (
-        [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)],
-        outcome.form,
-    ),
+    flatten_with_keys_fn=_named_leaves,
 )
 
 

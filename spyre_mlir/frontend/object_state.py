@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""State of Python that code can reach: attributes, items of containers, cells of closures, globals and attributes of classes.
+"""State of Python that code can reach: attributes, items of containers, cells of closures, globals, classes.
 
 ``ObjectState`` is taken before a model is called; later it says what has changed, and brings back what was there.
 """
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -92,10 +93,9 @@ class ObjectState:
             if any(parts[key] is not part for key, part in before.items()):
                 _set(value, parts, before)
 
-
     def check_hidden(self) -> None:
         """Raise ``CompileError`` for a part that is no container and holds a tensor without numbers."""
-        for value, parts, path in self._parts.values():
+        for _, parts, path in self._parts.values():
             for key, part in parts.items():
                 if contents(part) is None:
                     refuse_hidden_tensors(part, _path(path, key))
@@ -171,7 +171,7 @@ def _may_change(value: Any) -> bool:
 
 def _class_parts(kind: type) -> dict[Key, Any] | None:
     """Attributes of a class of the user, and its functions."""
-    if kind.__module__ == "builtins" or not any(map(_is_users, vars(kind).values())):
+    if not _is_users_module(kind.__module__):
         return None
     parts = {
         (ATTRIBUTE, name): part
@@ -181,15 +181,21 @@ def _class_parts(kind: type) -> dict[Key, Any] | None:
     return {**parts, **{(_METHOD, base.__name__): base for base in kind.__bases__}}
 
 
-def _is_users(value: Any) -> bool:
-    value = getattr(value, "__func__", value)
-    return isinstance(value, types.FunctionType) and _is_users_code(value.__code__)
+@functools.cache
+def _is_users_module(name: str) -> bool:
+    """Return whether a module of Python is the user's, and not a library."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return name == "__main__" or (path is not None and _is_users(path))
+
+
+def _is_users(path: str) -> bool:
+    return is_user_file(path) and "site-packages" not in path
 
 
 @functools.cache
 def _is_users_code(code: types.CodeType) -> bool:
     """Return whether code is the user's, whose globals may be state; a library of models keeps none."""
-    return is_user_file(code.co_filename) and "site-packages" not in code.co_filename
+    return _is_users(code.co_filename)
 
 
 def _function_parts(value: Any) -> dict[Key, Any] | None:

@@ -182,7 +182,9 @@ class Signature:
         is_named = isinstance(inputs, Mapping)
         return self.leaves_of(() if is_named else inputs, inputs if is_named else {})[0][argument.leaf]
 
-    def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], CallInputs | None]:
+    def leaves_of(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], CallInputs | None]:
         """Leaves of inputs of the same structure as the example's, and their objects."""
         # A program that the user has exported has results of his own.
         if self.output_tree.type is not Outcome:
@@ -192,7 +194,7 @@ class Signature:
         if difference := form.inputs.difference(inputs.graph):
             path, one, other = difference
             raise CompileError(
-                f"The program was compiled for {one} as {path}, not for {other}; compile the model for these inputs too."
+                f"The program was compiled for {one} as {path}, not for {other}; compile it for these inputs too."
             )
         return _leaves_of(self.input_tree, inputs.call), inputs
 

@@ -24,8 +24,8 @@ from spyre_mlir.frontend.object_graphs import (
     CallInputs,
     Effect,
     Outcome,
-    contents,
     container_of,
+    contents,
     flatten,
     plain_call,
 )
@@ -53,7 +53,9 @@ def export_call(
     with second.calling(after=first.effect):
         again = export(module, *call)
     if second.effect is not None or not _is_one_program(program, again):
-        raise UncapturedError(f"The model {first.change} in a call, so the next one computes something else; {_REMEDY}.")
+        raise UncapturedError(
+            f"The model {first.change} in a call, so the next call computes something else; {_REMEDY}."
+        )
     spec = cast(pytree.TreeSpec, program.call_spec.out_spec)
     object.__setattr__(spec.context, "effect", Effect(first.effect))
     return program
@@ -144,8 +146,8 @@ class _ModelTrace:
             return
         path, old, new = before.difference(after.graph) or ("an input", "one value", "another")
         raise UncapturedError(
-            f"The model changes '{path}' from {old} to {new} in a call, so the next one is another program; keep it in a "
-            "tensor."
+            f"The model changes '{path}' from {old} to {new} in a call, so the next call is another program; keep "
+            "it in a tensor."
         )
 
     def _names(self) -> list[str]:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A program that was saved, pickled or cached gives the bits that the program itself gives."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import spyre_mlir
+from spyre_mlir import CompileError
+from spyre_mlir.driver.program import Program
+from spyre_mlir.frontend.signature import to_numpy
+
+W = torch.linspace(-2, 2, 4096).reshape(64, 64)
+
+PROGRAMS = {
+    "attention": lambda x: torch.softmax(x @ x.transpose(0, 1), -1) @ x,
+    "weights": lambda x: torch.nn.functional.gelu(x @ W.to(x.dtype)) + 0.3,
+    "sums": lambda x: (torch.exp(x) * 1.7).sum(-1) / 3,
+    "host": lambda x: torch.cumsum(x.sort(-1).values * 1.3, -1) * 0.7,
+    "types": lambda x: (x.float() * 1.1).to(x.dtype) * 3.3,
+}
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+OPTIONS = [*itertools.product([None, "ieee", "dl16"], ["device", "strict"])]
+CASES = [(name, dtype, *options) for name in PROGRAMS for dtype in DTYPES for options in OPTIONS]
+
+
+def bits(value: Any, dtype: torch.dtype) -> bytes:
+    tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+    return np.ascontiguousarray(to_numpy(tensor.to(dtype))).tobytes()
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(
+    ("name", "dtype", "numerics", "precision"), CASES, ids=lambda value: str(value).removeprefix("torch.")
+)
+def test_bits(name, dtype, numerics, precision, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "cache"))
+    x = torch.randn(8, 64).to(dtype)
+
+    def compiled() -> Program:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return spyre_mlir.compile(
+                PROGRAMS[name], (x,), numerics=numerics, precision=precision, sencores=2, cache=True
+            )
+
+    try:
+        program = compiled()
+    except CompileError:
+        pytest.skip("no such program")
+    result = program(x)
+    expected = bits(result, result.dtype)
+    program.save(tmp_path / "saved")
+    program.save(tmp_path / "laid_out", lay_out_weights=True)
+    loaded = [Program.load(tmp_path / folder) for folder in ("saved", "laid_out")]
+    assert [each.numerics for each in loaded] == [program.numerics] * 2
+    assert [bits(each(to_numpy(x)), result.dtype) for each in loaded] == [expected] * 2
+    loaded[0].save(tmp_path / "again")
+    assert Program.load(tmp_path / "again").numerics == program.numerics
+    for other in (pickle.loads(pickle.dumps(program)), compiled()):
+        assert bits(other(x), result.dtype) == expected
+
+
+def test_the_caller_may_choose_other_numerics(tmp_path):
+    program = spyre_mlir.compile(lambda x: x * 1.7, (W.half(),), numerics="dl16")
+    program.save(tmp_path / "saved")
+    assert Program.load(tmp_path / "saved").numerics == "dl16"
+    assert Program.load(tmp_path / "saved", "ieee").numerics == "ieee"
