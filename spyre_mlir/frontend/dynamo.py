@@ -42,7 +42,7 @@ from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.operations import Application, OperationResults, ReplacedInputError, on_device
+from spyre_mlir.frontend.operations import Application, OperationResults, ReplacedInputError
 from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand

@@ -29,7 +29,6 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.backward_errors import raised_after_backward
-from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory
 from spyre_mlir.frontend.signature import to_numpy
