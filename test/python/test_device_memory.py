@@ -282,6 +282,14 @@ def test_dynamo_does_not_trace_the_package() -> None:
     assert frames == [True] * 4 and not trace_rules.check_file(hints.__file__).skipped
 
 
+def test_inputs_of_a_graph_are_views_with_dims_of_one_element() -> None:
+    """The strides of such dims depend on the operations that made them."""
+    x = torch.arange(64.0 * 128).reshape(64, 128).half()
+    view = lambda x: x[33:60, None, 126:128].view(3, 9, 1, 2)  # noqa: E731
+    torch._dynamo.reset()
+    same(torch.compile(lambda x: x.unsqueeze(4))(view(x.to("spyre"))), view(x).unsqueeze(4))
+
+
 def test_tensors_of_inference_have_views() -> None:
     with torch.inference_mode():
         x = numbers().to("spyre")
