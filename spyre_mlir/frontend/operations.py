@@ -139,6 +139,7 @@ class ResultPlace(NamedTuple):
 
 
 def _is_argument(place: ResultPlace | None) -> bool:
+    """Return whether a result is a view of an argument."""
     return place is not None and not place.is_new
 
 
@@ -217,26 +218,18 @@ class OperationResults:
             layouts: The layouts in which the device wrote the tensors among them; others have the default layout.
             storages: The storages of the arguments.
         """
-        tensors = [value for value in computed if isinstance(value, torch.Tensor)]
-        known = iter(layouts if len(layouts) == len(tensors) else [None] * len(tensors))
-        values = iter(
-            [(value, next(known) if isinstance(value, torch.Tensor) else None) for value in computed]
-        )
-        entries = [
-            (place, *(next(values) if not _is_argument(place) else (None, None))) for place in self.places
-        ]
-        new: dict[int, list[_ResultPart]] = {}
-        for place, value, layout in entries:
+        tensors = sum(isinstance(value, torch.Tensor) for value in computed)
+        known = iter(layouts if len(layouts) == tensors else [None] * tensors)
+        values = iter(computed)
+        leaves = [None if _is_argument(place) else next(values) for place in self.places]
+        parts: dict[int, list[_ResultPart]] = {}
+        for place, value in zip(self.places, leaves, strict=True):
             if place is not None and place.is_new:
-                new.setdefault(place.storage, []).append(_ResultPart(place, value, layout))
-        made = {index: _storage_of(parts) for index, parts in new.items()}
+                parts.setdefault(place.storage, []).append(_ResultPart(place, value, next(known)))
+        memories = dict(enumerate(storages)) | {index: _storage_of(group) for index, group in parts.items()}
         return [
-            value
-            if place is None
-            else DeviceTensor.of(
-                made[place.storage] if place.is_new else storages[place.storage], place.strided
-            )
-            for place, value, _ in entries
+            value if place is None else DeviceTensor.of(memories[place.storage], place.strided)
+            for place, value in zip(self.places, leaves, strict=True)
         ]
 
 
@@ -249,7 +242,7 @@ class _ResultPart(NamedTuple):
 
 
 def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int, int]) -> ResultPlace:
-    """ResultPlace of a tensor; a storage that is not among ``storages`` is added."""
+    """Place of a tensor; a storage that is not among ``storages`` is added."""
     strided = StridedView(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
     memory = leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))

@@ -10,11 +10,13 @@ import copy
 import io
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch._dynamo import trace_rules
+from torch.utils import _pytree as pytree
+from torch.utils.dlpack import to_dlpack
 
 import spyre_mlir
 from spyre_mlir import CompileError
@@ -53,7 +55,7 @@ def numbers() -> torch.Tensor:
 
 
 def leaves(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def same(made: torch.Tensor, expected: torch.Tensor) -> None:
@@ -145,7 +147,8 @@ def test_graphs_change_and_return_tensors_of_the_host() -> None:
     assert (
         torch.equal(y, expected) and torch.equal(view, expected[:, 1]) and torch.equal(copied, numbers()[1:])
     )
-    view.zero_(), copied.zero_()
+    view.zero_()
+    copied.zero_()
     assert not y[:, 1].any() and torch.equal(x.cpu(), numbers())
 
 
@@ -176,7 +179,7 @@ def test_changes_of_sizes_in_place_keep_the_memory() -> None:
         x.transpose_(0, 1).t_().mul_(2)
         assert (x.stride(), x.tolist()) == ((1, 4), (torch.arange(16.0).view(4, 4).t() * 2).tolist())
         assert view.tolist() == [0, 2, 4, 6] and whole.tolist() == list(range(0, 32, 2))
-        x.set_(torch.ones(3).to(device))
+        x.set_(cast(Any, torch.ones(3).to(device)))
         assert x.tolist() == [1, 1, 1]
     with pytest.raises(CompileError, match=r"aten.resize_.default changes the memory of a tensor on spyre"):
         torch.ones(3, device="spyre").resize_(2)
@@ -216,14 +219,14 @@ def test_views_are_inside_of_their_storage_and_read_numbers_of_its_type() -> Non
     x = torch.zeros(4, 6, device="spyre")
     for view in (
         lambda: x.view(torch.int32),
-        lambda: torch._neg_view(x),
+        lambda: cast(Any, torch)._neg_view(x),
         lambda: torch.view_as_complex(x.view(12, 2)),
     ):
         with pytest.raises(
             CompileError, match=r"The device has no view of torch.float32 that reads its memory"
         ):
             view()
-    for access in (x.data_ptr, lambda: torch.utils.dlpack.to_dlpack(x)):
+    for access in (x.data_ptr, lambda: to_dlpack(x)):
         with pytest.raises(RuntimeError, match="Cannot access data pointer"):
             access()
     with pytest.raises(TypeError, match=r"Use Tensor.cpu\(\)"):
@@ -277,6 +280,14 @@ def test_dynamo_does_not_trace_the_package() -> None:
         for module in (operations, torch_device, eager, strided)
     ]
     assert frames == [True] * 4 and not trace_rules.check_file(hints.__file__).skipped
+
+
+def test_inputs_of_a_graph_are_views_with_dims_of_one_element() -> None:
+    """The strides of such dims depend on the operations that made them."""
+    x = torch.arange(64.0 * 128).reshape(64, 128).half()
+    view = lambda x: x[33:60, None, 126:128].view(3, 9, 1, 2)  # noqa: E731
+    torch._dynamo.reset()
+    same(torch.compile(lambda x: x.unsqueeze(4))(view(x.to("spyre"))), view(x).unsqueeze(4))
 
 
 def test_tensors_of_inference_have_views() -> None:

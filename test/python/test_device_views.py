@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from typing import Any, cast
@@ -15,9 +16,11 @@ from layout_cases import random_layout
 
 import spyre_mlir
 from spyre_mlir import CompileError, DeviceTensor, to_device
+from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.layout.host_transfer import dma_tuples, layout_of_tuples
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.target import default_target
+from spyre_mlir.tensors.device_views import steps_to
 
 
 def same(x: torch.Tensor, made: DeviceTensor) -> bool:
@@ -224,3 +227,20 @@ def test_refusals(case):
 
 def test_strided_views_of_scalars():
     assert StridedView.whole(()).view((1, 1)) == StridedView((1, 1), (1, 1))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_steps_lead_to_a_view(seed):
+    """View operations that are derived from sizes and strides read the same elements."""
+    rng = random.Random(seed)
+    whole = numbers(rng, rng.choice(SHAPES), torch.float32)
+    x = whole
+    for _ in range(4):
+        name, arguments = random_view(rng, x)
+        with contextlib.suppress(RuntimeError, ValueError, IndexError):
+            view = viewed(x, name, arguments)
+            x = view if view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr() else x
+    made = whole
+    for step in steps_to(whole.shape, StridedView(tuple(x.shape), x.stride(), x.storage_offset())):
+        made = overload_of(step.name)(made, *step.arguments)
+    assert made.shape == x.shape and torch.equal(made, x)
