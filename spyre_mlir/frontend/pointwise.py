@@ -6,6 +6,7 @@ Where a function returns ``NotImplemented``, the operation stays unchanged.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -338,6 +339,13 @@ def clamp(x: Tensor, low=None, high=None) -> Tensor:
     """``clamp`` of truths by extremes: torch-mlir's takes true for -1."""
     if x.dtype != torch.bool:
         return NotImplemented
+    common = functools.reduce(
+        torch.promote_types,
+        (torch.result_type(x, limit) for limit in (low, high) if limit is not None),
+        x.dtype,
+    )
+    if common != x.dtype:
+        return torch.clamp(x.to(common), low, high)
     for extreme, limit in ((torch.maximum, low), (torch.minimum, high)):
         if limit is not None:
             number = (
