@@ -133,3 +133,32 @@ func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
   } -> tensor<8x64xf16>
   return %2 : tensor<8x64xf16>
 }
+// -----
+// The host checks an assertion, and computes what nothing else reads.
+// CHECK-LABEL: func.func @device_0
+// CHECK: linalg.exp
+// CHECK-LABEL: func.func @host_0(%arg0: tensor<8x64xf16> {{.*}}) {
+// CHECK: linalg.abs
+// CHECK: cf.assert %{{.*}}, "the first element is not small"
+// CHECK-LABEL: func.func @main
+// CHECK: %[[r:.*]] = call @device_0
+// CHECK: call @host_0(%arg0) : (tensor<8x64xf16>) -> ()
+// CHECK: return %[[r]]
+func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
+  %c0 = arith.constant 0 : index
+  %one = arith.constant 1.0 : f16
+  %e = tensor.empty() : tensor<8x64xf16>
+  %0 = linalg.exp ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  %1 = linalg.abs ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  %a = tensor.extract %1[%c0, %c0] : tensor<8x64xf16>
+  %p = arith.cmpf ogt, %a, %one : f16
+  cf.assert %p, "the first element is not small"
+  return %0 : tensor<8x64xf16>
+}
+// -----
+func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
+  %false = arith.constant false
+  // expected-error@below {{The program asserts what is never true: the sizes are equal}}
+  cf.assert %false, "the sizes are equal"
+  return %x : tensor<8x64xf16>
+}

@@ -133,7 +133,6 @@ SHARING = {
     "windows with gaps": lambda y: y.unfold(1, 2, 3),
     "a part of windows": lambda y: y.unfold(1, 4, 2).split(2, 1)[1][..., 0],
     "memory in steps": lambda y: y.as_strided((5, 4), (2, 1)),
-    "a chunk": lambda y: y.unsafe_chunk(2)[1],
 }
 
 
