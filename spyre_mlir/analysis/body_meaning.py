@@ -98,7 +98,7 @@ def _values(block: ir.Block) -> NDArray[np.float64]:
             op = defining_op(value)
             if op is None or op.name != "arith.constant":
                 raise CompileError("a body takes what is not in it and no constant")
-            known[value] = np.float64(op.attributes["value"].value)
+            known[value] = np.asarray(op.attributes["value"].value, np.float64)
         return known[value]
 
     for op in (item.operation for item in block.operations):
@@ -120,7 +120,7 @@ def _scalar(op: ir.Operation, operands: Sequence[Any]) -> NDArray[np.float64]:
     if op.name in ("arith.cmpf", "arith.cmpi"):
         table = _FLOAT_PREDICATES if op.name == "arith.cmpf" else _INTEGER_PREDICATES
         compare = table.get(ir.IntegerAttr(op.attributes["predicate"]).value)
-        return np.float64(math.nan) if compare is None else np.asarray(compare(*operands), np.float64)
+        return np.asarray(math.nan) if compare is None else np.asarray(compare(*operands), np.float64)
     if op.name not in _SCALARS:
         raise error_at(op, f"'{op.name}' is in no body of a device operation")
     # Some points are outside of the domain of a logarithm or a root: both bodies yield NaN there.

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import Map, Structured, structured, use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.body_contractions import contraction
+from spyre_mlir.rewriting.body_scalars import compared, extreme_without_nan, in_place_of_nan, power
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
 from spyre_mlir.rewriting.narrow_numbers import representable, rounded
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
@@ -90,13 +89,16 @@ class BodyDecomposer:
             return self._cast(op)
         nodes = [self._lookup(operand) for operand in op.operands]
         if op.name in ("math.fpowi", "math.powf"):
-            return self._power(op, *nodes)
+            return power(self._apply, op, *nodes)
         if op.name == "math.roundeven" and nodes[0].value is not None:
             return rounded(self.builder, nodes[0], op)
         if op.name == "arith.cmpf":
-            return self._comparison(op, *nodes)
+            comparison = compared(self._apply, ir.IntegerAttr(op.attributes["predicate"]).value, *nodes)
+            if comparison.complement is not None:
+                self.complements[op.results[0]] = comparison.complement
+            return comparison.condition
         if op.name in scalar.WITHOUT_NAN:
-            return self._without_nan(scalar.WITHOUT_NAN[op.name], *nodes)
+            return extreme_without_nan(self._apply, scalar.WITHOUT_NAN[op.name], *nodes)
         if op.name == "arith.select" and op.operands[0] in self.complements:
             nodes = [self.complements[op.operands[0]], nodes[2], nodes[1]]
         return self._apply(self._opcode(op), nodes, str(op.results[0].type))
@@ -112,36 +114,6 @@ class BodyDecomposer:
         if opcode == "realdiv" and nodes[0].constant == 1.0:
             return self.builder.emit("reciprocal", nodes[1:])
         return self.builder.emit(opcode, self._agreeing(nodes))
-
-    def _comparison(self, op: ir.Operation, first: Node, second: Node) -> Node:
-        """A comparison; what is true for NaN is the complement of what is false for it."""
-        predicate = ir.IntegerAttr(op.attributes["predicate"]).value
-        if predicate in scalar.COMPARISONS:
-            return self._apply(scalar.COMPARISONS[predicate], [first, second])
-        if predicate in (6, 8):  # "one" and "ueq": different, or not, and both are numbers
-            one = self._apply(
-                "maximum", [self._apply(way, [first, second]) for way in ("lesserthan", "greaterthan")]
-            )
-            return one if predicate == 6 else self._complement(op, one)
-        if predicate in (7, 14):  # "ord" and "uno": both are numbers, or not
-            same, combine = ("equal", "mul") if predicate == 7 else ("notequal", "maximum")
-            return self._apply(combine, [self._apply(same, [node, node]) for node in (first, second)])
-        if predicate in scalar.COMPLEMENTS:
-            opposite = scalar.COMPARISONS[scalar.COMPLEMENTS[predicate]]
-            return self._complement(op, self._apply(opposite, [first, second]))
-        return Node(None, constant=float(predicate == 15))
-
-    def _complement(self, op: ir.Operation, condition: Node) -> Node:
-        self.complements[op.results[0]] = condition
-        return self._apply("equal", [condition, Node(None, constant=0.0)])
-
-    def _without_nan(self, opcode: str, first: Node, second: Node) -> Node:
-        """The extreme of two numbers, or the one that is a number."""
-        element = next((node.element for node in (first, second) if node.value is not None), "f32")
-        result = self._apply(opcode, [first, second])
-        for node, other in ((second, first), (first, second)):
-            result = self._apply("where3", [self._apply("equal", [node, node]), result, other], element)
-        return result
 
     def _agreeing(self, nodes: list[Node]) -> list[Node]:
         """Convert booleans, which have the format of the values compared, to that of the first operand."""
@@ -216,25 +188,6 @@ class BodyDecomposer:
             "where3", [self.builder.cast(node, element, self.op) for node in nodes], element
         )
 
-    def _power(self, op: ir.Operation, base: Node, exponent: Node) -> Node:
-        if exponent.constant is not None and base.value is None:
-            with np.errstate(all="ignore"):
-                return Node(None, constant=float(np.float64(base.constant or 0.0) ** exponent.constant))
-        chain = scalar.power(exponent.constant) if exponent.constant is not None else None
-        if chain is None:
-            raise error_at(
-                op, "a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have"
-            )
-        node = base
-        for step in chain:
-            if step == "mul":
-                node = self.builder.emit("mul", [node, base])
-            elif step == "square":
-                node = self.builder.emit("mul", [node, node])
-            elif step != "identity":
-                node = self.builder.emit(step, [node])
-        return node
-
     # -- reductions -----------------------------------------------------------------------------------
 
     def _reduction(self, ops: list[ir.Operation], yielded: ir.Value, accumulator: ir.Value) -> Term:
@@ -258,10 +211,7 @@ class BodyDecomposer:
             self._elementwise(others)
             operand = self.builder.cast(self._lookup(source), element, self.op)
             if combine.name in scalar.WITHOUT_NAN:
-                neutral = Node(None, constant=combination.neutral)
-                operand = self._apply(
-                    "where3", [self._apply("equal", [operand] * 2), operand, neutral], element
-                )
+                operand = in_place_of_nan(self._apply, operand, combination.neutral)
             node = self._reduce(operand, combination)
         else:
             node = product
