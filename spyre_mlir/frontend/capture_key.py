@@ -38,9 +38,9 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import Uncached
+from spyre_mlir.frontend.call_objects import CallInputs
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
-from spyre_mlir.frontend.object_graphs import CallInputs
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 

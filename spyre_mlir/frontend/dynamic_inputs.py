@@ -17,11 +17,11 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.call_objects import plain_call
 from spyre_mlir.frontend.exported import Inputs, call_inputs
 from spyre_mlir.frontend.hints import dim_sizes, dims_of_size, name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import Imported
 from spyre_mlir.frontend.module_pairs import leading_slices
-from spyre_mlir.frontend.object_graphs import plain_call
 from spyre_mlir.frontend.signature import INPUT, leaves_of
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import NamedDim

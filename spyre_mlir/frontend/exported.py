@@ -26,6 +26,7 @@ from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
+from spyre_mlir.frontend.call_objects import CallInputs
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.complex_operations import is_complex
 from spyre_mlir.frontend.control_flow import CONSTANT_DATA, inline_control_flow, is_inlined
@@ -48,7 +49,6 @@ from spyre_mlir.frontend.normal_forms import (
     drop_empty_operands,
     is_empty,
 )
-from spyre_mlir.frontend.object_graphs import CallInputs
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
@@ -67,7 +67,7 @@ from spyre_mlir.frontend.signature import (
 )
 from spyre_mlir.frontend.storage import address_storages
 from spyre_mlir.frontend.torch_device import as_device_tensor
-from spyre_mlir.frontend.traced_calls import export_call
+from spyre_mlir.frontend.traced_calls import export_call, forget_notes_on_inputs, separated
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -139,22 +139,14 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
         )
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     walked = call_inputs(inputs, model)
-    call = _separate(pytree.tree_map(off_the_device, walked.call))
+    call = separated(pytree.tree_map(off_the_device, walked.call))
     # Nobody calls a graph, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
         with autocasting(dtype), recording_texts() as texts:
-            program = export_call(module, walked, call, _exported)
+            program = export_call(module, walked, call)
         write_texts(program.graph, texts)
         write_casts(program, dtype)
         return program
-
-
-def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
-    # What one trace notes last must not be on the first nodes of the next one.
-    with preserve_node_meta():
-        program = torch.export.export(module, args, kwargs)
-    _forget_notes_on_inputs(program)
-    return program
 
 
 def off_the_device(leaf: Any) -> Any:
@@ -166,23 +158,6 @@ def off_the_device(leaf: Any) -> Any:
     if names := names_of(leaf):
         name_tensor_dims(tensor, names)
     return tensor
-
-
-def _separate(call: Any) -> Any:
-    """Operands of a call, with a tensor that occurs twice as two: torch.export would take one input for the other."""
-    seen: set[int] = set()
-
-    def separate(tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or an alias of it where it is not the first operand that it is; parameters stay shared."""
-        if id(tensor) not in seen or isinstance(tensor, torch.nn.Parameter):
-            seen.add(id(tensor))
-            return tensor
-        copy = tensor.detach()
-        if names_of(tensor):
-            name_tensor_dims(copy, names_of(tensor))
-        return copy
-
-    return pytree.tree_map_only(torch.Tensor, separate, call)
 
 
 def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -250,7 +225,7 @@ def export(
     with _tracing(model):
         program = _program(model, inputs)
         _check_nodes(program)
-        _forget_notes_on_inputs(program)
+        forget_notes_on_inputs(program)
         write_assertions(program.graph_module)
         copy_scattered_rows(program.graph)
         # Before decomposition, while an index still belongs to the operation that the model calls.
@@ -287,12 +262,6 @@ def _note_constants(program: ExportedProgram) -> None:
     ):
         if spec.kind == InputKind.CONSTANT_TENSOR:
             node.meta[CONSTANT_DATA] = program.constants[cast(str, spec.target)]
-
-
-def _forget_notes_on_inputs(program: ExportedProgram) -> None:
-    """Drop Dynamo's note on the inputs of the function that it traced: it refuses another one in a subgraph."""
-    for node in program.graph.find_nodes(op="placeholder"):
-        node.meta.pop("custom", None)
 
 
 def _check_nodes(program: ExportedProgram) -> None:

@@ -1,30 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of Python objects: what inputs and results hold, and what a call of a model changes in them.
 
-``contents`` says which parts an object has: items of containers, attributes of objects of the user. A ``Graph``
+``contents`` says which parts an object has: items of containers, attributes of objects of the user. A ``ObjectGraph``
 describes what is reachable from a value: its tensors are leaves, objects that occur twice and cycles are kept, and
 all else is a constant. Two calls with equal graphs are one program; from a graph and leaves the objects can be built.
-
-``CallInputs`` is the graph of the inputs of a call. ``Outcome`` is what a call returns, with the changes of the
-objects among its inputs; it is a pytree of the tensors in it, so that a trace of PyTorch returns it.
 """
 
 from __future__ import annotations
 
 import enum
 import gc
-import re
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -38,7 +33,7 @@ _CONTAINERS: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, deque, se
 _MAPPINGS = (OrderedDict, defaultdict, dict)
 #: Containers that pytrees have, with the order of their parts that a graph has.
 _NATIVE = {tuple, list, dict, OrderedDict}
-_LEAVES = (torch.Tensor, DeviceTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+LEAVES = (torch.Tensor, DeviceTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 _ATOMS = {
     type(None),
     bool,
@@ -65,7 +60,7 @@ _MOST_HIDDEN = 10_000
 def contents(value: Any) -> dict[Key, Any] | None:
     """Parts of a container or an object of the user, in their order; None for a value that is a constant or a leaf."""
     kind = type(value)
-    if kind in _ATOMS or isinstance(value, _LEAVES) or isinstance(value, _OPAQUE):
+    if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None
     base = container_of(kind)
     if base is None and not _is_open(kind):
@@ -153,7 +148,7 @@ def is_same(one: Any, other: Any) -> bool:
     """Return whether two parts are one object, or equal values of Python."""
     if one is other:
         return True
-    if type(one) is not type(other) or isinstance(one, _LEAVES):
+    if type(one) is not type(other) or isinstance(one, LEAVES):
         return False
     if isinstance(one, _COMPARED):
         return one == other or repr(one) == repr(other)  # NaN
@@ -168,7 +163,7 @@ def _is_one(one: Any, other: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
+class ObjectReference:
     """A part of an object in a graph.
 
     ``kind`` is "leaf" with its index, "object" with that of its node, "constant" with its value, "input" with the index
@@ -179,26 +174,26 @@ class Reference:
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Reference) or self.kind != other.kind:
+        if not isinstance(other, ObjectReference) or self.kind != other.kind:
             return False
         return is_same(self.value, other.value) if self.kind == "constant" else self.value == other.value
 
 
 @dataclass(frozen=True)
-class Node:
+class ObjectNode:
     """An object of a class with its parts; ``option`` is the factory of a defaultdict or the length of a deque."""
 
     kind: type
-    parts: tuple[tuple[Key, Reference], ...]
+    parts: tuple[tuple[Key, ObjectReference], ...]
     option: Any = None
 
 
 @dataclass(frozen=True)
-class Graph:
+class ObjectGraph:
     """Objects that are reachable from values, ``roots``; ``paths`` name the nodes, ``leaf_paths`` the leaves."""
 
-    roots: tuple[Reference, ...]
-    nodes: tuple[Node, ...]
+    roots: tuple[ObjectReference, ...]
+    nodes: tuple[ObjectNode, ...]
     paths: tuple[str, ...] = field(compare=False, repr=False)
     leaf_paths: tuple[str, ...] = field(compare=False, repr=False)
 
@@ -207,9 +202,9 @@ class Graph:
 
         ``inputs`` are the objects that references to inputs mean.
         """
-        return _Builder(self, leaves, inputs).build()
+        return _ObjectBuilder(self, leaves, inputs).build()
 
-    def difference(self, other: Graph) -> tuple[str, str, str] | None:
+    def difference(self, other: ObjectGraph) -> tuple[str, str, str] | None:
         """Path of the first constant that differs, with both values as text; None if other parts differ."""
         for path, node, its in zip(self.paths, self.nodes, other.nodes, strict=False):
             if node.kind is not its.kind or len(node.parts) != len(its.parts):
@@ -232,8 +227,8 @@ class Graph:
         )
 
 
-class _Builder:
-    def __init__(self, graph: Graph, leaves: Sequence[Any], inputs: Sequence[Any]) -> None:
+class _ObjectBuilder:
+    def __init__(self, graph: ObjectGraph, leaves: Sequence[Any], inputs: Sequence[Any]) -> None:
         self._graph, self._leaves, self._inputs = graph, leaves, inputs
         self._objects: dict[int, Any] = {}
 
@@ -241,7 +236,7 @@ class _Builder:
         roots = [self.value(root) for root in self._graph.roots]
         return roots, [self._object(index) for index in range(len(self._graph.nodes))]
 
-    def value(self, reference: Reference) -> Any:
+    def value(self, reference: ObjectReference) -> Any:
         """What a reference means."""
         if reference.kind == "leaf":
             return self._leaves[reference.value]
@@ -257,13 +252,12 @@ class _Builder:
         if base is tuple:
             parts = {key: self.value(part) for key, part in node.parts}
             items = [part for (kind, _), part in parts.items() if kind == ITEM]
-            made = self._objects[index] = _tuple(node.kind, items)
+            made = self._objects[index] = new_tuple(node.kind, items)
             for (kind, name), part in parts.items():
                 if kind == ATTRIBUTE:
                     object.__setattr__(made, name, part)
             return made
-        new: Callable[[Any], Any] = base.__new__ if base else _new
-        made = self._objects[index] = new(node.kind)
+        made = self._objects[index] = _new(node.kind, base or object)
         if base is defaultdict:
             made.default_factory = node.option
         elif base is deque:
@@ -272,24 +266,24 @@ class _Builder:
         return made
 
 
-def _new(kind: Any) -> Any:
+def _new(kind: Any, base: Any) -> Any:
     """An object of a class without its __init__, and without its __new__ where Python allows that."""
     try:
-        return object.__new__(kind)
+        return base.__new__(kind)
     except TypeError:
         return kind.__new__(kind)
 
 
-def _tuple(kind: type, items: list[Any]) -> Any:
+def new_tuple(kind: type, items: list[Any]) -> Any:
     """A tuple of a class, which may be one of the named results of PyTorch."""
     return kind(items) if hasattr(kind, "n_sequence_fields") else tuple.__new__(kind, items)
 
 
-class _Walk:
+class ObjectWalk:
     """Nodes and leaves in the order of a walk from the roots; ``known`` has references for objects by identity."""
 
-    def __init__(self, known: Mapping[int, Reference]) -> None:
-        self.nodes: list[Node | None] = []
+    def __init__(self, known: Mapping[int, ObjectReference]) -> None:
+        self.nodes: list[ObjectNode | None] = []
         self.objects: list[Any] = []
         self.leaves: list[Any] = []
         self.paths: list[str] = []
@@ -300,23 +294,23 @@ class _Walk:
         self._indices: dict[int, int] = {}
         self._leaf_indices: dict[int, int] = {}
 
-    def reference(self, value: Any, path: str, is_inside: bool = True) -> Reference:
-        """Reference to a value; a leaf outside of objects is one of its own each time that it occurs."""
+    def reference(self, value: Any, path: str, is_inside: bool = True) -> ObjectReference:
+        """ObjectReference to a value; a leaf outside of objects is one of its own each time that it occurs."""
         if id(value) in self._known:
             return self._known[id(value)]
-        if isinstance(value, _LEAVES):
+        if isinstance(value, LEAVES):
             if is_inside and id(value) in self._leaf_indices:
-                return Reference("leaf", self._leaf_indices[id(value)])
+                return ObjectReference("leaf", self._leaf_indices[id(value)])
             self.leaves.append(value)
             self.leaf_paths.append(path)
             if is_inside:
                 self._leaf_indices[id(value)] = len(self.leaves) - 1
-            return Reference("leaf", len(self.leaves) - 1)
+            return ObjectReference("leaf", len(self.leaves) - 1)
         if id(value) in self._indices:
-            return Reference("object", self._indices[id(value)])
+            return ObjectReference("object", self._indices[id(value)])
         parts = contents(value)
         if parts is None:
-            return Reference("constant", value)
+            return ObjectReference("constant", value)
         index, first = len(self.nodes), len(self.leaves)
         self.nodes.append(None)
         self.objects.append(value)
@@ -324,26 +318,26 @@ class _Walk:
         # Equal tuples may be one object of Python.
         if container_of(type(value)) is not tuple:
             self._indices[id(value)] = index
-        inside = is_inside or not _is_native(type(value))
+        inside = is_inside or not is_native(type(value))
         references = tuple(
             (key, self.reference(part, part_path(path, key), inside)) for key, part in parts.items()
         )
         option = getattr(value, "default_factory", getattr(value, "maxlen", None))
-        self.nodes[index] = Node(
+        self.nodes[index] = ObjectNode(
             type(value), references, option if isinstance(value, defaultdict | deque) else None
         )
         self.spans[index] = first, len(self.nodes), len(self.leaves)
-        return Reference("object", index)
+        return ObjectReference("object", index)
 
-    def graph(self, *roots: Reference) -> Graph:
+    def graph(self, *roots: ObjectReference) -> ObjectGraph:
         """The graph of what the walk has met."""
         nodes = tuple(node for node in self.nodes if node is not None)
-        return Graph(roots, nodes, tuple(self.paths), tuple(self.leaf_paths))
+        return ObjectGraph(roots, nodes, tuple(self.paths), tuple(self.leaf_paths))
 
 
-def flatten(values: Sequence[Any]) -> tuple[Graph, list[Any]]:
-    """Graph of values, and its leaves."""
-    walk = _Walk({})
+def flatten(values: Sequence[Any]) -> tuple[ObjectGraph, list[Any]]:
+    """ObjectGraph of values, and its leaves."""
+    walk = ObjectWalk({})
     roots = [walk.reference(value, "") for value in values]
     return walk.graph(*roots), walk.leaves
 
@@ -362,271 +356,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"a {type(value).__name__}"
 
 
-def _is_native(kind: type) -> bool:
+def is_native(kind: type) -> bool:
     return kind in _NATIVE or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-
-
-@dataclass(frozen=True)
-class _Form:
-    """An object among the inputs of a call without its leaves: the nodes of the graph of the call that are in it."""
-
-    root: Reference
-    nodes: tuple[Node, ...]
-    names: tuple[str, ...] = field(compare=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Form:
-        return self
-
-    def __repr__(self) -> str:
-        return f"a {self.nodes[0].kind.__name__}" if self.nodes else "an object that is there already"
-
-
-@dataclass(frozen=True)
-class ObjectParts:
-    """The tensors of an object among the inputs of a call, as a pytree."""
-
-    leaves: tuple[Any, ...]
-    form: _Form
-
-    def __repr__(self) -> str:
-        return repr(self.form)
-
-
-def _named_parts(parts: ObjectParts) -> tuple[list[tuple[Any, Any]], _Form]:
-    pairs = zip(parts.form.names, parts.leaves, strict=True)
-    return [(pytree.GetAttrKey(name), leaf) for name, leaf in pairs], parts.form
-
-
-pytree.register_pytree_node(
-    ObjectParts,
-    lambda parts: (list(parts.leaves), parts.form),
-    lambda leaves, form: ObjectParts(tuple(leaves), form),
-    flatten_with_keys_fn=_named_parts,
-)
-
-
-class CallInputs:
-    """Inputs of a call as a graph, and as a pytree in which an object of any class is its tensors.
-
-    Attributes:
-        graph: The graph, whose roots are the tuple of the inputs by position and the dict of the others.
-        leaves: Its tensors.
-        objects: The objects by node.
-        call: Both roots as pytrees: objects that pytrees do not have are ``ObjectParts``.
-    """
-
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> None:
-        """Walk the inputs; ``names`` are those of the inputs by position, for messages."""
-        walk = _Walk({})
-        by_position = walk.reference(tuple(args), "input", False)
-        by_name = walk.reference(dict(kwargs), "input", False)
-        walk.paths = [_input_path(path, names) for path in walk.paths]
-        self.graph = walk.graph(by_position, by_name)
-        self.leaves, self.objects = walk.leaves, walk.objects
-        self._spans = walk.spans
-        seen: set[int] = set()
-        self.call: tuple[tuple[Any, ...], dict[str, Any]] = (
-            self._carried(by_position, seen),
-            self._carried(by_name, seen),
-        )
-
-    def _carried(self, reference: Reference, seen: set[int]) -> Any:
-        """A part of the inputs as a pytree."""
-        if reference.kind == "leaf":
-            return self.leaves[reference.value]
-        if reference.kind == "constant":
-            return reference.value
-        index = reference.value
-        node = self.graph.nodes[index]
-        if _is_native(node.kind) and index not in seen:
-            seen.add(index)
-            items = [(key, self._carried(part, seen)) for (_, key), part in node.parts]
-            if issubclass(node.kind, dict):
-                return node.kind(items)
-            return set_tuple(node.kind, [item for _, item in items])
-        if index in seen:
-            return ObjectParts((), _Form(reference, (), ()))
-        first, end, last = self._spans[index]
-        seen.update(range(index, end))
-        prefix = self.graph.paths[index]
-        names = (path.removeprefix(prefix) for path in self.graph.leaf_paths[first:last])
-        form = _Form(reference, self.graph.nodes[index:end], tuple(map(_identifier, names)))
-        return ObjectParts(tuple(self.leaves[first:last]), form)
-
-
-def set_tuple(kind: type, items: list[Any]) -> Any:
-    """A list or a tuple of a class."""
-    return items if kind is list else _tuple(kind, items)
-
-
-def _identifier(path: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9]+", "_", path).strip("_") or "value"
-
-
-def _input_path(path: str, names: Sequence[str]) -> str:
-    """Path of an object among the inputs by the name of the input."""
-    match = re.match(r"input\[(?:(\d+)|'(\w+)')\]", path)
-    if match is None:
-        return path
-    position, name = match.groups()
-    if name is None:
-        name = names[int(position)] if int(position) < len(names) else f"input {position}"
-    return name + path[match.end() :]
-
-
-def plain_call(
-    call: tuple[Sequence[Any], Mapping[str, Any]], graph: Graph
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """Build the inputs that a graph describes of the leaves of a pytree; return roots, objects and leaves."""
-    args, kwargs = call
-    # In the order of the graph: a tracer may call with the names in another one.
-    names = [key for (_, key), _ in graph.nodes[graph.roots[1].value].parts]
-    ordered = (args, {name: kwargs[name] for name in names})
-    leaves = [leaf for leaf in pytree.tree_leaves(ordered) if isinstance(leaf, _LEAVES)]
-    return *graph.build(leaves), leaves
-
-
-@dataclass(frozen=True)
-class Change:
-    """The new parts of an object among the inputs of a call."""
-
-    index: int
-    parts: tuple[tuple[Key, Reference], ...]
-
-
-@dataclass(frozen=True)
-class OutcomeForm:
-    """What a call returns and changes, without its tensors.
-
-    ``graph`` has the result as its root; ``changes`` are those of the objects among the ``inputs``. ``effect`` sets
-    what the first call of the model sets in the model, as a cache of its shapes.
-    """
-
-    graph: Graph
-    changes: tuple[Change, ...]
-    inputs: Graph
-    effect: Effect | None = field(default=None, compare=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> OutcomeForm:
-        # Its constants are objects of the model, which are what they are.
-        return self
-
-    def __repr__(self) -> str:
-        return "result"
-
-
-class Effect:
-    """What a call sets in the model, by Python; it is no part of a pickled program, which has no model."""
-
-    def __init__(self, apply: Callable[[], None] | None) -> None:
-        self._apply = apply
-
-    def __call__(self) -> None:
-        """Set it."""
-        if self._apply is not None:
-            self._apply()
-
-    def __reduce__(self) -> tuple[type[Effect], tuple[None]]:
-        return Effect, (None,)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a call of a model returns and changes, by its tensors."""
-
-    leaves: tuple[Any, ...]
-    form: OutcomeForm
-
-    @classmethod
-    def of(
-        cls,
-        result: Any,
-        inputs: CallInputs,
-        objects: Sequence[Any],
-        before: Mapping[int, Mapping[Key, Any]],
-        input_leaves: Sequence[Any],
-        known: Mapping[int, Any],
-    ) -> Outcome:
-        """Describe what a call has returned, whose inputs were built as ``objects`` of the parts ``before``.
-
-        ``known`` are the objects of the model by identity, which results share with it.
-        """
-        references = {key: Reference("constant", value) for key, value in known.items()}
-        references |= {
-            id(value): Reference("input", index) for index, value in enumerate(objects) if index in before
-        }
-        leaf_indices = {id(leaf): index for index, leaf in enumerate(input_leaves)}
-        walk = _Walk(references)
-        root = walk.reference(result, "result")
-        changes = []
-        for index, parts in before.items():
-            now = contents(objects[index]) or {}
-            if list(now) == list(parts) and all(is_same(now[key], part) for key, part in parts.items()):
-                continue
-            old = {id(part): key for key, part in parts.items()}
-            changes.append(
-                Change(
-                    index,
-                    tuple(
-                        (
-                            key,
-                            Reference("kept", old[id(part)])
-                            if id(part) in old
-                            else Reference("input leaf", leaf_indices[id(part)])
-                            if id(part) in leaf_indices
-                            else walk.reference(part, part_path(inputs.graph.paths[index], key)),
-                        )
-                        for key, part in now.items()
-                    ),
-                )
-            )
-        graph = walk.graph(root)
-        _refuse_hidden_tensors(graph, changes)
-        return cls(tuple(walk.leaves), OutcomeForm(graph, tuple(changes), inputs.graph))
-
-    def finish(self, inputs: CallInputs) -> Any:
-        """Change the objects among the inputs, and return the result."""
-        form = self.form
-        (result,), made = form.graph.build(self.leaves, inputs.objects)
-        builder_values = {
-            "leaf": self.leaves,
-            "object": made,
-            "input": inputs.objects,
-            "input leaf": inputs.leaves,
-        }
-        before = {change.index: contents(inputs.objects[change.index]) or {} for change in form.changes}
-        for change in form.changes:
-            parts = {}
-            for key, part in change.parts:
-                values = before[change.index] if part.kind == "kept" else builder_values.get(part.kind)
-                parts[key] = part.value if values is None else values[part.value]
-            set_contents(inputs.objects[change.index], parts)
-        if form.effect is not None:
-            form.effect()
-        return result
-
-
-def _named_leaves(outcome: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    return [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)], outcome.form
-
-
-pytree.register_pytree_node(
-    Outcome,
-    lambda outcome: (list(outcome.leaves), outcome.form),
-    lambda leaves, form: Outcome(tuple(leaves), form),
-    flatten_with_keys_fn=_named_leaves,
-)
-
-
-def _refuse_hidden_tensors(graph: Graph, changes: Sequence[Change]) -> None:
-    """Raise ``CompileError`` for a constant in which a tensor of the call is: a generator, a function."""
-    parts = [(path, node.parts) for path, node in zip(graph.paths, graph.nodes, strict=True)]
-    parts += [("an input", change.parts) for change in changes]
-    roots = [("the result", root) for root in graph.roots]
-    pairs = [(part_path(path, key), part) for path, pairs in parts for key, part in pairs]
-    for path, part in (*roots, *pairs):
-        if part.kind == "constant":
-            refuse_hidden_tensors(part.value, path)
 
 
 def refuse_hidden_tensors(value: Any, path: str) -> None:

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.object_graphs import CallInputs, Outcome
+from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -187,7 +187,7 @@ class Signature:
     ) -> tuple[list[Any], CallInputs | None]:
         """Leaves of inputs of the same structure as the example's, and their objects."""
         # A program that the user has exported has results of his own.
-        if self.output_tree.type is not Outcome:
+        if self.output_tree.type is not CallOutcome:
             return _leaves_of(self.input_tree, (tuple(args), _ordered(self.input_tree, kwargs))), None
         inputs = CallInputs(args, _ordered(self.input_tree, kwargs))
         form = self.output_tree.context

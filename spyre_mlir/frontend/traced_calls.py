@@ -2,7 +2,7 @@
 """Calls of a model by a tracer: objects of any class as inputs and results, and what Python changes meanwhile.
 
 A tracer takes pytrees of tensors. ``ModelTrace`` lets it call the model with inputs that are built of its tensors, and
-gives it the ``Outcome`` of the call, in which changes of the inputs are. The model and all that it reaches stay as
+gives it the ``CallOutcome`` of the call, in which changes of the inputs are. The model and all that it reaches stay as
 they are. State that the call changes is what one program cannot repeat: the model then runs in pieces.
 """
 
@@ -11,23 +11,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import Uncached, UncapturedError
+from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, ModelEffect, plain_call
 from spyre_mlir.frontend.capture_key import captured_key
+from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.object_graphs import (
-    CallInputs,
-    Effect,
-    Outcome,
     container_of,
     contents,
     flatten,
-    plain_call,
 )
 from spyre_mlir.frontend.object_state import ObjectState, StateChange
 
@@ -38,26 +38,25 @@ def export_call(
     module: torch.nn.Module,
     inputs: CallInputs,
     call: tuple[tuple[Any, ...], dict[str, Any]],
-    export: Callable[[torch.nn.Module, Any, Any], ExportedProgram],
 ) -> ExportedProgram:
-    """Let ``export`` trace a module on ``inputs``, which it is given as the pytrees ``call``.
+    """Export a module called with ``inputs``, which torch.export gets as the pytrees ``call``.
 
     A model that sets something in its first call and no more, as a cache of its own, is traced once more: it is one
     program if both traces have one key.
     """
     first, second = _ModelTrace(module, inputs), _ModelTrace(module, inputs)
     with first.calling():
-        program = export(module, *call)
+        program = _exported(module, *call)
     if first.effect is None:
         return program
     with second.calling(after=first.effect):
-        again = export(module, *call)
+        again = _exported(module, *call)
     if second.effect is not None or not _is_one_program(program, again):
         raise UncapturedError(
             f"The model {first.change} in a call, so the next call computes something else; {_REMEDY}."
         )
     spec = cast(pytree.TreeSpec, program.call_spec.out_spec)
-    object.__setattr__(spec.context, "effect", Effect(first.effect))
+    object.__setattr__(spec.context, "effect", ModelEffect(first.effect))
     return program
 
 
@@ -77,6 +76,7 @@ class _ModelTrace:
         self.effect: Callable[[], None] | None = None
         self._module, self._inputs = module, inputs
         self._after: Callable[[], None] | None = None
+        self._is_running = False
 
     @contextlib.contextmanager
     def calling(self, after: Callable[[], None] | None = None) -> Iterator[None]:
@@ -84,11 +84,19 @@ class _ModelTrace:
         original = self._module.forward
         has_its_own = "forward" in vars(self._module)
         self._after = after
+        tracer = threading.get_ident()
 
         @functools.wraps(original)
-        def forward(*args: Any, **kwargs: Any) -> Outcome:
+        def forward(*args: Any, **kwargs: Any) -> Any:
             """The call of the model as the tracer sees it."""
-            return self._run(original, args, kwargs)
+            # Another thread may call the model meanwhile, and the model itself.
+            if threading.get_ident() != tracer or self._is_running:
+                return original(*args, **kwargs)
+            self._is_running = True
+            try:
+                return self._run(original, args, kwargs)
+            finally:
+                self._is_running = False
 
         self._module.forward = forward
         try:
@@ -99,7 +107,9 @@ class _ModelTrace:
             else:
                 del self._module.forward
 
-    def _run(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome:
+    def _run(
+        self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> CallOutcome:
         (args, kwargs), objects, leaves = plain_call((args, kwargs), self._inputs.graph)
         before = {
             index: parts
@@ -116,7 +126,7 @@ class _ModelTrace:
         finally:
             kept.restore()
         self._check_inputs(args, kwargs, leaves)
-        return Outcome.of(result, self._inputs, objects, before, leaves, state.objects)
+        return CallOutcome.of(result, self._inputs, objects, before, leaves, state.objects)
 
     def _note(self, changes: list[StateChange]) -> None:
         """Note what has changed in the state of the model; ``UncapturedError`` if tensors have."""
@@ -152,3 +162,34 @@ class _ModelTrace:
 
     def _names(self) -> list[str]:
         return list(inspect.signature(self._module.forward).parameters)
+
+
+def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    # What one trace notes last must not be on the first nodes of the next one.
+    with preserve_node_meta():
+        program = torch.export.export(module, args, kwargs)
+    forget_notes_on_inputs(program)
+    return program
+
+
+def separated(call: Any) -> Any:
+    """Operands of a call, with a tensor that occurs twice as two: torch.export would take one input for the other."""
+    seen: set[int] = set()
+
+    def separate(tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or an alias of it where it is not the first operand that it is; parameters stay shared."""
+        if id(tensor) not in seen or isinstance(tensor, torch.nn.Parameter):
+            seen.add(id(tensor))
+            return tensor
+        copy = tensor.detach()
+        if names_of(tensor):
+            name_tensor_dims(copy, names_of(tensor))
+        return copy
+
+    return pytree.tree_map_only(torch.Tensor, separate, call)
+
+
+def forget_notes_on_inputs(program: ExportedProgram) -> None:
+    """Drop Dynamo's note on the inputs of the function that it traced: it refuses another one in a subgraph."""
+    for node in program.graph.find_nodes(op="placeholder"):
+        node.meta.pop("custom", None)

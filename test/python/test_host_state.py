@@ -102,6 +102,8 @@ def test_random_writes_of_the_host(seed):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.uint8])
 def test_a_buffer_that_cannot_stay_is_refused_by_name(dtype):
     class Model(nn.Module):
+        total: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("total", torch.zeros(COLUMNS, dtype=dtype))
@@ -116,6 +118,8 @@ def test_a_buffer_that_cannot_stay_is_refused_by_name(dtype):
 
 def test_a_buffer_without_elements():
     class Model(nn.Module):
+        nothing: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("nothing", torch.zeros(0, COLUMNS).half())

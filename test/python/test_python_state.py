@@ -283,3 +283,11 @@ def test_a_call_that_fails_changes_nothing():
     with pytest.raises(Exception):  # noqa: B017  whatever PyTorch says
         program(X, state)
     assert type(state["h"]) is Tensor
+
+
+def test_a_model_that_calls_itself():
+    class Twice(nn.Module):
+        def forward(self, x: Tensor, again: bool = True) -> Tensor:
+            return self.forward(x * 2, False) + self(x, False) if again else x + 1
+
+    assert equal(compiled(Twice(), X)(X), Twice()(X))

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Inputs of a call as a graph of objects and as pytrees, and what the call returns and changes.
+
+``CallInputs`` is the graph of the inputs of a call. ``CallOutcome`` is what a call returns, with the changes of the
+objects among its inputs; it is a pytree of the tensors in it, so that a trace of PyTorch returns it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.frontend.object_graphs import (
+    LEAVES,
+    Key,
+    ObjectGraph,
+    ObjectNode,
+    ObjectReference,
+    ObjectWalk,
+    contents,
+    is_native,
+    is_same,
+    new_tuple,
+    part_path,
+    refuse_hidden_tensors,
+    set_contents,
+)
+
+
+@dataclass(frozen=True)
+class _ObjectForm:
+    """An object among the inputs of a call without its leaves: the nodes of the graph of the call that are in it."""
+
+    root: ObjectReference
+    nodes: tuple[ObjectNode, ...]
+    names: tuple[str, ...] = field(compare=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _ObjectForm:
+        return self
+
+    def __repr__(self) -> str:
+        return f"a {self.nodes[0].kind.__name__}" if self.nodes else "an object that is there already"
+
+
+@dataclass(frozen=True)
+class ObjectParts:
+    """The tensors of an object among the inputs of a call, as a pytree."""
+
+    leaves: tuple[Any, ...]
+    form: _ObjectForm
+
+    def __repr__(self) -> str:
+        return repr(self.form)
+
+
+def _named_parts(parts: ObjectParts) -> tuple[list[tuple[Any, Any]], _ObjectForm]:
+    pairs = zip(parts.form.names, parts.leaves, strict=True)
+    return [(pytree.GetAttrKey(name), leaf) for name, leaf in pairs], parts.form
+
+
+pytree.register_pytree_node(
+    ObjectParts,
+    lambda parts: (list(parts.leaves), parts.form),
+    lambda leaves, form: ObjectParts(tuple(leaves), form),
+    flatten_with_keys_fn=_named_parts,
+)
+
+
+class CallInputs:
+    """Inputs of a call as a graph, and as a pytree in which an object of any class is its tensors.
+
+    Attributes:
+        graph: The graph, whose roots are the tuple of the inputs by position and the dict of the others.
+        leaves: Its tensors.
+        objects: The objects by node.
+        call: Both roots as pytrees: objects that pytrees do not have are ``ObjectParts``.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> None:
+        """Walk the inputs; ``names`` are those of the inputs by position, for messages."""
+        walk = ObjectWalk({})
+        by_position = walk.reference(tuple(args), "input", False)
+        by_name = walk.reference(dict(kwargs), "input", False)
+        walk.paths = [_input_path(path, names) for path in walk.paths]
+        self.graph = walk.graph(by_position, by_name)
+        self.leaves, self.objects = walk.leaves, walk.objects
+        self._spans = walk.spans
+        seen: set[int] = set()
+        self.call: tuple[tuple[Any, ...], dict[str, Any]] = (
+            self._carried(by_position, seen),
+            self._carried(by_name, seen),
+        )
+
+    def _carried(self, reference: ObjectReference, seen: set[int]) -> Any:
+        """A part of the inputs as a pytree."""
+        if reference.kind == "leaf":
+            return self.leaves[reference.value]
+        if reference.kind == "constant":
+            return reference.value
+        index = reference.value
+        node = self.graph.nodes[index]
+        if is_native(node.kind) and index not in seen:
+            seen.add(index)
+            items = [(key, self._carried(part, seen)) for (_, key), part in node.parts]
+            if issubclass(node.kind, dict):
+                return node.kind(items)
+            return set_tuple(node.kind, [item for _, item in items])
+        if index in seen:
+            return ObjectParts((), _ObjectForm(reference, (), ()))
+        first, end, last = self._spans[index]
+        seen.update(range(index, end))
+        prefix = self.graph.paths[index]
+        names = (path.removeprefix(prefix) for path in self.graph.leaf_paths[first:last])
+        form = _ObjectForm(reference, self.graph.nodes[index:end], tuple(map(_identifier, names)))
+        return ObjectParts(tuple(self.leaves[first:last]), form)
+
+
+def set_tuple(kind: type, items: list[Any]) -> Any:
+    """A list or a tuple of a class."""
+    return items if kind is list else new_tuple(kind, items)
+
+
+def _identifier(path: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9]+", "_", path).strip("_") or "value"
+
+
+def _input_path(path: str, names: Sequence[str]) -> str:
+    """Path of an object among the inputs by the name of the input."""
+    match = re.match(r"input\[(?:(\d+)|'(\w+)')\]", path)
+    if match is None:
+        return path
+    position, name = match.groups()
+    if name is None:
+        name = names[int(position)] if int(position) < len(names) else f"input {position}"
+    return name + path[match.end() :]
+
+
+def plain_call(
+    call: tuple[Sequence[Any], Mapping[str, Any]], graph: ObjectGraph
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Build the inputs that a graph describes of the leaves of a pytree; return roots, objects and leaves."""
+    args, kwargs = call
+    # In the order of the graph: a tracer may call with the names in another one.
+    names = [key for (_, key), _ in graph.nodes[graph.roots[1].value].parts]
+    ordered = (args, {name: kwargs[name] for name in names})
+    leaves = [leaf for leaf in pytree.tree_leaves(ordered) if isinstance(leaf, LEAVES)]
+    return *graph.build(leaves), leaves
+
+
+@dataclass(frozen=True)
+class InputChange:
+    """The new parts of an object among the inputs of a call."""
+
+    index: int
+    parts: tuple[tuple[Key, ObjectReference], ...]
+
+
+@dataclass(frozen=True)
+class CallOutcomeForm:
+    """What a call returns and changes, without its tensors.
+
+    ``graph`` has the result as its root; ``changes`` are those of the objects among the ``inputs``. ``effect`` sets
+    what the first call of the model sets in the model, as a cache of its shapes.
+    """
+
+    graph: ObjectGraph
+    changes: tuple[InputChange, ...]
+    inputs: ObjectGraph
+    effect: ModelEffect | None = field(default=None, compare=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallOutcomeForm:
+        # Its constants are objects of the model, which are what they are.
+        return self
+
+    def __repr__(self) -> str:
+        return "result"
+
+
+class ModelEffect:
+    """What a call sets in the model, by Python; it is no part of a pickled program, which has no model."""
+
+    def __init__(self, apply: Callable[[], None] | None) -> None:
+        self._apply = apply
+
+    def __call__(self) -> None:
+        """Set it."""
+        if self._apply is not None:
+            self._apply()
+
+    def __reduce__(self) -> tuple[type[ModelEffect], tuple[None]]:
+        return ModelEffect, (None,)
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """What a call of a model returns and changes, by its tensors."""
+
+    leaves: tuple[Any, ...]
+    form: CallOutcomeForm
+
+    @classmethod
+    def of(
+        cls,
+        result: Any,
+        inputs: CallInputs,
+        objects: Sequence[Any],
+        before: Mapping[int, Mapping[Key, Any]],
+        input_leaves: Sequence[Any],
+        known: Mapping[int, Any],
+    ) -> CallOutcome:
+        """Describe what a call has returned, whose inputs were built as ``objects`` of the parts ``before``.
+
+        ``known`` are the objects of the model by identity, which results share with it.
+        """
+        references = {key: ObjectReference("constant", value) for key, value in known.items()}
+        references |= {
+            id(value): ObjectReference("input", index)
+            for index, value in enumerate(objects)
+            if index in before
+        }
+        leaf_indices = {id(leaf): index for index, leaf in enumerate(input_leaves)}
+        walk = ObjectWalk(references)
+        root = walk.reference(result, "result")
+        changes = []
+        for index, parts in before.items():
+            now = contents(objects[index]) or {}
+            if list(now) == list(parts) and all(is_same(now[key], part) for key, part in parts.items()):
+                continue
+            old = {id(part): key for key, part in parts.items()}
+            changes.append(
+                InputChange(
+                    index,
+                    tuple(
+                        (
+                            key,
+                            ObjectReference("kept", old[id(part)])
+                            if id(part) in old
+                            else ObjectReference("input leaf", leaf_indices[id(part)])
+                            if id(part) in leaf_indices
+                            else walk.reference(part, part_path(inputs.graph.paths[index], key)),
+                        )
+                        for key, part in now.items()
+                    ),
+                )
+            )
+        graph = walk.graph(root)
+        _refuse_hidden_tensors(graph, changes)
+        return cls(tuple(walk.leaves), CallOutcomeForm(graph, tuple(changes), inputs.graph))
+
+    def finish(self, inputs: CallInputs) -> Any:
+        """InputChange the objects among the inputs, and return the result."""
+        form = self.form
+        (result,), made = form.graph.build(self.leaves, inputs.objects)
+        builder_values = {
+            "leaf": self.leaves,
+            "object": made,
+            "input": inputs.objects,
+            "input leaf": inputs.leaves,
+        }
+        before = {change.index: contents(inputs.objects[change.index]) or {} for change in form.changes}
+        for change in form.changes:
+            parts = {}
+            for key, part in change.parts:
+                values = before[change.index] if part.kind == "kept" else builder_values.get(part.kind)
+                parts[key] = part.value if values is None else values[part.value]
+            set_contents(inputs.objects[change.index], parts)
+        if form.effect is not None:
+            form.effect()
+        return result
+
+
+def _named_leaves(outcome: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)], outcome.form
+
+
+pytree.register_pytree_node(
+    CallOutcome,
+    lambda outcome: (list(outcome.leaves), outcome.form),
+    lambda leaves, form: CallOutcome(tuple(leaves), form),
+    flatten_with_keys_fn=_named_leaves,
+)
+
+
+def _refuse_hidden_tensors(graph: ObjectGraph, changes: Sequence[InputChange]) -> None:
+    """Raise ``CompileError`` for a constant in which a tensor of the call is: a generator, a function."""
+    parts = [(path, node.parts) for path, node in zip(graph.paths, graph.nodes, strict=True)]
+    parts += [("an input", change.parts) for change in changes]
+    roots = [("the result", root) for root in graph.roots]
+    pairs = [(part_path(path, key), part) for path, pairs in parts for key, part in pairs]
+    for path, part in (*roots, *pairs):
+        if part.kind == "constant":
+            refuse_hidden_tensors(part.value, path)
