@@ -192,10 +192,12 @@ class WindowsOp(Sdsc.Operation, name="windows"):
         if types is None:
             return True
         source, result = types
-        numbers = [list(ir.DenseI64ArrayAttr(self.attributes[name])) for name in WINDOW_NUMBERS]
-        dims = numbers[0]
+        given = [self.attributes[name] for name in WINDOW_NUMBERS if name in self.attributes]
+        numbers = [list(attr) for attr in given if isinstance(attr, ir.DenseI64ArrayAttr)]
+        dims = numbers[0] if numbers else []
         is_sound = (
-            len({len(entries) for entries in numbers}) == 1
+            len(numbers) == len(WINDOW_NUMBERS)
+            and len({len(entries) for entries in numbers}) == 1
             and list(dims) == sorted(set(dims))
             and result.rank == source.rank + len(dims)
             and source.element_type == result.element_type

@@ -119,10 +119,6 @@ class DynamicProgram(Generic[ProgramT]):
         if padded == sizes:
             return program(*inputs, **named)
         unpadded = self._padding.imported(sizes)
-        if len(unpadded.signature.results) < len(program.results):
-            # A result is empty at these sizes alone, and no result of the device.
-            program = self.last = self._exact(sizes)
-            return program(*inputs, **named)
         return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
 
     @property
@@ -165,10 +161,7 @@ class DynamicProgram(Generic[ProgramT]):
 
     def _exact(self, sizes: Mapping[str, int]) -> ProgramT:
         """Return the program for sizes as they are, whatever their granularity."""
-        key = self._key(sizes)
-        if key not in self.programs:
-            self.programs[key] = self._compiled(sizes)
-        return self.programs[key]
+        return self.programs.setdefault(self._key(sizes), self._compiled(sizes))
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
         """Return the program of all sizes at these; None where there is none, or the model is another one at them."""
@@ -284,8 +277,10 @@ class DynamicProgram(Generic[ProgramT]):
     def _program_for(self, sizes: Mapping[str, int]) -> tuple[ProgramT, dict[str, int]]:
         """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
-        if padded != sizes:
-            self._padding.prove(self.dims, sizes, padded, self.state)
+        if padded != sizes and self._key(sizes) in self.programs:
+            return self.programs[self._key(sizes)], dict(sizes)
+        if padded != sizes and not self._padding.prove(self.dims, sizes, padded, self.state):
+            return self._exact(sizes), dict(sizes)
         return self.program(**padded), padded
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:

@@ -68,26 +68,32 @@ class PaddingProofs:
         sizes: Mapping[str, int],
         padded: Mapping[str, int],
         state: DeviceState,
-    ) -> None:
-        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be."""
+    ) -> bool:
+        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be.
+
+        Return False for sizes at which a result is empty: such a result is not one of the device.
+        """
         from spyre_mlir.frontend import capture_torch, import_torch
         from spyre_mlir.frontend.module_pairs import DifferentPrograms
         from spyre_mlir.frontend.padding_safety import check_padding_safety
 
         key = frozenset(sizes.items())
         if key in self._imports:
-            return
+            return True
         # In one context, so that attributes and types of both modules compare.
         context, imported = new_context(), []
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:
                 captured = capture_torch(self._model, example, self._autocast)
                 imported.append(import_torch(captured, example, context=context, state=state))
+        if len(imported[0].signature.results) < len(imported[1].signature.results):
+            return False
         try:
             check_padding_safety(*imported)
         except DifferentPrograms as error:
             raise CompileError(_refusal(dims, sizes, padded, error.reason), error.location) from None
         self._imports[key] = imported[0]
+        return True
 
 
 def _refusal(

@@ -51,18 +51,28 @@ def bound_names(text: str) -> set[str] | None:
 def _spec(name: str) -> ModuleSpec | None:
     """Find a module without importing the packages that it is in."""
     top, *rest = name.split(".")
+    below = top
     try:
         spec = importlib.util.find_spec(top)
-        for index in range(len(rest)):
-            locations = spec and spec.submodule_search_locations
-            if locations is None:
-                return None
-            below = ".".join([top, *rest[: index + 1]])
-            # A namespace package looks its parent up when it is asked, which is not imported.
-            spec = PathFinder.find_spec(below, list(getattr(locations, "_path", locations)))
+        locations = _locations(spec)
+        for part in rest:
+            below = f"{below}.{part}"
+            try:
+                spec = PathFinder.find_spec(below, locations)
+                locations = _locations(spec)
+            # A namespace package looks its parent up among the modules, where it is not before an import.
+            except KeyError:
+                spec = None
+                locations = [str(Path(folder, part)) for folder in locations if Path(folder, part).is_dir()]
     except (ImportError, ValueError):
         return None
     return spec
+
+
+def _locations(spec: ModuleSpec | None) -> list[str]:
+    """Return the folders of a package; none of a module."""
+    found = spec and spec.submodule_search_locations
+    return list(getattr(found, "_path", found) or ())
 
 
 def _sources(root: str) -> dict[str, bytes]:

@@ -234,3 +234,21 @@ def test_programs_by_their_sizes() -> None:
         program.program(B=5)
     with pytest.raises(CompileError, match=r"A program needs a size of each dynamic dim: B\."):
         program.program(S=4)
+
+
+def test_a_size_at_which_a_result_is_empty():
+    """PyTorch's result of no elements, although the program of the padded size has some."""
+    program = spyre_mlir.compile(
+        lambda x: (torch.softmax(x, -1)[1:], x * 2, x[:0]),
+        (torch.randn(16, 64).half(),),
+        dynamic={"x": {0: torch.export.Dim("n", max=64)}},
+        sencores=4,
+    )
+    for count in (5, 1, 2, 1):
+        x = torch.randn(count, 64).half()
+        rest, double, none = program(x)
+        assert rest.shape == (count - 1, 64) and rest.dtype == torch.float16 and none.shape == (0, 64)
+        assert torch.equal(double, x * 2)
+        torch.testing.assert_close(rest, torch.softmax(x, -1)[1:], atol=2e-3, rtol=2e-3)
+    with pytest.raises(CompileError, match="no names for dynamic dims; give a Python function"):
+        spyre_mlir.compile(torch.exp, (x,), dynamic={"x": {0: torch.export.Dim("n", max=64)}})
