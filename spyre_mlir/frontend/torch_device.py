@@ -169,8 +169,17 @@ def _attention(*args: Any, **named: Any) -> Any:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         operands = dict(zip(names, args, strict=False)) | named
-        return _aten._scaled_dot_product_attention_math.default(**operands)[0]
+        return _aten._scaled_dot_product_attention_math.default(**_with_added_mask(operands))[0]
     return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
+
+
+def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
+    """Operands of attention whose boolean mask is one of numbers, which attention as matmuls adds to the scores."""
+    mask = operands.get("attn_mask")
+    if mask is None or mask.dtype != torch.bool:
+        return operands
+    numbers = torch.zeros_like(mask, dtype=operands["query"].dtype)
+    return {**operands, "attn_mask": numbers.masked_fill(mask.logical_not(), -torch.inf)}
 
 
 def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
