@@ -234,10 +234,11 @@ def attention(*args: Any, **named: Any) -> Any:
     if wants_gradient or not any(isinstance(tensor, SpyreTensor) for tensor in tensors):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         operands = dict(zip(names, args, strict=False)) | named
-        return _aten._scaled_dot_product_attention_math.default(**operands)[0]
+        return _aten._scaled_dot_product_attention_math.default(**_with_added_mask(operands))[0]
     return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
 
 
+<<<<<<< HEAD
 def _lstm_cell(
     input: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, *biases: torch.Tensor | None
 ) -> tuple[torch.Tensor, ...]:
@@ -246,6 +247,19 @@ def _lstm_cell(
     update, forget, change, output = gates.chunk(4, 1)
     cell = forget.sigmoid() * cell + update.sigmoid() * change.tanh()
     return output.sigmoid() * cell.tanh(), cell, gates
+=======
+def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
+    """Operands of attention whose boolean mask is one of numbers, which attention as matmuls adds to the scores."""
+    mask = operands.get("attn_mask")
+    if mask is None or mask.dtype != torch.bool:
+        return operands
+    numbers = torch.zeros_like(mask, dtype=operands["query"].dtype)
+    return {**operands, "attn_mask": numbers.masked_fill(mask.logical_not(), -torch.inf)}
+
+
+def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
+    """Operation on tensors without numbers; its results are on the device, unless it sends them to another."""
+>>>>>>> w7
 
 
 def _gru_cell(

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Removes results of multi-result ``linalg.generic`` without a reader (the index of every max)."""
+"""Removes results of multi-result ``linalg.generic`` (the index of every max) and of loops without a reader."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.dialects.structured import use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -19,24 +20,64 @@ class DropDeadResults(Pass):
     operation for it.
 
         %v:2 = linalg.generic .. outs(%a, %b) {..}   ->   %v = linalg.generic .. outs(%a) {..}
+
+    A loop yields what it carries for such a result, which ``canonicalize`` removes:
+
+        %v:2 = scf.for .. iter_args(%a, %b) { yield f(%a), g(%a, %b) }   ->   { yield f(%a), %b }
     """
 
     name: ClassVar[str] = "drop-dead-results"
 
     def run(self, module: ir.Operation) -> None:
         candidates: list[ir.Operation] = []
+        loops: list[ir.Operation] = []
 
         def visit(op: ir.Operation) -> ir.WalkResult:
             if op.name == "linalg.generic" and len(op.results) > 1:
                 candidates.append(op)
+            elif op.name == LOOP:
+                loops.append(op)
             return ir.WalkResult.ADVANCE
 
         module.walk(visit)
+        for loop in reversed(loops):  # the outer ones first
+            _carry_dead_values(loop)
         for op in candidates:
             live = _live(op)
             if live and len(live) < len(op.results):
                 self.remark(op, "rewrite", f"dropped {len(op.results) - len(live)} results without a reader")
                 _rebuild(op, live)
+
+
+def _carry_dead_values(loop: ir.Operation) -> None:
+    """Let a loop yield what it carries where neither a reader of its results nor what that needs takes the value."""
+    block = loop.regions[0].blocks[0]
+    *body, terminator = [op.operation for op in block.operations]
+    carried = list(block.arguments)[1:]
+    live = {index for index, result in enumerate(loop.results) if not use_empty(result)}
+    pending, needed = [terminator.operands[index] for index in live], set[ir.Value]()
+    makers = {result: op for op in body for result in op.results}
+    while pending:
+        value = pending.pop()
+        if value in needed:
+            continue
+        needed.add(value)
+        if value in carried:
+            pending.append(terminator.operands[carried.index(value)])
+        elif value in makers:
+            makers[value].walk(lambda op: _take(op, pending))
+    dead = [index for index, value in enumerate(carried) if index not in live and value not in needed]
+    for index in dead:
+        terminator.operands[index] = carried[index]
+    # Now, before bodies of loops become functions that return the values.
+    for op in reversed(body) if dead else ():
+        if op.results and all(map(use_empty, op.results)):
+            op.erase()
+
+
+def _take(op: ir.Operation, values: list[ir.Value]) -> ir.WalkResult:
+    values += op.operands
+    return ir.WalkResult.ADVANCE
 
 
 def _live(op: ir.Operation) -> list[int]:

@@ -109,3 +109,24 @@ func.func @requests(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
   %2 = "stick.restickify"(%1) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
   return %0#0, %2 : tensor<64xf16>, tensor<64xf16>
 }
+
+// -----
+// A loop yields what it carries for a result without a reader; what only another value needs stays.
+// CHECK-LABEL: func.func @loop
+// CHECK: %[[L:.*]]:3 = scf.for {{.*}} iter_args(%[[A:.*]] = %{{.*}}, %[[B:.*]] = %{{.*}}, %[[C:.*]] = %{{.*}})
+// CHECK-NOT: math.tanh
+// CHECK: scf.yield %[[A2:.*]], %[[B]], %[[C2:.*]] : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+// CHECK: return %[[L]]#0
+func.func @loop(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %four = arith.constant 4 : index
+  %0:3 = scf.for %i = %zero to %four step %one iter_args(%a = %x, %b = %x, %c = %x)
+      -> (tensor<64xf32>, tensor<64xf32>, tensor<64xf32>) {
+    %s = arith.addf %a, %c : tensor<64xf32>
+    %t = math.tanh %b : tensor<64xf32>
+    %u = arith.negf %c : tensor<64xf32>
+    scf.yield %s, %t, %u : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+  }
+  return %0#0 : tensor<64xf32>
+}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from loop_cases import loop_case
+from torch._higher_order_ops import scan
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
@@ -44,3 +45,14 @@ def check(function: Any, inputs: list[torch.Tensor], text: str) -> spyre_mlir.Pr
 def test_random_loops(seed):
     case, function = loop_case(seed)
     check(function, case.inputs, "; ".join(case.text))
+
+
+def test_a_result_of_a_loop_that_nobody_reads_is_not_computed():
+    """The tanh of float32 would be refused on the device, and nothing else of the program is for the host."""
+    x, begin = torch.randn(8, 16, 1), torch.randn(16, 1)
+
+    def last_row(x, begin):
+        return scan(lambda carried, row: (row.clone(), torch.tanh(row - carried)), begin, x)[0]
+
+    program = check(last_row, [x, begin], "scan")
+    assert program.is_one_bundle

@@ -87,3 +87,23 @@ def test_no_gradient_no_backward():
         result = torch.compile(model, backend=spyre_mlir.torch_backend)(x)
     assert not result.requires_grad
     torch.testing.assert_close(result, model(x).detach(), rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("device", ["cpu", "spyre"])
+def test_attention_under_a_boolean_mask_has_the_gradient_of_it(device):
+    """What is masked has no weight, and a row that is masked whole is 0."""
+    torch.manual_seed(0)
+    mask = torch.rand(4, 5) < 0.6
+    mask[1] = False
+    tensors = [torch.randn(1, 2, rows, 8).half() for rows in (4, 5, 5)]
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    found = []
+    for to, run in ((device, torch.compile(attention, backend="spyre")), ("cpu", attention)):
+        leaves = [x.to(to).requires_grad_() for x in tensors]
+        result = run(*leaves, mask.to(to))
+        found.append([result, *torch.autograd.grad(result.sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.detach().cpu(), other.detach(), rtol=0.01, atol=0.01)
