@@ -238,16 +238,6 @@ def attention(*args: Any, **named: Any) -> Any:
     return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
 
 
-<<<<<<< HEAD
-def _lstm_cell(
-    input: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, *biases: torch.Tensor | None
-) -> tuple[torch.Tensor, ...]:
-    """Cell of an LSTM from its gates: the next hidden state and cell, and what PyTorch keeps for a gradient."""
-    gates = sum((bias for bias in biases if bias is not None), input + hidden)
-    update, forget, change, output = gates.chunk(4, 1)
-    cell = forget.sigmoid() * cell + update.sigmoid() * change.tanh()
-    return output.sigmoid() * cell.tanh(), cell, gates
-=======
 def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
     """Operands of attention whose boolean mask is one of numbers, which attention as matmuls adds to the scores."""
     mask = operands.get("attn_mask")
@@ -257,9 +247,14 @@ def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
     return {**operands, "attn_mask": numbers.masked_fill(mask.logical_not(), -torch.inf)}
 
 
-def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Operation on tensors without numbers; its results are on the device, unless it sends them to another."""
->>>>>>> w7
+def _lstm_cell(
+    input: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, *biases: torch.Tensor | None
+) -> tuple[torch.Tensor, ...]:
+    """Cell of an LSTM from its gates: the next hidden state and cell, and what PyTorch keeps for a gradient."""
+    gates = sum((bias for bias in biases if bias is not None), input + hidden)
+    update, forget, change, output = gates.chunk(4, 1)
+    cell = forget.sigmoid() * cell + update.sigmoid() * change.tanh()
+    return output.sigmoid() * cell.tanh(), cell, gates
 
 
 def _gru_cell(
