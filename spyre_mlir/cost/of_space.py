@@ -18,7 +18,7 @@ from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.view import BufferView
+from spyre_mlir.layout.view import BufferView, run_bytes_of_tiles
 from spyre_mlir.target.ops import KINDS, Kind
 
 
@@ -64,7 +64,7 @@ def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
     """The runs of a tile, or of each of many where sizes of it are arrays."""
     if not any(isinstance(size, np.ndarray) for size in tile):
         return view.run_bytes(tile)
-    return view.run_bytes_of_tiles(np.array(np.broadcast_arrays(*tile)))
+    return run_bytes_of_tiles(view, np.array(np.broadcast_arrays(*tile)))
 
 
 def _dims(opcode: str, space: Space) -> OperationDims[int]:

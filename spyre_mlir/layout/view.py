@@ -243,23 +243,11 @@ class BufferView:
         for axis in reversed(self.axes):
             if axis.stride != run * reach:
                 break
-            run *= self._steps(axis, tile[axis.dim])  # if not all of the axis, the next stride is too far
+            run *= self.steps(axis, tile[axis.dim])  # if not all of the axis, the next stride is too far
         return run * self.target.stick_bytes
 
-    def run_bytes_of_tiles(self, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return ``run_bytes`` of many tiles, of which each is a column."""
-        runs, goes_on = np.ones(tiles.shape[1], np.int64), np.ones(tiles.shape[1], bool)
-        for axis in reversed(self.axes):
-            goes_on &= axis.stride == runs * self.elements_per_stick
-            if not goes_on.any():
-                break
-            sizes, which = np.unique(tiles[axis.dim], return_inverse=True)
-            steps = np.array([self._steps(axis, size) for size in sizes.tolist()])[which]
-            runs = np.where(goes_on, runs * steps, runs)
-        return runs * self.target.stick_bytes
-
-    def _steps(self, axis: Axis, size: int) -> int:
-        """Adjacent steps of an axis that every tile of ``size`` elements of its dim makes, at least."""
+    def steps(self, axis: Axis, size: int) -> int:
+        """Return the adjacent steps of an axis that every tile of ``size`` elements of its dim makes, at least."""
         extent = self.shape[axis.dim]
         size = min(size, extent)
         if axis.divisor * axis.size < extent:
@@ -268,6 +256,19 @@ class BufferView:
         if axis.divisor == self.stick_elements(axis.dim):
             return min(-(-size // axis.divisor), axis.size)  # a stick that is begun counts
         return min(max(size // axis.divisor, 1), axis.size)
+
+
+def run_bytes_of_tiles(view: BufferView, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the ``run_bytes`` of many tiles, of which each is a column."""
+    runs, goes_on = np.ones(tiles.shape[1], np.int64), np.ones(tiles.shape[1], bool)
+    for axis in reversed(view.axes):
+        goes_on &= axis.stride == runs * view.elements_per_stick
+        if not goes_on.any():
+            break
+        sizes, which = np.unique(tiles[axis.dim], return_inverse=True)
+        steps = np.array([view.steps(axis, size) for size in sizes.tolist()])[which]
+        runs = np.where(goes_on, runs * steps, runs)
+    return runs * view.target.stick_bytes
 
 
 @functools.lru_cache(maxsize=4096)

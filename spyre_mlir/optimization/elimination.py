@@ -79,7 +79,7 @@ class Sum:
         digests: dict[int, bytes] = {}
         for table in self.tables.values():
             if id(table) not in digests:
-                digests[id(table)] = hashlib.blake2b(np.ascontiguousarray(table, np.float64)).digest()
+                digests[id(table)] = hashlib.blake2b(table.astype(np.float64).tobytes()).digest()
             digest.update(digests[id(table)])
         return digest.digest()
 

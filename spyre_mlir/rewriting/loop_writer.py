@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spyre_mlir.analysis.attention_masks import KnownMask
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, producers
 from spyre_mlir.dialects import sdsc
@@ -22,7 +21,7 @@ from spyre_mlir.dialects.structured import (
     use_empty,
 )
 from spyre_mlir.mlir import ir
-from spyre_mlir.rewriting.masked_tiles import MaskConstants, Segment, masks_of, segments
+from spyre_mlir.rewriting.masked_tiles import MaskConstants, Segment, segments
 from spyre_mlir.rewriting.outlining import read_by
 from spyre_mlir.rewriting.tile_slices import AvailablePart, LoopLevel, TileSlices, part_slice, slice_op
 from spyre_mlir.target.ops import COMBINE
@@ -57,7 +56,6 @@ class LoopWriter:
         self.maxima: dict[str, _Maximum] = {}
         self.constants: dict[int, ir.Value] = {}
         self.masks = MaskConstants(block)
-        self.known_masks: dict[Nest, Mapping[Tiled, KnownMask]] = {}
         self.inside: dict[Nest, set[ir.Value]] = {}
 
     def run(self) -> None:
@@ -114,10 +112,7 @@ class LoopWriter:
         results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
         values: list[Any] = [results[t].value if t in results else self.sums.get(t) for t in carried]
         before, self.results = self.results, {**self.results, **results}
-        # A nest is written once per iteration of unrolled ones around it; what its masks do to tiles stays.
-        if nest not in self.known_masks:
-            self.known_masks[nest] = masks_of(nest)
-        for segment in segments(nest, self.levels, self.known_masks[nest]):
+        for segment in segments(nest, self.levels, self.masks.of(nest)):
             is_peeled = nest.unrolled or segment.is_peeled
             peeled = segment.end if is_peeled else segment.first + int(begins)
             for number in range(segment.first, peeled):
@@ -232,7 +227,7 @@ class LoopWriter:
         inputs = (
             _inputs(self.tiles, tiled)
             if level is None
-            else _masked_inputs(self.tiles, self.masks, self.known_masks[level.nest][tiled], tiled, level)
+            else _masked_inputs(self.tiles, self.masks, tiled, level)
         )
         if len(inputs) == 1 < len(generic.inputs):
             self.parts[tiled.result] = AvailablePart(inputs[0], tuple(tiled.nests))
@@ -272,11 +267,9 @@ def _inputs(tiles: TileSlices, tiled: Tiled, replaced: Sequence[int] = ()) -> li
     ]
 
 
-def _masked_inputs(
-    tiles: TileSlices, masks: MaskConstants, mask: KnownMask, tiled: Tiled, level: LoopLevel
-) -> list[ir.Value]:
+def _masked_inputs(tiles: TileSlices, masks: MaskConstants, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
     """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if neutral."""
-    generic, part = tiled.generic, level.masks[tiled]
+    generic, mask, part = tiled.generic, masks.of(level.nest)[tiled], level.masks[tiled]
     if part is None:
         return [tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
     inputs = _inputs(tiles, tiled, [] if part.numbers is None else [mask.mask])

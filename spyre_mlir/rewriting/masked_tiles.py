@@ -43,7 +43,7 @@ def segments(nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, Know
     return list(_MaskedNest(nest, levels, masks).segments())
 
 
-def masks_of(nest: Nest) -> dict[Tiled, KnownMask]:
+def _masks(nest: Nest) -> dict[Tiled, KnownMask]:
     """Return the masks of scores and weights in a nest over keys."""
     masks = {}
     for tiled in nest.operations():
@@ -123,11 +123,18 @@ def _rows(mask: KnownMask, level: LoopLevel | None) -> Range:
 
 
 class MaskConstants:
-    """Constants of masked tiles at the top of a block, equal ones once."""
+    """Masks of nests, and constants of masked tiles at the top of a block, equal ones once."""
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block
         self._values: dict[ir.Attribute, ir.Value] = {}
+        self._masks: dict[Nest, Mapping[Tiled, KnownMask]] = {}
+
+    def of(self, nest: Nest) -> Mapping[Tiled, KnownMask]:
+        """Return the masks in a nest, which is written once per iteration of unrolled nests around it."""
+        if nest not in self._masks:
+            self._masks[nest] = _masks(nest)
+        return self._masks[nest]
 
     def value(self, mask: ir.Value, numbers: NDArray[Any]) -> ir.Value:
         """Return a constant of these rows and keys, with the dims of the operand ``mask``."""

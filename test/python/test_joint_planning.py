@@ -15,8 +15,14 @@ from programs import Apply, check_close
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
+from spyre_mlir.division import CoreView, Division
+from spyre_mlir.division.ownership import CoreRegion
+from spyre_mlir.division_search.division_candidates import DivisionCandidate
+from spyre_mlir.division_search.joint_division import JointDivision
+from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
+from spyre_mlir.passes import joint_planning
 from spyre_mlir.remarks import Remark
 
 CORES = (4, 32)
@@ -153,6 +159,21 @@ def test_relayouts_without_room_go_through_device_memory():
     )
     assert dropped and len(dropped) < len(planned)
     assert shuffles(program) < shuffles(compiled("attention", 32))
+
+
+def test_plans_that_write_the_same_are_one():
+    """What stays in LX is planned later: divisions and relayouts alone make another program to evaluate."""
+    here, there = (CoreView((CoreRegion(start, ()),), False, (), ()) for start in (0, 64))
+    kept, carried = BufferPlacement(here, False), BufferPlacement(here, False, 0.0, there, 1.0)
+
+    def plan(*placements: BufferPlacement | None, splits: int = 1) -> JointDivision:
+        candidate = DivisionCandidate(Division.mixed_radix((splits,)))
+        return JointDivision((candidate,), placements, 0.0, 0.0, 0.0)
+
+    assert joint_planning._changes_alike(plan(kept, carried), plan(None, carried))
+    assert not joint_planning._changes_alike(plan(kept, carried), plan(carried, kept))
+    assert not joint_planning._changes_alike(plan(kept), plan(carried))
+    assert not joint_planning._changes_alike(plan(kept), plan(kept, splits=2))
 
 
 def test_relayouts_without_room_get_smaller_parts():

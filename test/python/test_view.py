@@ -21,6 +21,7 @@ from layout_cases import (
 
 from spyre_mlir.layout import Axis, BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import from_order, keep_order, natural_order
+from spyre_mlir.layout.view import run_bytes_of_tiles
 from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
 from spyre_mlir.target.target import default_target
 
@@ -309,4 +310,4 @@ def test_runs_of_many_tiles_are_those_of_each():
         tiles = np.array([[rng.randint(1, 2 * size) for _ in range(20)] for size in view.shape])
         tiles = tiles.reshape(-1, 20)
         expected = [view.run_bytes(tile) for tile in tiles.T.tolist()]
-        assert view.run_bytes_of_tiles(tiles).tolist() == expected, f"seed {seed}"
+        assert run_bytes_of_tiles(view, tiles).tolist() == expected, f"seed {seed}"
