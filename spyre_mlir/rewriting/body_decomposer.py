@@ -12,7 +12,7 @@ from spyre_mlir.rewriting.body_scalars import compared, extreme_without_nan, in_
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
 from spyre_mlir.rewriting.narrow_numbers import representable, rounded
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
-from spyre_mlir.rewriting.widened_integers import widened
+from spyre_mlir.rewriting.widened_integers import as_read, widened
 from spyre_mlir.target.element_types import ONE_BYTE
 
 
@@ -144,38 +144,18 @@ class BodyDecomposer:
         if node.constant is not None:
             return Node(None, constant=scalar.cast_constant(op, node.constant))
         element = str(op.results[0].type)
-        if op.name == "arith.trunci" and element == "i1":
+        if op.name in ("arith.trunci", "arith.fptosi") and element == "i1":
             raise error_at(op, "the lowest bit of an integer has no device operation")
         if op.name == "arith.trunci" and element in ONE_BYTE:
             raise error_at(op, "the lowest 8 bits of an integer have no device operation")
-        if op.name == "arith.fptosi" and element == "i1":
-            raise error_at(op, "a cast of a number to an integer of one bit has no device operation")
         if element == "f64":
             element = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
         if element in ONE_BYTE:
             node = representable(self.builder, node, element, op)
         elif node.element == "i8" and element != "i8":
             node = widened(node, op)
-        if op.name in scalar.READS_SIGN:
-            node = self._with_sign(node, op)
+        node = as_read(self.builder, node, op)
         return self.builder.cast(node, device_element(element, op.location), op)
-
-    def _with_sign(self, node: Node, op: ir.Operation) -> Node:
-        """Return the integers that a cast reads, with a sign or without one, of those that the device has.
-
-        Booleans are 0 and 1 there, other integers have a sign: bytes by now as 16-bit floats, which hold 0 to 255.
-        """
-        element, reads_sign = str(op.operands[0].type), scalar.READS_SIGN[op.name]
-        if reads_sign == (element != "i1"):
-            return node
-        if element == "i1":
-            return self.builder.emit("neg", [node])
-        if element != "i8":
-            text = f"'{op.name}' of {element} has no device operation, whose integers have 32 bits and a sign"
-            raise error_at(op, text)
-        is_negative = self.builder.emit("lesserthan", [node, Node(None, constant=0.0)])
-        lacking = self.builder.emit("mul", [is_negative, Node(None, constant=256.0)])
-        return self.builder.emit("add", [node, lacking])
 
     def _where(self, nodes: list[Node], result: str) -> Node:
         """``where3`` wants its condition in the element type of its values."""

@@ -16,7 +16,8 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import device_op, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.rewriting.node_builder import Node
+from spyre_mlir.rewriting.body_operations import READS_SIGN
+from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
 from spyre_mlir.rewriting.tensor_builders import collapsed, expanded
 from spyre_mlir.target.element_types import widening_block
 
@@ -49,6 +50,26 @@ def widened(node: Node, op: ir.Operation) -> Node:
     merged = collapsed(product, [*([dim] for dim in range(rank)), [rank, rank + 1], [rank + 2]])
     *lead, row, column = node.dims
     return Node(merged, (*lead, column, row))
+
+
+def as_read(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
+    """Return what a cast reads: integers with a sign or without one, of those that the device has, or other numbers.
+
+    Booleans are 0 and 1 there, other integers have a sign: bytes by now as 16-bit floats, which hold 0 to 255.
+    """
+    element, reads_sign = str(op.operands[0].type), READS_SIGN.get(op.name)
+    if reads_sign is None or reads_sign == (element != "i1"):
+        return node
+    if element == "i1":
+        return builder.emit("neg", [node])
+    if element != "i8":
+        text = (
+            f"'{op.name}' of {element} has no device operation: the device's integers have 32 bits and a sign"
+        )
+        raise error_at(op, text)
+    is_negative = builder.emit("lesserthan", [node, Node(None, constant=0.0)])
+    lacking = builder.emit("mul", [is_negative, Node(None, constant=256.0)])
+    return builder.emit("add", [node, lacking])
 
 
 def _unit_matrices(batches: list[int], size: int, location: ir.Location) -> ir.Value:
