@@ -126,7 +126,7 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "trunc":
         return _truncated(x.float() / y.float()).to(common)
     quotient = torch.floor(x.float() / _finite(y, common))
-    # Of an infinity nothing is left but for a division by 0.
+    # The quotient of an infinity is NaN, because its remainder is; a division by 0 has no remainder.
     return torch.where((x - x == 0) | (y == 0), quotient, torch.nan).to(common)
 
 
@@ -180,7 +180,7 @@ def remainder_by(rounding_mode: str) -> Callable[..., Any]:
         size = torch.abs(wide)
         for unit in _units(_finite(torch.abs(divisor), common), y):
             size = size - unit * torch.floor(size / unit)
-        # Of the zeros that a difference gives none is negative.
+        # A difference that is 0 has no sign.
         rest = torch.where(size == 0, wide * 0, torch.where(wide < 0, -size, size))
         if rounding_mode == "floor":
             other = divisor.float()
@@ -302,7 +302,7 @@ def negative(x: Tensor) -> Tensor:
 def power(x: Tensor, exponent) -> Tensor:
     """``pow`` with an exponent that the device has an operation for.
 
-    Of -inf the root is NaN and the power is not; of fp16 PyTorch takes that for a power of 1/2, too.
+    The root of -inf is NaN, its power is a number. In fp16 PyTorch computes powers of 1/2 and -1/2 as powers, too.
     """
     forms: dict[float, Callable[[Tensor], Tensor]] = {
         0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,

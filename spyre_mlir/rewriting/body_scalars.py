@@ -19,31 +19,31 @@ from spyre_mlir.rewriting.node_builder import Node
 Apply = Callable[..., Node]
 
 
-class Comparison(NamedTuple):
+class ComparedNodes(NamedTuple):
     """A condition, and the one that is false exactly where it is true, if that is one operation less."""
 
     condition: Node
     complement: Node | None = None
 
 
-def compared(apply: Apply, predicate: int, first: Node, second: Node) -> Comparison:
-    """Comparison by a predicate of ``arith.cmpf``; one that is true for NaN is the complement of another one."""
+def compared(apply: Apply, predicate: int, first: Node, second: Node) -> ComparedNodes:
+    """ComparedNodes by a predicate of ``arith.cmpf``; one that is true for NaN is the complement of another one."""
     if predicate in scalar.COMPARISONS:
-        return Comparison(apply(scalar.COMPARISONS[predicate], [first, second]))
+        return ComparedNodes(apply(scalar.COMPARISONS[predicate], [first, second]))
     if predicate in (6, 8):  # "one" and "ueq": smaller or larger, or neither
         one = apply("maximum", [apply(opcode, [first, second]) for opcode in ("lesserthan", "greaterthan")])
-        return Comparison(one) if predicate == 6 else _complement_of(apply, one)
+        return ComparedNodes(one) if predicate == 6 else _complement_of(apply, one)
     if predicate in (7, 14):  # "ord" and "uno": both are numbers, or not
         same, combine = ("equal", "mul") if predicate == 7 else ("notequal", "maximum")
-        return Comparison(apply(combine, [apply(same, [node, node]) for node in (first, second)]))
+        return ComparedNodes(apply(combine, [apply(same, [node, node]) for node in (first, second)]))
     if predicate in scalar.COMPLEMENTS:
         opposite = scalar.COMPARISONS[scalar.COMPLEMENTS[predicate]]
         return _complement_of(apply, apply(opposite, [first, second]))
-    return Comparison(Node(None, constant=float(predicate == 15)))
+    return ComparedNodes(Node(None, constant=float(predicate == 15)))
 
 
-def _complement_of(apply: Apply, condition: Node) -> Comparison:
-    return Comparison(apply("equal", [condition, Node(None, constant=0.0)]), condition)
+def _complement_of(apply: Apply, condition: Node) -> ComparedNodes:
+    return ComparedNodes(apply("equal", [condition, Node(None, constant=0.0)]), condition)
 
 
 def extreme_without_nan(apply: Apply, opcode: str, first: Node, second: Node) -> Node:

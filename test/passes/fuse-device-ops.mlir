@@ -212,7 +212,7 @@ func.func @leaky(%x: tensor<64xf16>) -> tensor<64xf16> {
   return %v2 : tensor<64xf16>
 }
 // -----
-// The smaller of two values chosen by a comparison is no minimum: of NaN and a number the choice may be the number.
+// The smaller of two values chosen by a comparison is not a minimum, because the choice between NaN and a number may be the number.
 // CHECK-LABEL: func.func @choice(
 // CHECK: sdsc.op = #sdsc.op<"greaterthan", {}>
 // CHECK: sdsc.op = #sdsc.op<"where3", {}>
