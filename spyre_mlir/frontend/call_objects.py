@@ -85,7 +85,7 @@ class CallInputs:
         walk = ObjectWalk({})
         by_position = walk.reference(tuple(args), "input", False)
         by_name = walk.reference(dict(kwargs), "input", False)
-        walk.paths = [_input_path(path, names) for path in walk.paths]
+        walk.paths = [input_path(path, names) for path in walk.paths]
         self.graph = walk.graph(by_position, by_name)
         self.leaves, self.objects = walk.leaves, walk.objects
         self._spans = walk.spans
@@ -128,7 +128,7 @@ def _identifier(path: str) -> str:
     return re.sub(r"[^a-zA-Z0-9]+", "_", path).strip("_") or "value"
 
 
-def _input_path(path: str, names: Sequence[str]) -> str:
+def input_path(path: str, names: Sequence[str] = ()) -> str:
     """Path of an object among the inputs by the name of the input."""
     match = re.match(r"input\[(?:(\d+)|'(\w+)')\]", path)
     if match is None:

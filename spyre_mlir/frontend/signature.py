@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome
+from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, input_path
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -193,6 +193,7 @@ class Signature:
         form = self.output_tree.context
         if difference := form.inputs.difference(inputs.graph):
             path, one, other = difference
+            path = input_path(path)
             raise CompileError(
                 f"The program was compiled for {one} as {path}, not for {other}; compile it for these inputs too."
             )

@@ -81,6 +81,8 @@ class _ModelTrace:
     @contextlib.contextmanager
     def calling(self, after: Callable[[], None] | None = None) -> Iterator[None]:
         """Context in which a tracer calls the module by another ``forward``, in the state that ``after`` brings."""
+        # A tracer puts equal containers in the place of those of the model.
+        untouched = ObjectState([self._module])
         original = self._module.forward
         has_its_own = "forward" in vars(self._module)
         self._after = after
@@ -106,6 +108,7 @@ class _ModelTrace:
                 self._module.forward = original
             else:
                 del self._module.forward
+            untouched.restore()
 
     def _run(
         self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]

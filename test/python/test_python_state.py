@@ -183,9 +183,10 @@ def test_what_is_set_once_leaves_one_program():
         return x * self.n
 
     model = Model(step)
+    names = model.names
     program = compiled(model, X)
     assert isinstance(program, Program)
-    assert model.n == 0 and model.names == {"n": 0}
+    assert model.n == 0 and model.names is names and names == {"n": 0}
     assert equal(program(X), X * 64)
     assert model.n == 64 and model.names == {"n": 0, "warned": True}
     model.names["n"] = 7
