@@ -15,6 +15,7 @@ import re
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 
 from spyre_mlir.errors import CompileError
 
@@ -96,8 +97,8 @@ def line_of_crash(text: str, parse: Callable[[str], object]) -> int:
     low, high = first, len(lines)
     while low + 1 < high:
         middle = (low + high) // 2
-        beginning = "".join(lines[:middle])
-        low, high = (low, middle) if os.WIFSIGNALED(_status(lambda: parse(beginning))) else (middle, high)
+        status = _status(partial(parse, "".join(lines[:middle])))
+        low, high = (low, middle) if os.WIFSIGNALED(status) else (middle, high)
     return high if high < len(lines) else first + 1
 
 

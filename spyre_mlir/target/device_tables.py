@@ -14,7 +14,7 @@ from spyre_mlir.errors import CompileError
 #: A device as tables of a device file: of a section its keys and their values.
 Sections = Mapping[str, Any]
 
-#: Bounds of every number but 0: counts of bytes have the largest, and no rate or its inverse leaves the range of floats.
+#: Bounds of every number but 0: counts of bytes have the largest; rates and their inverses stay in the range of floats.
 _MIN_NUMBER, _MAX_NUMBER = 1e-9, 1 << 48
 
 
