@@ -57,14 +57,8 @@ def test_cases_of_a_fixed_seed_are_no_faults(workers, kind):
     are_no_faults(workers, kind, COUNTS[kind])
 
 
-#: Kinds that find faults which are known: signed bytes, not-finite numbers, erased assertions, views on the device.
-KNOWN = ("bytes", "specials", "asserts", "graphs")
-
-
 @pytest.mark.sampled(len(PROGRAMS))
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.xfail] * (kind in KNOWN)) for kind in PROGRAMS]
-)
+@pytest.mark.parametrize("kind", PROGRAMS)
 def test_programs_of_a_kind_are_no_faults(workers, kind):
     if kind == "ktir":
         pytest.importorskip("ktir_cpu")
