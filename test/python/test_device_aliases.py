@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Memory of tensors on the device "spyre": sizes, strides, numbers and sharing of views are the ones of PyTorch.
+"""Aliases of tensors on the device "spyre": sizes, strides, numbers and sharing of views are the ones of PyTorch.
 
 Each view operator runs eagerly and as a view of an input, of an intermediate tensor and of another result of a graph.
 """
