@@ -25,12 +25,7 @@ HEADS: dict[str, Any] = {
     "mamba_n_groups": 1,
     "mamba_chunk_size": 8,
 }
-TIME: dict[str, Any] = {
-    "linear_num_value_heads": 2,
-    "linear_num_key_heads": 2,
-    "linear_key_head_dim": 32,
-    "linear_value_head_dim": 32,
-}
+
 
 CONFIGS = {
     "mamba": lambda: T.MambaConfig(**SMALL, state_size=8, time_step_rank=8),
@@ -45,10 +40,6 @@ CONFIGS = {
     "granite": lambda: T.GraniteMoeHybridConfig(
         **SMALL, **ATTENTION, **HEADS, layer_types=["mamba", "attention"], num_local_experts=0,
         shared_intermediate_size=64,
-    ),
-    "qwen3_next": lambda: T.Qwen3NextConfig(
-        **SMALL, **ATTENTION, **TIME, layer_types=["linear_attention", "full_attention"], num_experts=0, head_dim=32,
-        mlp_only_layers=[0, 1],
     ),
     "sliding": lambda: T.Gemma2Config(
         **SMALL, **ATTENTION, head_dim=32, sliding_window=4, query_pre_attn_scalar=32,
