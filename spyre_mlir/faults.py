@@ -36,7 +36,7 @@ class InternalError(CompileError):
 
 
 @dataclass(frozen=True)
-class Place:
+class FaultPlace:
     """The place of a fault: the pass, the kind of operation and its location, as in ``CompileError``."""
 
     pass_name: str
@@ -46,7 +46,7 @@ class Place:
     module: str = ""
 
 
-def note_place(error: Exception, place: Place) -> None:
+def note_place(error: Exception, place: FaultPlace) -> None:
     """Note the place of a fault, unless a pass inside has noted another one."""
     vars(error).setdefault(_PLACE, place)
 
@@ -75,7 +75,7 @@ def is_fault(error: Exception) -> bool:
 
 def internal_error(error: Exception) -> InternalError:
     """Describe a fault in one sentence, with its place and how to report it."""
-    place = vars(error).get(_PLACE, Place(""))
+    place = vars(error).get(_PLACE, FaultPlace(""))
     where = f" in the pass '{place.pass_name}'" if place.pass_name else ""
     where += f" at '{place.kind}'" if place.kind else ""
     text = brief(str(error), 1 << 20).removesuffix(".")

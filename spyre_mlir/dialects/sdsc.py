@@ -194,20 +194,18 @@ class WindowsOp(Sdsc.Operation, name="windows"):
         source, result = types
         given = [self.attributes[name] for name in WINDOW_NUMBERS if name in self.attributes]
         numbers = [list(attr) for attr in given if isinstance(attr, ir.DenseI64ArrayAttr)]
-        dims = numbers[0] if numbers else []
         is_sound = (
             len(numbers) == len(WINDOW_NUMBERS)
             and len({len(entries) for entries in numbers}) == 1
-            and list(dims) == sorted(set(dims))
-            and result.rank == source.rank + len(dims)
+            and numbers[0] == sorted(set(numbers[0]))
+            and result.rank == source.rank + len(numbers[0])
             and source.element_type == result.element_type
             and all(min(entries, default=1) > 0 for entries in numbers[1:3])
             and min(numbers[3], default=0) >= 0
         )
-        if is_sound:
-            return True
-        self.location.emit_error("windows has a dim of positions and one of a window for each dim in 'dims'")
-        return False
+        if not is_sound:
+            self.location.emit_error("windows has a dim of positions and one of a window for each dim in 'dims'")
+        return is_sound
 
 
 class ShuffleOp(Sdsc.Operation, name="shuffle"):

@@ -107,15 +107,13 @@ class DynamicProgram(Generic[ProgramT]):
         self._symbolic: SymbolicProgram | None = None
         if compile_symbolic is not None:
             self._symbolic = self._try_symbolic(compile_symbolic)
-        # Compiled at once, so that a model that cannot be compiled is an error here and not at the first
-        # call.
+        # Compiled at once: a model that cannot be compiled is an error here, and not at the first call.
         self._program_for(self._inputs.example_sizes)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the program for the sizes of the ``inputs`` and ``named`` inputs, which is compiled on first use."""
         sizes = self._inputs.sizes(inputs, named)
-        program, padded = self._program_for(sizes)
-        self.last = program
+        self.last, padded = program, _ = self._program_for(sizes)
         if padded == sizes:
             return program(*inputs, **named)
         unpadded = self._padding.imported(sizes)
@@ -158,10 +156,6 @@ class DynamicProgram(Generic[ProgramT]):
         shared = {"state": self.state} if self.state else {}
         with self._inputs.at_sizes(sizes) as example:
             return self._compile(self._model, example, **shared)
-
-    def _exact(self, sizes: Mapping[str, int]) -> ProgramT:
-        """Return the program for sizes as they are, whatever their granularity."""
-        return self.programs.setdefault(self._key(sizes), self._compiled(sizes))
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
         """Return the program of all sizes at these; None where there is none, or the model is another one at them."""
@@ -277,11 +271,11 @@ class DynamicProgram(Generic[ProgramT]):
     def _program_for(self, sizes: Mapping[str, int]) -> tuple[ProgramT, dict[str, int]]:
         """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
-        if padded != sizes and self._key(sizes) in self.programs:
-            return self.programs[self._key(sizes)], dict(sizes)
-        if padded != sizes and not self._padding.prove(self.dims, sizes, padded, self.state):
-            return self._exact(sizes), dict(sizes)
-        return self.program(**padded), padded
+        key = self._key(sizes)
+        is_known = padded == sizes or key in self.programs
+        if not is_known and not self._padding.prove(self.dims, sizes, padded, self.state):
+            self.programs[key] = self._compiled(sizes)
+        return (self.programs[key], dict(sizes)) if key in self.programs else (self.program(**padded), padded)
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:
         return tuple(sizes[name] for name in self.dims)

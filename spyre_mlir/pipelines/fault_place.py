@@ -7,11 +7,11 @@ import traceback
 from collections.abc import Iterator
 
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.faults import Place
+from spyre_mlir.faults import FaultPlace
 from spyre_mlir.mlir import ir
 
 
-def fault_place(error: Exception, pass_name: str, module: ir.Operation) -> Place:
+def fault_place(error: Exception, pass_name: str, module: ir.Operation) -> FaultPlace:
     """Return the place of an exception of a pass: the last operation that the innermost function of the pass names.
 
     Operations that contain all others, as functions, are a place where nothing else is.
@@ -23,7 +23,7 @@ def fault_place(error: Exception, pass_name: str, module: ir.Operation) -> Place
     found = next((op for op in named if op.name not in ("builtin.module", "func.func")), module)
     place = error_at(found, "")
     kind = "" if found == module else found.name
-    return Place(pass_name, kind, place.location, place.operation, place.module)
+    return FaultPlace(pass_name, kind, place.location, place.operation, place.module)
 
 
 def _named_operations(error: Exception) -> Iterator[ir.Operation]:
