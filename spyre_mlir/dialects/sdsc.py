@@ -204,7 +204,9 @@ class WindowsOp(Sdsc.Operation, name="windows"):
             and min(numbers[3], default=0) >= 0
         )
         if not is_sound:
-            self.location.emit_error("windows has a dim of positions and one of a window for each dim in 'dims'")
+            self.location.emit_error(
+                "windows has a dim of positions and one of a window for each dim in 'dims'"
+            )
         return is_sound
 
 
