@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -225,7 +225,9 @@ class OperationResults:
         parts: dict[int, list[_ResultPart]] = {}
         for place, value in zip(self.places, leaves, strict=True):
             if place is not None and place.is_new:
-                parts.setdefault(place.storage, []).append(_ResultPart(place, value, next(known)))
+                parts.setdefault(place.storage, []).append(
+                    _ResultPart(place, cast(torch.Tensor, value), next(known))
+                )
         memories = dict(enumerate(storages)) | {index: _storage_of(group) for index, group in parts.items()}
         return [
             value if place is None else DeviceTensor.of(memories[place.storage], place.strided)

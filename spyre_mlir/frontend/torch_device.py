@@ -126,13 +126,13 @@ class SpyreTensor(torch.Tensor):
         return fake
 
     def _view_func_unsafe(
-        self, base: Any, symint_visitor_fn: Any = None, tensor_visitor_fn: Any = None
+        self, new_base: Any, symint_visitor_fn: Any = None, tensor_visitor_fn: Any = None
     ) -> Any:
         """View of another base as the tensor is one of its own, for a compiler that makes the tensor abstract."""
         if symint_visitor_fn is None or not isinstance(symint_visitor_fn(1), int):
-            return super()._view_func_unsafe(base, symint_visitor_fn, tensor_visitor_fn)
+            return super()._view_func_unsafe(new_base, symint_visitor_fn, tensor_visitor_fn)
         # A replay of the operations may give other strides to dims of one element.
-        return base.as_strided(self.size(), self.stride(), self.storage_offset())
+        return new_base.as_strided(self.size(), self.stride(), self.storage_offset())
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         text = repr(self.device_tensor.cpu())[:-1]

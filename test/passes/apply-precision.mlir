@@ -182,11 +182,12 @@ func.func @requests(%x: tensor<70xf16>) -> tensor<70xf16> {
   return %3 : tensor<70xf16>
 }
 // -----
-// A square may leave the range of fp16: it stays f32, and so does what reads it. An f32 root is that of FP32's table.
+// A square may leave the range of fp16: it stays f32, and so does what reads it. An f32 root is that of FP32's table, and
+// adds -0.0, which keeps the sign of a zero.
 // CHECK-LABEL: func.func @square(
 // CHECK: "dl16tofp32"
 // CHECK: ins({{.*}} : tensor<64xf32>, tensor<64xf32>) {{.*}}"mul"
-// CHECK: outs({{.*}} : tensor<64xf32>) {{.*}}"layernormscale", {eps = 0.000000e+00 : f64}
+// CHECK: outs({{.*}} : tensor<64xf32>) {{.*}}"layernormscale", {eps = -0.000000e+00 : f64}
 // CHECK: outs({{.*}} : tensor<64xf32>) {{.*}}"reciprocal"
 // CHECK: "fp32todl16"
 // STRICT-LABEL: func.func @square(

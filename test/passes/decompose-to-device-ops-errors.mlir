@@ -13,19 +13,6 @@ func.func @sine(%x: tensor<64xf16>) -> tensor<64xf16> {
   return %0 : tensor<64xf16>
 }
 // -----
-// Comparisons of order and constant predicates: only the former are operations.
-#id = affine_map<(d0) -> (d0)>
-func.func @ordered(%x: tensor<64xf16>) -> tensor<64xi1> {
-  %e = tensor.empty() : tensor<64xi1>
-  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xi1>) {
-  ^bb0(%a: f16, %o: i1):
-    // expected-error@below {{'arith.cmpf' has no device operation}}
-    %r = arith.cmpf ord, %a, %a : f16
-    linalg.yield %r : i1
-  } -> tensor<64xi1>
-  return %0 : tensor<64xi1>
-}
-// -----
 // A power by anything but a few exponents.
 #id = affine_map<(d0) -> (d0)>
 func.func @power(%x: tensor<64xf16>) -> tensor<64xf16> {
