@@ -112,7 +112,7 @@ ALWAYS_FAILS = "The program asserts what is never true"
 
 
 class FailedAssertionError(CompileError, RuntimeError):
-    """An assertion of a program that does not hold, for any input or for those of a call, which then has no effect.
+    """An assertion of a program that fails, for every input or for the inputs of a call; the call has no effect.
 
     PyTorch raises a ``RuntimeError``, which this is too.
     """

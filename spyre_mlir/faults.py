@@ -52,7 +52,7 @@ def note_place(error: Exception, place: FaultPlace) -> None:
 
 
 def note_user(error: Exception) -> None:
-    """Note that an exception comes from code of the user, whom it reaches as it is."""
+    """Note that user-defined code raised an exception, which reaches the user unchanged."""
     vars(error)[_USERS] = True
 
 
@@ -64,8 +64,8 @@ def is_placed(error: Exception) -> bool:
 def is_fault(error: Exception) -> bool:
     """Return whether an exception is a fault of the compiler.
 
-    Refusals are not, nor exceptions from code of the user, warnings that the user has turned into errors, files that
-    the system refuses, and a lack of memory.
+    Refusals, exceptions from user-defined code, warnings that the user has turned into errors, files that the system
+    refuses and a lack of memory are not faults.
     """
     is_of_system = isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.filename is not None

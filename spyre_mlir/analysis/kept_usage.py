@@ -20,16 +20,16 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.target import Target
 
-#: Up to so many elements a constant is a part of the text of its function.
+#: Largest number of elements of a constant that the text of its function contains.
 _FEW_ELEMENTS = 1024
 
 
 # eq=False: the bindings refuse to compare an op that was erased.
 @dataclass(frozen=True, eq=False)
 class _FunctionState:
-    """A function as it was read: its text, and its ops themselves, for equal text may be that of other ops.
+    """A function as it was read: its text and its ops, because other ops may have equal text.
 
-    ``constants`` are large, and compared by identity, as the text of a function that has any leaves their numbers out.
+    ``constants`` are the large constants. They are compared by identity, because the text leaves their numbers out.
     """
 
     func: ir.Operation

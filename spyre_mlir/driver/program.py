@@ -157,7 +157,7 @@ class Program(ProgramCalls):
 
         Args:
             folder: The folder.
-            numerics: Those of the simulator, "ieee" or "dl16"; by default those of the program that was saved.
+            numerics: Numerics of the simulator, "ieee" or "dl16"; the numerics of the saved program by default.
 
         Raises:
             CompileError: The folder is no program, or damaged, where the message names the file; or there are no such

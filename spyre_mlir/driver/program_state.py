@@ -86,7 +86,7 @@ class StateRequest:
 
 
 def _arguments(signature: Any) -> dict[str, Any]:
-    """Arguments of a model by name, with the buffers that it writes and never reads, which are no inputs."""
+    """Arguments of a model by name, with the buffers that it writes and never reads, which are not inputs."""
     updated = {update.argument.name: update.argument for update in signature.updates}
     return {**{argument.name: argument for argument in signature.arguments}, **updated}
 

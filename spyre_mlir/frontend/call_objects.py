@@ -81,7 +81,7 @@ class CallInputs:
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> None:
-        """Walk the inputs; ``names`` are those of the inputs by position, for messages."""
+        """Walk the inputs; ``names`` are the names of the positional inputs, for messages."""
         walk = ObjectWalk({})
         by_position = walk.reference(tuple(args), "input", False)
         by_name = walk.reference(dict(kwargs), "input", False)
@@ -163,7 +163,7 @@ class InputChange:
 class CallOutcomeForm:
     """What a call returns and changes, without its tensors.
 
-    ``graph`` has the result as its root; ``changes`` are those of the objects among the ``inputs``. ``effect`` sets
+    ``graph`` has the result as its root; ``changes`` are the changes of objects among the ``inputs``. ``effect`` sets
     what the first call of the model sets in the model, as a cache of its shapes.
     """
 
@@ -181,7 +181,7 @@ class CallOutcomeForm:
 
 
 class ModelEffect:
-    """What a call sets in the model, by Python; it is no part of a pickled program, which has no model."""
+    """What a call sets in the model, by Python; a pickled program, which has no model, does not contain it."""
 
     def __init__(self, apply: Callable[[], None] | None) -> None:
         self._apply = apply

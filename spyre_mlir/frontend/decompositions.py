@@ -351,8 +351,8 @@ def _is_finite(mask: Tensor) -> Tensor:
 def _less_common(mask: Tensor) -> Tensor:
     """Additive mask of 16 bits less its largest number in each row.
 
-    Numbers that a row has in common change no weight. Added to scores in 16 bits, those of a row that is masked whole
-    would leave nothing of the scores. PyTorch adds in float32, where that holds for much larger ones.
+    A number that all elements of a row have in common changes no weight of a softmax. The mask of a fully masked row,
+    added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
     """
     common = torch.amax(mask, [-1], keepdim=True)
     if mask.dtype == torch.bfloat16:

@@ -173,7 +173,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def call_inputs(inputs: Inputs, model: Any = None) -> CallInputs:
-    """Example inputs as a graph of objects; those of a ``model`` have the names of its inputs in messages."""
+    """Example inputs as a graph of objects; messages name the inputs of a ``model`` as the model does."""
     names: list[str] = []
     with contextlib.suppress(ValueError, TypeError):
         names += inspect.signature(getattr(model, "forward", model)).parameters

@@ -203,7 +203,7 @@ def _lowered(
 
 
 def _check_result_types(module: ir.Module, signature: Signature) -> None:
-    """Raise ``UnloweredError`` for results whose element types in linalg are not those of the graph.
+    """Raise ``UnloweredError`` for results whose element types in linalg differ from the types of the graph.
 
     A call converts them to the types of the graph, which would hide that they were computed as something else.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of Python objects: what inputs and results hold, and what a call of a model changes in them.
 
-``contents`` says which parts an object has: items of containers, attributes of objects of the user. A ``ObjectGraph``
+``contents`` returns the parts of an object: items of containers, attributes of user-defined classes. An ``ObjectGraph``
 describes what is reachable from a value: its tensors are leaves, objects that occur twice and cycles are kept, and
 all else is a constant. Two calls with equal graphs are one program; from a graph and leaves the objects can be built.
 """
@@ -50,15 +50,15 @@ _ATOMS = {
 #: Values that are equal if they compare so; others are equal if they are one object.
 _COMPARED = (*_ATOMS, enum.Enum, slice, range, frozenset, torch.memory_format, types.EllipsisType)
 _OPAQUE = (type, types.ModuleType, BaseException, enum.Enum, torch.nn.Module, torch.Size)
-#: Libraries whose objects are constants, if they are no containers.
+#: Libraries whose objects are constants, unless the objects are containers.
 _OPAQUE_LIBRARIES = {*sys.stdlib_module_names, "torch", "torch_mlir", "numpy", "spyre_mlir"} - {"__main__"}
 _OPEN_MODULES = ("spyre_mlir.zoo", "collections", "argparse")
-#: Objects that are looked through for tensors that hide in what is no container.
+#: Most objects that the search for tensors in a value that is not a container visits.
 _MOST_HIDDEN = 10_000
 
 
 def contents(value: Any) -> dict[Key, Any] | None:
-    """Parts of a container or an object of the user, in their order; None for a value that is a constant or a leaf."""
+    """Parts of a container or of an object of a user-defined class, in order; None for a constant or a leaf."""
     kind = type(value)
     if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None
@@ -166,8 +166,9 @@ def _is_one(one: Any, other: Any) -> bool:
 class ObjectReference:
     """A part of an object in a graph.
 
-    ``kind`` is "leaf" with its index, "object" with that of its node, "constant" with its value, "input" with the index
-    of an object among the inputs, "input leaf" with that of a tensor there, or "kept" with the key that it had.
+    ``value`` depends on ``kind``: "leaf" has the index of a leaf, "object" the index of a node, "constant" a value,
+    "input" the index of an object among the inputs, "input leaf" the index of a tensor among the inputs, and "kept" the
+    key of an unchanged part.
     """
 
     kind: str
@@ -361,7 +362,7 @@ def is_native(kind: type) -> bool:
 
 
 def refuse_hidden_tensors(value: Any, path: str) -> None:
-    """Raise ``CompileError`` for a value that is no container and holds a tensor without numbers."""
+    """Raise ``CompileError`` if a value other than a container holds a tensor without numbers."""
     if _hides_tensors(value):
         raise CompileError(
             f"What the model returns or keeps as '{path}' is a {type(value).__name__} that holds a tensor of the call, "
@@ -370,7 +371,7 @@ def refuse_hidden_tensors(value: Any, path: str) -> None:
 
 
 def _hides_tensors(value: Any) -> bool:
-    """Return whether a value that is no container holds a tensor without numbers, as a function or a generator may."""
+    """Return whether a value such as a function or a generator holds a tensor without numbers."""
     if type(value) in _ATOMS or isinstance(value, _OPAQUE):
         return False
     seen, todo = {id(value)}, [value]

@@ -94,7 +94,7 @@ class ObjectState:
                 _set(value, parts, before)
 
     def check_hidden(self) -> None:
-        """Raise ``CompileError`` for a part that is no container and holds a tensor without numbers."""
+        """Raise ``CompileError`` for a part that is not a container and holds a tensor without numbers."""
         for _, parts, path in self._parts.values():
             for key, part in parts.items():
                 if contents(part) is None:
@@ -170,7 +170,7 @@ def _may_change(value: Any) -> bool:
 
 
 def _class_parts(kind: type) -> dict[Key, Any] | None:
-    """Attributes of a class of the user, and its functions."""
+    """Attributes and functions of a user-defined class."""
     if not _is_users_module(kind.__module__):
         return None
     parts = {
@@ -199,7 +199,7 @@ def _is_users_code(code: types.CodeType) -> bool:
 
 
 def _function_parts(value: Any) -> dict[Key, Any] | None:
-    """Cells and globals that a function of the user reads or writes; the parts of a method or a partial function."""
+    """Cells and globals that a user-defined function reads or writes; the parts of a method or a partial function."""
     if isinstance(value, types.MethodType):
         return {(_METHOD, "__self__"): value.__self__, (_METHOD, "__func__"): value.__func__}
     if isinstance(value, functools.partial):

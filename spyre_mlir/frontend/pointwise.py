@@ -139,7 +139,7 @@ def _finite(y: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.clamp(y.float(), -limit, limit)
 
 
-#: Numbers that are larger than all those of a type; 2^26 times as much is a number of f32.
+#: Numbers larger than every number of a type; f32 can represent 2^26 times each of them.
 _BEYOND = {torch.float16: 2.0**17, torch.bfloat16: 2.0**100}
 
 
@@ -254,7 +254,7 @@ def copysign(x: Tensor, sign: Tensor) -> Tensor:
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """``hypot``: larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does.
 
-    With an infinity it is one, beside NaN, too.
+    An infinite operand gives infinity, even if the other operand is NaN.
     """
     x, y = torch.abs(x), torch.abs(y)
     larger = torch.maximum(x, y)
@@ -370,7 +370,7 @@ def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., An
 
 
 def comparison_with(operation) -> Callable[..., Any]:
-    """Form of a comparison with a number, in their common type; torch-mlir would compare in f64, or in that of x."""
+    """Form of a comparison with a number, in the common type; torch-mlir compares in f64 or in the type of x."""
 
     def compare(x: Tensor, number) -> Tensor:
         """Comparison of a tensor with a number."""

@@ -238,8 +238,8 @@ class Call:
         changed = self._operand(argument)
         if isinstance(changed, torch.Tensor) and shares_memory(changed):
             raise CompileError(
-                f"The model changes '{argument.name}' in place, and elements of the tensor that is given share memory, "
-                "as those of expand do; give a clone() of it."
+                f"The model changes '{argument.name}' in place, and elements of the given tensor share memory, "
+                "as elements of an expanded tensor do; pass a clone() of it."
             )
         for other in self.signature.arguments:
             # The parts of a complex argument are what changes.

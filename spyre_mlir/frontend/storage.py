@@ -142,8 +142,8 @@ def _write_exactly(node: Node, operand: Node, first: Mapping[int, Node]) -> None
     if is_shared and not is_fill:
         raise refusal_at(
             node,
-            "It writes to a tensor whose elements share memory, as those of expand and of overlapping windows do, so "
-            "the result depends on their order; write to a clone() of it, or to the tensor that it shows.",
+            "It writes to a tensor whose elements share memory, as expanded tensors and overlapping windows have them, "
+            "so the result depends on the order of the writes; write to a clone() or to the tensor of the view.",
         )
     (storage,) = storages_of(operand)
     origin = first[storage]

@@ -81,7 +81,7 @@ class _ModelTrace:
     @contextlib.contextmanager
     def calling(self, after: Callable[[], None] | None = None) -> Iterator[None]:
         """Context in which a tracer calls the module by another ``forward``, in the state that ``after`` brings."""
-        # A tracer puts equal containers in the place of those of the model.
+        # A tracer replaces containers of the model by equal ones.
         untouched = ObjectState([self._module])
         original = self._module.forward
         has_its_own = "forward" in vars(self._module)

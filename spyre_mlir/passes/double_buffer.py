@@ -62,7 +62,7 @@ class DoubleBuffer(BeforePlanning):
     def _choose(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Keep the best of three functions: as it is, with loads ahead, and with clones of its streams, too."""
         plans = [self._plan(func, streams=streams) for streams in (False, True)]
-        # Streams without a clone that stays are no other plan.
+        # Streams without a remaining clone give the same plan.
         plans = [plan for plan in plans if plan.loads and (plan.clones or plan is plans[0])]
         if not plans:
             self.remark(func, "no double buffers", "no operation computes while a load of its loop waits")

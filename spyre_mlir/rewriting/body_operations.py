@@ -49,7 +49,7 @@ COMPARISONS: dict[int, str] = {
 #: Unordered predicates, true for NaN, by the ordered ones that are false exactly where they are true.
 COMPLEMENTS: dict[int, int] = {9: 5, 10: 4, 11: 3, 12: 2}
 
-#: The larger or smaller of two numbers, or the number beside a NaN.
+#: The larger or smaller of two numbers; if one is NaN, the other.
 WITHOUT_NAN: dict[str, str] = {"arith.maxnumf": "maximum", "arith.minnumf": "minimum"}
 
 #: Predicates of arith.cmpi on booleans, by those of arith.cmpf on 0.0 and 1.0; with a sign, true is -1.

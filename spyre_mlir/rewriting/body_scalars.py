@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Scalar ops of a ``linalg`` body that are several device operations: comparisons, extremes beside NaN, powers.
+"""Scalar ops of a ``linalg`` body that are several device operations: comparisons, extremes that ignore NaN, powers.
 
 ``apply`` makes one device operation of an opcode and nodes, and folds it where these are constants.
 """
@@ -47,7 +47,7 @@ def _complement_of(apply: Apply, condition: Node) -> ComparedNodes:
 
 
 def extreme_without_nan(apply: Apply, opcode: str, first: Node, second: Node) -> Node:
-    """The larger or smaller of two numbers, or the number beside a NaN."""
+    """The larger or smaller of two numbers; if one is NaN, the other."""
     element = next((node.element for node in (first, second) if node.value is not None), "f32")
     result = apply(opcode, [first, second])
     for node, other in ((second, first), (first, second)):

@@ -142,10 +142,10 @@ def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
         return module
 
 
-def user_in_block(use: ir.OpOperand, beside: ir.Operation) -> ir.Operation:
-    """The op of the same block whose operand, or body, a use is."""
+def user_in_block(use: ir.OpOperand, neighbour: ir.Operation) -> ir.Operation:
+    """The op in the block of ``neighbour`` that has the use, as an operand or in its body."""
     user = use.owner.operation
-    while user.block != beside.block:
+    while user.block != neighbour.block:
         user = user.parent.operation
     return user
 

@@ -169,7 +169,7 @@ def test_writes_through_views_that_share_memory_are_right_or_refused(name):
 
 def test_an_input_whose_elements_share_memory_is_not_changed():
     program = spyre_mlir.compile(lambda x: x.add_(1) * 2, (example(),))
-    with pytest.raises(CompileError, match="elements of the tensor that is given share memory"):
+    with pytest.raises(CompileError, match="elements of the given tensor share memory"):
         program(torch.zeros(1, 8).expand(6, 8))
 
 
