@@ -14,8 +14,8 @@ import itertools
 import json
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -114,6 +114,7 @@ class Sample:
     floor: float = _LEAST_FLOOR
     coarseness: int = 1
     values: str = ""
+    how: Mapping[str, Any] = field(default_factory=dict)
 
     def model(self) -> Apply:
         """The module of the tensors."""
