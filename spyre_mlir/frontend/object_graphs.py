@@ -12,6 +12,7 @@ import enum
 import gc
 import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,6 +153,9 @@ def is_same(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, _COMPARED):
         return one == other or repr(one) == repr(other)  # NaN
+    if isinstance(one, weakref.ref):
+        # A weak reference is no state: recurrent layers renew theirs when a tracer replaces the parameters.
+        return True
     if contents(one) is None:
         return isinstance(one, types.MethodType) and one == other
     (a, _), (b, _) = flat = [flatten([value]) for value in (one, other)]

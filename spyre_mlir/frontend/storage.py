@@ -9,6 +9,7 @@ be written through.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -166,9 +167,18 @@ def _is_exact(node: Node, storage: int) -> bool:
         if source is None:
             return True
         is_view = node.target is operator.getitem or schema_name(node) in EXACT_VIEWS
-        if not is_view and source not in written_by(node):
+        if not is_view and source not in written_by(node) and not _is_same(node, source):
             return False
         node = source
+
+
+def _is_same(node: Node, source: Node) -> bool:
+    """Return whether two tensors in one storage have the same elements in the same order, as ``to`` may return."""
+    values = (node.meta["val"], source.meta["val"])
+    if not all(isinstance(value, Tensor) for value in values):
+        return False
+    one, other = ((x.shape, x.stride(), x.storage_offset(), x.dtype) for x in values)
+    return one == other
 
 
 def _dims(value: Tensor) -> Iterator[tuple[int, int]]:
@@ -213,8 +223,16 @@ def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | 
         )
     if order != list(range(whole.ndim)):
         origin = call_before(position, aten.permute.default, origin, order)
-    sizes = (list(shape or value.shape), list(value.stride()), value.storage_offset())
-    return call_before(position, aten.as_strided.default, origin, *sizes)
+    shape = list(shape or value.shape)
+    if math.prod(shape) == 1:
+        # PyTorch writes through views of a view, but not of as_strided; torch-mlir's as_strided has dims.
+        flat = call_before(position, aten.view.default, origin, [-1])
+        element = call_before(position, aten.select.int, flat, 0, value.storage_offset())
+        return call_before(position, aten.view.default, element, shape) if shape else element
+    if not whole.ndim:
+        origin = call_before(position, aten.view.default, origin, [1])
+    place = (list(value.stride()), value.storage_offset())
+    return call_before(position, aten.as_strided.default, origin, shape, *place)
 
 
 def _end(value: Tensor) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
@@ -77,6 +78,7 @@ class _ModelTrace:
         self._module, self._inputs = module, inputs
         self._after: Callable[[], None] | None = None
         self._is_running = False
+        self._registered = _registered(module)
 
     @contextlib.contextmanager
     def calling(self, after: Callable[[], None] | None = None) -> Iterator[None]:
@@ -125,7 +127,7 @@ class _ModelTrace:
                 self._after()
             state = ObjectState([self._module, model], registered=False) if self._after else kept
             result = model(*args, **kwargs)
-            self._note(list(state.changes()))
+            self._note([change for change in state.changes() if not self._is_mirrored(change)])
         finally:
             kept.restore()
         self._check_inputs(args, kwargs, leaves)
@@ -149,6 +151,18 @@ class _ModelTrace:
 
         self.effect = effect
 
+    def _is_mirrored(self, change: StateChange) -> bool:
+        """Return whether a part holds the same parameters and buffers as before, in whose place a tracer has others.
+
+        A recurrent layer has a list of its parameters, which it renews in a call.
+        """
+        (before, old), (now, new) = flatten([change.before]), flatten([change.now])
+        if before != now or not new:
+            return False
+        names = _registered(self._module)
+        pairs = ((self._registered.get(id(one)), names.get(id(other))) for one, other in zip(old, new, strict=True))
+        return all(one is not None and one == other for one, other in pairs)
+
     def _check_inputs(self, args: Any, kwargs: Any, leaves: list[Any]) -> None:
         """Raise ``UncapturedError`` where the same inputs would ask for another program at the next call."""
         after = CallInputs(args, kwargs, self._names())
@@ -165,6 +179,12 @@ class _ModelTrace:
 
     def _names(self) -> list[str]:
         return list(inspect.signature(self._module.forward).parameters)
+
+
+def _registered(module: torch.nn.Module) -> dict[int, str]:
+    """Names of the parameters and buffers of a module by identity."""
+    named = itertools.chain(module.named_parameters(), module.named_buffers())
+    return {id(tensor): name for name, tensor in named}
 
 
 def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgram:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lets insertions into an argument that the program changes write its memory."""
+"""Lets insertions into an argument that the program changes write its memory, and gives every result a buffer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class UpdateInPlace(Pass):
     The frontend says which result is the new value of an argument (``spyre.updated``). Where that is the argument with
     insertions, and nothing else reads the old one, the copy of it goes, and the attribute stays: result and argument
     are one parameter of the bundle. Else the attribute goes. A position is inserted as the whole stick around it,
-    the rest of which stays as it is: then any dim may be in the sticks of the argument.
+    the rest of which stays as it is: then any dim may be in the sticks of the argument. A result that has become a
+    view of the buffer of another result, because CSE merged two operations, is copied: each result is an argument.
 
     Before:
         %c = "sdsc.clone"(%cache); %r = tensor.insert_slice %new into %c[0, 70, 0] [8, 1, 64] [1, 1, 1]
@@ -39,6 +40,7 @@ class UpdateInPlace(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
+            _separate_results(list(func.regions[0].blocks[0].operations)[-1].operation)
             entries = argument_attributes(func)
             if not any(sdsc.UPDATED in entry for entry in entries):
                 continue
@@ -77,6 +79,19 @@ class UpdateInPlace(Pass):
         for insertion in chain:
             _widen(insertion)
         return True
+
+
+def _separate_results(end: ir.Operation) -> None:
+    """Copy each result whose buffer is the buffer of an earlier result."""
+    buffers: set[ir.Value] = set()
+    for index, value in enumerate(end.operands):
+        buffer = value
+        while (op := defining_op(buffer)) is not None and op.name in VIEWS:
+            buffer = op.operands[0]
+        if buffer in buffers:
+            with ir.InsertionPoint(end), value.location:
+                end.operands[index] = sdsc.clone(value, value.location)
+        buffers.add(buffer)
 
 
 def _as_destination(op: ir.Operation) -> ir.Operation:
