@@ -230,7 +230,7 @@ def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | 
         element = call_before(position, aten.select.int, flat, 0, value.storage_offset())
         return call_before(position, aten.view.default, element, shape) if shape else element
     if not whole.ndim:
-        origin = call_before(position, aten.view.default, origin, [1])
+        return call_before(position, aten.expand.default, origin, shape)
     place = (list(value.stride()), value.storage_offset())
     return call_before(position, aten.as_strided.default, origin, shape, *place)
 

@@ -47,3 +47,16 @@ func.func @read(%c: tensor<128x64xf16> {sdsc.host = #sdsc.host<"c", "input", "f1
   } -> tensor<128x64xf16>
   return %2, %3 : tensor<128x64xf16>, tensor<128x64xf16>
 }
+// -----
+// A result that is a view of the buffer of an earlier one is copied: each result is an argument of the kernel.
+// CHECK-LABEL: func.func @equal(
+// CHECK: %[[A:.*]] = "sdsc.clone"
+// CHECK: %[[T:.*]] = tensor.extract_slice %[[A]]
+// CHECK: %[[B:.*]] = "sdsc.clone"(%[[A]])
+// CHECK: %[[C:.*]] = "sdsc.clone"(%[[T]])
+// CHECK: return %[[A]], %[[B]], %[[C]]
+func.func @equal(%c: tensor<8x64xf16> {sdsc.host = #sdsc.host<"c", "input", "f16">}) -> (tensor<8x64xf16>, tensor<8x64xf16>, tensor<2x64xf16>) {
+  %0 = "sdsc.clone"(%c) : (tensor<8x64xf16>) -> tensor<8x64xf16>
+  %1 = tensor.extract_slice %0[0, 0] [2, 64] [1, 1] : tensor<8x64xf16> to tensor<2x64xf16>
+  return %0, %0, %1 : tensor<8x64xf16>, tensor<8x64xf16>, tensor<2x64xf16>
+}

@@ -241,3 +241,18 @@ def test_logarithms_and_quotients_of_what_cannot_be_near_0_stay_on_the_device(na
     program = spyre_mlir.compile(Apply(models[name]), (x,))
     assert program.is_one_bundle
     check_close(name, program(x), Apply(models[name]), (x,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x * y, (x.float() * y.float()).half()),
+        lambda x, y: (x * y, (x.float() * y.float()).half().t()),
+        lambda x, y: (x * y, (x.float() * y.float()).half()[1:3], (x.float() * y.float()).half()),
+    ],
+)
+def test_results_that_become_one_value_are_all_there(function):
+    """Products of fp16 in f32 run as fp16, after which CSE makes them one operation."""
+    x, y = torch.randn(5, 64).half(), torch.randn(5, 64).half()
+    for one, other in zip(spyre_mlir.compile(function, (x, y))(x, y), function(x, y), strict=True):
+        assert torch.equal(one, other)

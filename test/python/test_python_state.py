@@ -292,3 +292,12 @@ def test_a_model_that_calls_itself():
             return self.forward(x * 2, False) + self(x, False) if again else x + 1
 
     assert equal(compiled(Twice(), X)(X), Twice()(X))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_layer_that_renews_a_list_of_its_parameters_is_one_program(kind):
+    layer, x = kind(16, 32, num_layers=2).half().eval(), torch.randn(5, 2, 16).half()
+    with torch.no_grad():
+        program = spyre_mlir.compile(layer, (x,))
+        assert type(program) is Program
+        torch.testing.assert_close(program(x)[0], layer(x)[0], rtol=0, atol=2e-2)

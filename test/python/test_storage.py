@@ -173,6 +173,29 @@ def test_an_input_whose_elements_share_memory_is_not_changed():
         program(torch.zeros(1, 8).expand(6, 8))
 
 
+ONE_ELEMENT = {
+    "the tensor itself": lambda c: c.to(c.device).add_(7),
+    "memory": lambda c: c.as_strided((), ()).add_(7),
+    "memory of one element": lambda c: c.as_strided((1, 1), (1, 1)).add_(7),
+    "an expanded dim": lambda c: c.expand(1).add_(2),
+    "no dims": lambda c: c.expand(()).mul_(2),
+    "a copy": lambda c: c.reshape(1).expand(3)[1].add_(2),
+    "read": lambda c: c.as_strided((3,), (0,)) * 2,
+}
+
+
+@pytest.mark.parametrize("name", ONE_ELEMENT)
+def test_views_of_a_tensor_without_dims(name):
+    """Sizes in caches are such tensors; torch-mlir ended the process on some of these."""
+
+    def model(c, x):
+        return x + c * 1, ONE_ELEMENT[name](c) + x[0, :3].sum(), x + c
+
+    x, (ours, theirs) = example(), (torch.tensor(3) for _ in range(2))
+    made = spyre_mlir.compile(model, (ours.clone(), x))(ours, x)
+    assert all(map(torch.equal, made, model(theirs, x))) and torch.equal(ours, theirs)
+
+
 def test_a_write_that_a_gradient_would_lose_is_refused():
     def model(x, w):
         x.expand(3, 6, 8)[0:3].zero_()
