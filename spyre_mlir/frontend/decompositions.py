@@ -330,14 +330,16 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     lowest = _lowest(scores.dtype)
     if mask.dtype == torch.bool:
         return torch.where(mask, softmax(torch.where(mask, scores, lowest / 2), -1), 0.0)
-    if scores.dtype in NARROW and mask.numel() == scores.numel() > 0:
-        # Less to compute than rows of such a mask.
-        masked = torch.clamp(scores.float() + mask.float(), min=lowest)
-        shifted = masked - torch.amax(masked, [-1], keepdim=True)
-        weights = _normalised_exponential(shifted.to(scores.dtype), -1)
-    elif scores.dtype in NARROW and mask.numel():
+    if scores.dtype in NARROW and mask.numel():
         # Half, so that a score added to it stays finite.
-        weights = softmax(scores + torch.clamp(_less_common(mask), min=lowest / 2), -1)
+        mask_levels = torch.clamp(_less_common(mask), min=lowest / 2)
+        if mask.numel() == scores.numel():
+            # In f32, the form that attention plans know: a sum in fp16 of two tensors of this size would be stored.
+            masked = scores.float() + mask_levels.float()
+            shifted = masked - torch.amax(masked, [-1], keepdim=True)
+            weights = _normalised_exponential(shifted.to(scores.dtype), -1)
+        else:
+            weights = softmax(scores + mask_levels, -1)
     else:
         weights = softmax(torch.clamp(scores + mask, min=lowest), -1)
     return torch.where(_is_finite(mask), weights, 0.0)
