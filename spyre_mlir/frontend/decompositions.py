@@ -250,12 +250,18 @@ def layer_norm(
     x: Tensor, shape, weight=None, bias=None, eps: float = 1e-5, cudnn_enable: bool = True
 ) -> Tensor:
     """(x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight + bias."""
+    return native_layer_norm(x, shape, weight, bias, eps)[0]
+
+
+def native_layer_norm(x: Tensor, shape, weight, bias, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """``layer_norm`` with the mean and 1 / deviation of each row, which a gradient reads."""
     dims = _normalised_dims(shape)
     centred = _centred(x, dims)
-    result = centred * torch.rsqrt(_mean(centred * centred, dims) + eps)
-    result = result.to(x.dtype)
+    scale = torch.rsqrt(_mean(centred * centred, dims) + eps)
+    result = (centred * scale).to(x.dtype)
     result = result if weight is None else result * weight
-    return (result if bias is None else result + bias).to(x.dtype)
+    result = (result if bias is None else result + bias).to(x.dtype)
+    return result, _mean(x, dims).to(x.dtype), scale.to(x.dtype)
 
 
 def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
@@ -443,6 +449,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     **embedding_bags.FORMS,
     **quantizing.FORMS,
     aten.layer_norm.default: layer_norm,
+    aten.native_layer_norm.default: native_layer_norm,
     aten.rms_norm.default: rms_norm,
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten.native_group_norm.default: group_norm,

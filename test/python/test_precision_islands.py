@@ -256,3 +256,12 @@ def test_results_that_become_one_value_are_all_there(function):
     x, y = torch.randn(5, 64).half(), torch.randn(5, 64).half()
     for one, other in zip(spyre_mlir.compile(function, (x, y))(x, y), function(x, y), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_layer_norm_is_as_exact_with_its_statistics():
+    """Eager tensors of the device, and compilers, call the operation that returns mean and deviation."""
+    x = _inputs("small spread", (3, 43))
+    native = torch.ops.aten.native_layer_norm
+    made = spyre_mlir.compile(lambda x: native(x, [43], None, None, 1e-5), (x,))(x)
+    for one, other in zip(made, native(x.double(), [43], None, None, 1e-5), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2e-3, atol=2e-3)
