@@ -160,7 +160,9 @@ class _ModelTrace:
         if before != now or not new:
             return False
         names = _registered(self._module)
-        pairs = ((self._registered.get(id(one)), names.get(id(other))) for one, other in zip(old, new, strict=True))
+        pairs = (
+            (self._registered.get(id(one)), names.get(id(other))) for one, other in zip(old, new, strict=True)
+        )
         return all(one is not None and one == other for one, other in pairs)
 
     def _check_inputs(self, args: Any, kwargs: Any, leaves: list[Any]) -> None:
