@@ -84,11 +84,11 @@ format: $(READY) ## format and sort imports
 	$(PY) -m ruff format .
 
 # Both variables silence notices about the future of mkdocs, which are no warnings of these pages.
-docs: $(READY) ## the site of the manual, in dist/docs
+docs: $(DOCS_READY) ## the site of the manual, in dist/docs
 	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --quiet --strict
 	$(PY) docs/generate/check_site.py dist/docs
 
-wheel: $(READY) ## a wheel, in dist/
+wheel: $(DEMO_READY) ## a wheel, in dist/
 	$(REMOVE_PACKAGES)
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
@@ -98,7 +98,7 @@ package: $(READY) ## sdist and wheel, in dist/, checked
 	$(PY) -m twine check --strict dist/*.whl dist/*.tar.gz
 	$(PY) -m check_wheel_contents dist/*.whl
 
-man: $(READY) ## the man pages of the tools, in dist/man
+man: $(DEMO_READY) ## the man pages of the tools, in dist/man
 	$(PY) -m spyre_mlir.tools.man_pages dist/man
 
 clean: ## remove what was made, the environment too
