@@ -15,7 +15,7 @@ from torch import Tensor
 DTYPES = {
     str(dtype): dtype
     for dtype in (
-        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32, torch.int8,
+        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8,
         torch.uint8, torch.bool,
     )
 }  # fmt: skip
