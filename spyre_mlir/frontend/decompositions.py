@@ -180,6 +180,10 @@ def vector_norm(
     """``linalg_vector_norm``: root of the sum of squares, in f32 if ``x`` has 16 bits; other orders in f32 likewise."""
     if x.is_complex():
         return aten.linalg_vector_norm.default(torch.abs(x), order, dims, keepdim, dtype=dtype)
+    if x.numel() and all(x.shape[dim] == 1 for dim in (dims or range(x.ndim))) and order != 0:
+        # PyTorch's form of one number, whose square may overflow.
+        size = torch.abs(x if dtype is None else x.to(dtype))
+        return size if keepdim else size.squeeze(tuple(dims or range(x.ndim)))
     if order != 2:
         return in_f32(aten.linalg_vector_norm.default)(x, order, dims, keepdim, dtype=dtype)
     wide = _widened(x if dtype is None else x.to(dtype))

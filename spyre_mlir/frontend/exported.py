@@ -44,6 +44,7 @@ from spyre_mlir.frontend.loop_marks import check_loops, check_writes_in_loops, m
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
+    convert_copied_values,
     count_dims_from_the_front,
     count_indices_from_the_front,
     drop_empty_operands,
@@ -236,6 +237,7 @@ def export(
         address_storages(program)
         check_functional_form(program)
         give_scalars_a_dim(program.graph)
+        convert_copied_values(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         program = decomposed(program, table if wider is None else wider.over(table))
         for node in program.graph.find_nodes(op="placeholder"):

@@ -57,29 +57,33 @@ def _is_float_to_bytes(node: Node) -> bool:
 
 
 def _widen_operation(graph: Graph, node: Node) -> None:
-    """Compute an operation that reads unsigned bytes in int32; its results of unsigned bytes are cut down to them."""
+    """Compute an operation that interprets bytes in int32; its results of 8 bits are cut down to them.
+
+    Those are all operations on unsigned bytes that do not only move them, and reductions of signed bytes.
+    """
     assert isinstance(node.target, torch._ops.OpOverload)
-    unsigned = [source for source in node.all_input_nodes if dtype_of(source) == torch.uint8]
-    if not unsigned or node.target._schema.name in _MOVES:
+    read = _NARROW if torch.Tag.reduction in node.target.tags else (torch.uint8,)
+    narrow = [source for source in node.all_input_nodes if dtype_of(source) in read]
+    if not narrow or node.target._schema.name in _MOVES:
         return
     # Of unsigned bytes, PyTorch's any and all are bytes again.
     dtype = torch.bool if node.target._schema.name in ("aten::any", "aten::all") else torch.int32
     with graph.inserting_before(node):
-        wide = {source: _cast(graph, source, dtype) for source in unsigned}
+        wide = {source: _cast(graph, source, dtype) for source in narrow}
     node.args = map_arg(node.args, lambda source: wide.get(source, source))
     node.kwargs = map_arg(node.kwargs, lambda source: wide.get(source, source))
-    if node.kwargs.get("dtype") is torch.uint8:
+    if node.kwargs.get("dtype") in read:
         node.update_kwarg("dtype", torch.int32)
     is_list = not isinstance(node.meta["val"], torch.Tensor)
     for result in list(node.users) if is_list else [node]:
-        if dtype_of(result) == torch.uint8:
+        if dtype_of(result) in read:
             _cut_down(graph, result, dtype)
     if is_list:
-        node.meta = metadata_for(node, pytree.tree_map_only(torch.Tensor, _wide, node.meta["val"]))
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.int32) if tensor.dtype == torch.uint8 else tensor
+        values = node.meta["val"]
+        node.meta = metadata_for(
+            node,
+            pytree.tree_map_only(torch.Tensor, lambda x: x.to(torch.int32) if x.dtype in read else x, values),
+        )
 
 
 def _cut_down(graph: Graph, node: Node, dtype: torch.dtype = torch.int32) -> None:

@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.graph_edits import metadata_for, schema_name
+from spyre_mlir.frontend.graph_edits import call_before, metadata_for, schema_name
 from spyre_mlir.frontend.locations import source_of
 
 aten = torch.ops.aten
@@ -59,6 +59,19 @@ def count_indices_from_the_front(graph: Graph) -> None:
                 for index, size in zip(node.args[1], shape, strict=False)
             ]
         node.update_arg(1, indices)
+
+
+def convert_copied_values(graph: Graph) -> None:
+    """Give the value that ``copy_`` writes the type and shape of the tensor that it writes to.
+
+    Where a buffer is written as a whole, PyTorch's decomposition replaces the copy by the value itself.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        target, value = (operand.meta["val"] for operand in node.all_input_nodes[:2])
+        if value.dtype != target.dtype:
+            node.update_arg(1, call_before(node, aten._to_copy.default, node.args[1], dtype=target.dtype))
+        if value.shape != target.shape:
+            node.update_arg(1, call_before(node, aten.expand.default, node.args[1], list(target.shape)))
 
 
 def compare_with_itself(graph: Graph) -> None:

@@ -244,11 +244,13 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def copysign(x: Tensor, sign: Tensor) -> Tensor:
-    """``copysign``: |x| or -|x|; a zero has the sign of its reciprocal."""
-    if not (x.is_floating_point() and x.dtype == sign.dtype):
-        return NotImplemented
-    size = torch.abs(x)
-    return torch.where(torch.where(sign == 0, 1 / sign, sign) < 0, -size, size)
+    """``copysign``: |x| or -|x|, of integers in f32; a zero has the sign of its reciprocal."""
+    common = torch.result_type(x, sign)
+    size = torch.abs(x.to(common if common.is_floating_point else torch.float32))
+    if sign.dtype == torch.bool:
+        return size
+    signed = torch.where(sign == 0, 1 / sign, sign) if sign.is_floating_point() else sign
+    return torch.where(signed < 0, -size, size)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:

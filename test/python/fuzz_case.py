@@ -119,9 +119,9 @@ class Case:
         """The error that is always allowed, of the largest value: a thousandth in 16 bits, by the coarsest type."""
         text = self.source() + " ".join(each.dtype for each in self.inputs)
         floor = 1e-4
-        if "torch.float16" in text:
+        if "torch.float16" in text or ".half()" in text:
             floor = 1e-3
-        if "torch.bfloat16" in text:
+        if "bfloat16" in text:
             floor = 8e-3
         return floor * self.coarseness
 
@@ -242,7 +242,9 @@ def _of_numbers(result: Tensor, typed: Tensor, exact: Tensor, rounded: Tensor, c
     regular = torch.isfinite(typed) & torch.isfinite(exact)
     # Where PyTorch gives no number in its own type, its value and that of float64 are both right. DL16 has one
     # code for infinities and NaN, and beyond the largest fp16 it has numbers.
-    same = (result == typed) | (result.isnan() & typed.isnan()) | _close(result, exact, case)
+    same = (
+        (result == typed) | (result.isnan() & (typed.isnan() | exact.isnan())) | _close(result, exact, case)
+    )
     if case.coarseness > 1:
         same |= ~torch.isfinite(result) | (result.abs() >= 65504)
     odd = ~regular & ~same
@@ -278,7 +280,8 @@ def _allowed(own: Tensor, true: Tensor, rounded: Tensor, case: Case) -> Tensor:
 
 
 def _close(result: Tensor, exact: Tensor, case: Case) -> Tensor:
-    return (result == exact) | ((result - exact).abs() <= 4 * case.floor * exact.abs())
+    factor = 16 if case.how.get("elementwise") else 4
+    return (result == exact) | ((result - exact).abs() <= factor * case.floor * exact.abs())
 
 
 def _at(values: Tensor, index: int) -> str:

@@ -24,6 +24,8 @@ FORMS = {
     "a maximum": lambda i: torch.maximum(i, i.flip(0)),
     "wider": lambda i: i.int() * 1000,
     "compared": lambda i: (i * 3 > 20).to(torch.int8) + i,
+    "largest and smallest": lambda i: torch.stack([i.max(), i.min(), *i.aminmax(), i.amax(), torch.amin(i)]),
+    "sums": lambda i: torch.stack([i.sum(dtype=i.dtype), i.prod(dtype=i.dtype), i.any().to(i.dtype)]),
 }
 
 

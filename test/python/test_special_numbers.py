@@ -125,3 +125,16 @@ def test_a_written_form_of_the_table_is_to_agree_for_nan_and_infinities(written)
     )  # fmt: skip
     with pytest.raises(CompileError, match="'ramp' gives other numbers than its written form"):
         define(op)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_the_norm_of_one_number_is_its_size(dtype):
+    """Its square overflows."""
+    largest = torch.finfo(dtype).max
+    x = torch.tensor([[largest], [-largest], [INF], [NAN], [-0.0], [1e-7]]).to(dtype)
+
+    def model(x):
+        return torch.linalg.vector_norm(x, dim=1), x.norm(3, 1), torch.nn.functional.normalize(x, dim=1)
+
+    for got, expected in zip(spyre_mlir.compile(model, (x,))(x), model(x), strict=True):
+        torch.testing.assert_close(got, expected, equal_nan=True)

@@ -32,7 +32,7 @@ FORMS: dict[str, Callable] = {
     "add": lambda x, y: x + y, "radd": lambda x, y: y + x, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
     "lt": lambda x, y: x < y, "ge": lambda x, y: x >= y, "eq": lambda x, y: x == y, "rgt": lambda x, y: y > x,
     "where": lambda x, y: torch.where(x > 0, x, y), "maximum": torch.maximum,
-    "clamp": lambda x, y: torch.clamp(x, min=y),
+    "clamp": lambda x, y: torch.clamp(x, min=y), "copysign": torch.copysign,
     "or": lambda x, y: x | y, "xor": lambda x, y: torch.logical_xor(x, y), "in place": lambda x, y: x.clone().add_(y),
     "concatenated": lambda x, y: torch.cat([x, y]), "as": lambda x, y: x.to(y.dtype),
     "alpha": lambda x, y: torch.add(x, y, alpha=True), "backward": lambda x, y: aten.threshold_backward(x, y, 0.5),
@@ -94,6 +94,31 @@ def test_second_results() -> None:
     ):
         for got, expected in zip(spyre_mlir.compile(form, (v, g))(v, g), form(v, g), strict=True):
             torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-3)
+
+
+class Copies(torch.nn.Module):
+    """Buffers that are overwritten by a value of another type, of another shape, and by a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(4, 16))
+        self.register_buffer("count", torch.zeros(4, 16, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What the buffers have after each copy."""
+        self.state.copy_(x)
+        first = self.state * 1
+        self.count.copy_(x[0] * 3)
+        self.state.copy_(x[:, :1])
+        return first, self.state + 1, self.count + 1, self.state.cumsum(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int32])
+def test_copies_into_buffers_of_another_type(dtype: torch.dtype) -> None:
+    x = torch.arange(-32, 32).reshape(4, 16).to(dtype) / (4 if dtype.is_floating_point else 1)
+    x = x.to(dtype)
+    for got, expected in zip(spyre_mlir.compile(Copies(), (x,))(x), Copies()(x), strict=True):
+        assert got.dtype == expected.dtype and torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
