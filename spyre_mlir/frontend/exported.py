@@ -66,7 +66,7 @@ from spyre_mlir.frontend.signature import (
     Signature,
     to_tensor,
 )
-from spyre_mlir.frontend.storage import address_storages
+from spyre_mlir.frontend.storage import address_storages, own_written_results
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.frontend.traced_calls import export_call, forget_notes_on_inputs, separated
 from spyre_mlir.frontend.wider_forms import WiderForms
@@ -239,6 +239,7 @@ def export(
         give_scalars_a_dim(program.graph)
         convert_copied_values(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
+        own_written_results(program.graph, table)
         program = decomposed(program, table if wider is None else wider.over(table))
         for node in program.graph.find_nodes(op="placeholder"):
             # By name, as decomposing has built a new graph.

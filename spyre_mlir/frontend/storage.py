@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -119,6 +119,26 @@ def address_storages(program: ExportedProgram) -> None:
             for operand in list(written_by(node)):
                 _write_exactly(node, operand, first)
     graph.eliminate_dead_code()
+
+
+def own_written_results(graph: Graph, decomposed: Container[Any]) -> None:
+    """Copy each result of an operation in ``decomposed`` that a view of it is used to write.
+
+    The form of the operation may return a view with other strides, of which ``flatten`` would be a copy.
+    """
+    through_views = {
+        storage
+        for node in graph.nodes
+        for operand in written_by(node)
+        if getattr(operand.target, "is_view", False)
+        for storage in storages_of(operand)
+    }
+    for node in list(graph.nodes) if through_views else []:
+        call = node.args[0] if node.target is operator.getitem else node
+        is_result = isinstance(node.meta.get("val"), Tensor) and not getattr(call.target, "is_view", True)
+        if is_result and call.target in decomposed and storages_of(node) & through_views:
+            copied = call_before(node.next, aten.clone.default, node, memory_format=torch.contiguous_format)
+            node.replace_all_uses_with(copied, delete_user_cb=lambda user, copied=copied: user is not copied)
 
 
 def inexact_write(graph: Graph) -> Node | None:
