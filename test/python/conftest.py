@@ -63,6 +63,9 @@ BY_PROGRAM = (
     "test_two_ops.py", "test_unequal_tiles.py",
 )  # fmt: skip
 
+#: Files whose tests read the sources of the package, which are parsed once for all of them.
+BY_SOURCE = ("test_import_graph.py", "test_imports.py", "test_style.py")
+
 DESELECTED = pytest.StashKey[int]()
 CPU_TIME = pytest.StashKey[Counter[str]]()
 
@@ -240,9 +243,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def shared_scope(nodeid: str) -> str:
-    """What the tests that run in the process of a test have in common: the name of the program, or the file."""
+    """What the tests of one process have in common: the name of the program, the sources of the package, or the file."""
     path, _, test = nodeid.partition("::")
     parameters = test.partition("[")[2]
     if parameters and path.endswith(BY_PROGRAM):
         return re.split(r"[-,\]]", parameters)[0]
+    if path.endswith(BY_SOURCE):
+        return "sources"
     return path

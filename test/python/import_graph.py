@@ -18,17 +18,32 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "spyre_mlir"
 TESTS = ROOT / "test" / "python"
 
-#: Modules that import, or load by name, all of the compiler.
+#: Modules that import, or load by name, all of the compiler, and the fixtures of all tests.
 DOORS = re.compile(
-    r"spyre_mlir(\.(driver|frontend|pipelines|tools|experiments|language_server)(\..*)?|\.passes)?"
+    r"conftest|spyre_mlir(\.(driver|frontend|pipelines|tools|experiments|language_server)(\..*)?|\.passes)?"
 )
+
+
+#: What tests of sources look at: definitions, the names that they give, and imports.
+KINDS = ast.FunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom
+
+
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """The nodes of ``KINDS`` in a file, which is read once for all tests; of names those that are given."""
+    every = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [
+        node
+        for node in every
+        if isinstance(node, KINDS) and isinstance(getattr(node, "ctx", None), ast.Store | None)
+    ]
 
 
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
     """The dotted names that a file imports, those inside functions and of ``from a import b`` as ``a.b``."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
