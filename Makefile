@@ -60,7 +60,7 @@ check-most: $(READY)
 	$(PYTEST) -m "not exhaustive and not documents"
 
 check-changed: $(READY) ## the tests that reach what is changed since BASE, and a few end to end
-	$(PY) test/changed.py --base $(BASE) --jobs $(JOBS)
+	$(PY) test/python/changed.py --base $(BASE) --jobs $(JOBS)
 
 check-docs: $(READY) ## the tests of pages, examples, packages and browsers
 	$(PYTEST) -m documents

@@ -6,6 +6,8 @@
 * of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. The
   sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
+* tests that took ``SLOW_SECONDS`` or more of CPU time when ``make durations`` recorded them, but for the programs of
+  ``BY_PROGRAM``, which are the end-to-end cases;
 * tests with the mark ``exhaustive``;
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
@@ -15,13 +17,14 @@ of such a test run at most; ``.ci/run`` sets it.
 A test that is left out is deselected. The last lines of the run say how many are, and why tests were skipped.
 
 With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
-of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``. Processes begin with the longest, by the CPU time
-in ``durations.json``, which ``make durations`` records. ``--shuffle SEED`` runs all tests in random order.
+of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``. Processes begin with the longest, by the recorded
+times. ``--shuffle SEED`` runs all tests in random order.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import logging
 import os
@@ -54,8 +57,11 @@ for _name in list(os.environ):
 # Nothing of what imports and collection create is garbage, which takes seconds to see.
 gc.disable()
 
-#: CPU seconds of each scope of tests that takes more than one, for the order in which processes take them.
+#: CPU seconds of tests and of scopes of tests that take one or more.
 DURATIONS = Path(__file__).with_name("durations.json")
+
+#: A test that takes so long is left to ``make check-all``.
+SLOW_SECONDS = 2
 
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
@@ -87,15 +93,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)
-    for group in cases.values():
-        for item in _beyond_the_sample(group):
-            item.add_marker(pytest.mark.exhaustive)
+    seconds = _recorded_seconds()
+    slow = [
+        item
+        for item in items
+        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS and item.path.name not in BY_PROGRAM
+    ]
+    for item in itertools.chain(slow, *map(_beyond_the_sample, cases.values())):
+        item.add_marker(pytest.mark.exhaustive)
     if limit := random_cases():
         _keep_random_cases(items, list(cases.values()), limit)
     if config.getoption("shuffle") is not None:
         random.Random(config.getoption("shuffle")).shuffle(items)
-    elif hasattr(config, "workerinput") and DURATIONS.exists():
-        seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    elif hasattr(config, "workerinput"):
         items.sort(key=lambda item: -seconds.get(shared_scope(item.nodeid), 0))
 
 
@@ -103,6 +113,11 @@ def pytest_collection_finish() -> None:
     """Leave the million objects of what is imported and collected out of all garbage collections of the tests."""
     gc.freeze()
     gc.enable()
+
+
+def _recorded_seconds() -> dict[str, int]:
+    """The recorded CPU time of tests and scopes; empty for the tests of this file, which are elsewhere."""
+    return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
 def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]], limit: int) -> None:
@@ -192,8 +207,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Count the CPU time of a test, with its processes that ended."""
     begin = sum(os.times()[:4])
     result = yield
-    scopes = item.config.stash.setdefault(CPU_TIME, Counter())
-    scopes[shared_scope(item.nodeid)] += sum(os.times()[:4]) - begin
+    seconds = sum(os.times()[:4]) - begin
+    item.config.stash.setdefault(CPU_TIME, Counter()).update(
+        {item.nodeid: seconds, shared_scope(item.nodeid): seconds}
+    )
     return result
 
 
@@ -221,7 +238,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if count := config.stash.get(DESELECTED, 0):
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
     if config.getoption("record_durations"):
-        seconds = {scope: round(time) for scope, time in config.stash[CPU_TIME].items() if time >= 1}
+        seconds = {name: int(time) for name, time in config.stash[CPU_TIME].items() if time >= 1}
         DURATIONS.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", encoding="utf-8")
 
 
@@ -243,7 +260,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def shared_scope(nodeid: str) -> str:
-    """What the tests of one process have in common: the name of the program, the sources of the package, or the file."""
+    """What the tests of one process have in common: the name of the program, the sources, or the file."""
     path, _, test = nodeid.partition("::")
     parameters = test.partition("[")[2]
     if parameters and path.endswith(BY_PROGRAM):

@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
-from import_graph import ROOT, TESTS, lit_tests, module_of, modules, python_tests, reached
-
-sys.path.insert(0, str(ROOT / "test"))
-
 import changed as command
+import pytest
+from import_graph import TESTS, lit_tests, module_of, modules, python_tests, reached
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,8 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "test" / "python"))
-
-import import_graph  # noqa: E402
+from import_graph import ROOT, lit_tests, python_tests
 
 #: Programs that use most of the compiler, compiled and compared with PyTorch whatever is changed.
 PROGRAMS = (
@@ -40,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the tests alone")
     options = parser.parse_args(argv)
     changed = changed_files(options.base)
-    lit, python = import_graph.lit_tests(changed), import_graph.python_tests(changed)
+    lit, python = lit_tests(changed), python_tests(changed)
     programs = [name for name in END_TO_END if name.partition("::")[0] not in python]
     print(
         f"{len(changed)} changed files since {options.base}: {len(lit)} files of lit, {len(python)} of pytest"
