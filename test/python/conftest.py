@@ -12,7 +12,8 @@
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
 Tests with a parameter ``seed`` run all seeds inside one test (``seeds.py``). ``SPYRE_RANDOM_CASES`` is how many cases
-of such a test run at most; ``.ci/run`` sets it.
+of such a test run at most, and four times as many of a long product, a test with the mark ``sampled``; ``.ci/run`` sets
+it.
 
 A test that is left out is deselected. The last lines of the run say how many are, and why tests were skipped.
 
@@ -99,7 +100,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if seconds.get(item.nodeid, 0) >= SLOW_SECONDS and item.path.name not in BY_PROGRAM
     ]
-    for item in itertools.chain(slow, *map(_beyond_the_sample, cases.values())):
+    samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
+    for item in itertools.chain(slow, *samples):
         item.add_marker(pytest.mark.exhaustive)
     if limit := random_cases():
         _keep_random_cases(items, list(cases.values()), limit)
@@ -121,20 +123,26 @@ def _recorded_seconds() -> dict[str, int]:
 
 
 def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]], limit: int) -> None:
-    """Deselect the cases of tests of random programs beyond so many, by a hash of their names."""
+    """Deselect the cases beyond the limit, of tests of random programs and of long products."""
     left_out = set[pytest.Item]()
     for group in groups:
         if SEED in getattr(getattr(group[0], "callspec", None), "params", {}):
-            left_out.update(sorted(group, key=lambda item: zlib.crc32(item.name.encode()))[limit:])
+            left_out.update(_beyond_the_sample(group, limit))
+        elif group[0].get_closest_marker("sampled"):
+            left_out.update(_beyond_the_sample(group, max(_sample_size(group), 4 * limit)))
     if left_out:
         items[0].config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
-def _beyond_the_sample(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """The cases of one test that ``make check`` leaves out."""
+def _sample_size(cases: list[pytest.Item]) -> int:
+    """The number of cases of a test that ``make check`` runs."""
     mark = cases[0].get_closest_marker("sampled")
-    count = mark.args[0] if mark is not None else CASES
+    return mark.args[0] if mark is not None else CASES
+
+
+def _beyond_the_sample(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """The cases of one test that a sample of ``count`` leaves out."""
     rest = sorted(cases, key=_rank)
     values: set[tuple[str, int]] = set()
     for _ in range(min(count, len(rest))):

@@ -61,6 +61,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "plan-quality",
         "planning",
         "program-cache",
+        "ratios",
         "relayouts",
         "report-page",
         "restickify",
