@@ -24,7 +24,7 @@ from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError
 
 #: The number of files that one process of pytest runs.
-_FILES = 6
+_FILES = 4
 
 #: What the copy leaves out; the bytecode of sources that are not changed stays valid.
 _IGNORED = shutil.ignore_patterns(
@@ -141,10 +141,10 @@ def _commands(path: str, files: int, sample: bool) -> Iterator[list[str]]:
     yield from ([*pytest, *chunk] for chunk in chunks[1:] if chunk)
 
 
-def _distance(test: str, path: str) -> tuple[bool, int]:
-    """Key of the order of tests: those with the name of the file, then those that reach few files."""
-    stem = Path(path).stem
-    return stem not in test, len(import_graph().reached(Path(test).stem))
+def _distance(test: str, path: str) -> tuple[int, int]:
+    """Key of the order of tests: those whose names share words with the path, then those that reach few files."""
+    words = set(re.findall("[a-z0-9]+", path)) & set(re.findall("[a-z0-9]+", Path(test).stem))
+    return -len(words), len(import_graph().reached(Path(test).stem))
 
 
 def _first_failure(command: list[str], copy: Path) -> str:

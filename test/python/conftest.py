@@ -143,7 +143,7 @@ def _sample_size(cases: list[pytest.Item]) -> int:
 
 def _beyond_the_sample(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
     """The cases of one test that a sample of ``count`` leaves out."""
-    rest = sorted(cases, key=_rank)
+    rest = sorted(cases, key=lambda item: rank(item.nodeid))
     values: set[tuple[str, int]] = set()
     for _ in range(min(count, len(rest))):
         item = max(rest, key=lambda item: len(_values(item) - values))
@@ -152,10 +152,9 @@ def _beyond_the_sample(cases: list[pytest.Item], count: int) -> list[pytest.Item
     return rest
 
 
-def _rank(item: pytest.Item) -> tuple[int, int]:
+def rank(nodeid: str) -> tuple[int, int]:
     """Key of the order in which samples are taken: by program in files that share programs, else by name."""
-    scope = shared_scope(item.nodeid)
-    return zlib.crc32(scope.encode()), zlib.crc32(item.name.encode())
+    return zlib.crc32(shared_scope(nodeid).encode()), zlib.crc32(nodeid.partition("::")[2].encode())
 
 
 def _values(item: pytest.Item) -> set[tuple[str, int]]:
