@@ -6,8 +6,8 @@
 * of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. The
   sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
-* tests that took ``SLOW_SECONDS`` or more of CPU time when ``make durations`` recorded them, but for the programs of
-  ``BY_PROGRAM``, which are the end-to-end cases;
+* tests that took ``SLOW_SECONDS`` or more of CPU time when ``make durations`` recorded them, but for those of
+  ``test_programs.py``, the end-to-end cases;
 * tests with the mark ``exhaustive``;
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
@@ -58,11 +58,11 @@ for _name in list(os.environ):
 # Nothing of what imports and collection create is garbage, which takes seconds to see.
 gc.disable()
 
-#: CPU seconds of tests and of scopes of tests that take one or more.
+#: CPU seconds of the tests, and of the scopes of tests, that take ``SLOW_SECONDS``.
 DURATIONS = Path(__file__).with_name("durations.json")
 
 #: A test that takes so long is left to ``make check-all``.
-SLOW_SECONDS = 2
+SLOW_SECONDS = 1
 
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [
         item
         for item in items
-        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS and item.path.name not in BY_PROGRAM
+        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS and item.path.name != BY_PROGRAM[0]
     ]
     samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
     for item in itertools.chain(slow, *samples):
@@ -117,7 +117,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def _recorded_seconds() -> dict[str, int]:
+def _recorded_seconds() -> dict[str, float]:
     """The recorded CPU time of tests and scopes; empty for the tests of this file, which are elsewhere."""
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
@@ -245,7 +245,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if count := config.stash.get(DESELECTED, 0):
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
     if config.getoption("record_durations"):
-        seconds = {name: int(time) for name, time in config.stash[CPU_TIME].items() if time >= 1}
+        seconds = {
+            name: round(time, 1) for name, time in config.stash[CPU_TIME].items() if time >= SLOW_SECONDS
+        }
         DURATIONS.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", encoding="utf-8")
 
 
