@@ -2,6 +2,7 @@
 # Everything from a fresh machine with Python 3.11 and make; `make` lists the targets.
 PYTHON ?= python3
 JOBS ?= 2
+BASE ?= HEAD
 VENV := .venv
 PY := $(VENV)/bin/python
 # What the demo needs is one group of packages, the site another; all others come with the tests.
@@ -14,8 +15,11 @@ REMOVE_PACKAGES = rm -rf build; mkdir -p dist; find dist -maxdepth 1 -name 'spyr
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check check-all check-lit check-most check-python check-lowest bench screenshots lint format docs wheel package
-.PHONY: man clean
+.PHONY: help venv demo check check-changed check-docs check-all check-lit check-most check-python check-lowest durations
+.PHONY: bench screenshots lint format docs wheel package man clean
+
+# Tests start hundreds of processes, each of which would compile the package from its sources.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -53,7 +57,16 @@ check-lit: $(READY)
 
 # Which tests it leaves out, and how: test/python/conftest.py.
 check-most: $(READY)
-	$(PYTEST) -m "not exhaustive"
+	$(PYTEST) -m "not exhaustive and not documents"
+
+check-changed: $(READY) ## the tests that reach what is changed since BASE, and a few end to end
+	$(PY) test/python/changed.py --base $(BASE) --jobs $(JOBS)
+
+check-docs: $(READY) ## the tests of pages, examples, packages and browsers
+	$(PYTEST) -m documents
+
+durations: $(READY) ## run all tests and record which take long
+	$(PYTEST) --record-durations
 
 check-python: $(READY)
 	$(PYTEST)

@@ -90,6 +90,18 @@ def opinfo_samples() -> ModuleType:
     return importlib.import_module("opinfo_samples")
 
 
+def import_graph() -> ModuleType:
+    """The module of the imports between the files of the checkout."""
+    _see_tests()
+    return importlib.import_module("import_graph")
+
+
+def changed() -> ModuleType:
+    """The module of ``make check-changed``."""
+    _see_tests()
+    return importlib.import_module("changed")
+
+
 def floor_programs() -> ModuleType:
     """The module of random programs and of their least times. Imports torch."""
     _see_tests()

@@ -1,30 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""For all tests: which of them ``make check`` leaves to ``make check-all``, and which run in one process.
+"""For all tests: which of them ``make check`` leaves to ``make check-all``, their order, and which share a process.
 
-``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive"``, which leaves out
+``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive and not documents"``, which leaves out
 
-* of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. They
-  are taken so that each value of each parameter is among them, if they are enough, and by a hash of their names;
-* tests with the mark ``exhaustive``.
+* of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. The
+  sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
+  ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
+* tests that took ``SLOW_SECONDS`` or more of CPU time when ``make durations`` recorded them, but for those of
+  ``test_programs.py``, the end-to-end cases;
+* tests with the mark ``exhaustive``;
+* tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
-``SPYRE_RANDOM_CASES`` is how many cases of a test of random programs run at most, of those with a parameter ``seed``;
-``.ci/run`` sets it.
+Tests with a parameter ``seed`` run all seeds inside one test (``seeds.py``). ``SPYRE_RANDOM_CASES`` is how many cases
+of such a test run at most, and four times as many of a long product, a test with the mark ``sampled``; ``.ci/run`` sets
+it.
 
-A test that is left out is deselected, and the last lines of the run say how many are.
+A test that is left out is deselected. The last lines of the run say how many are, and why tests were skipped.
 
 With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
-of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``.
+of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``. Processes begin with the longest, by the recorded
+times. ``--shuffle SEED`` runs all tests in random order.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
+import json
 import logging
 import os
+import random
 import re
 import sys
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,20 +46,23 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["SPYRE_CACHE"] = "0"
 
 import pytest
+import seeds
+from seeds import CASES, SEED, random_cases
 
 # A test sees neither the settings of a user nor what "make check" hands to a make that a test starts.
+_SETTINGS = r"SPYRE_(?!(CACHE|RANDOM_CASES|SEED|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS"
 for _name in list(os.environ):
-    if re.fullmatch(r"SPYRE_(?!(CACHE|RANDOM_CASES|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS", _name):
+    if re.fullmatch(_SETTINGS, _name):
         del os.environ[_name]
 
 # Nothing of what imports and collection create is garbage, which takes seconds to see.
 gc.disable()
 
-#: How many cases of a test ``make check`` runs unless the test says.
-CASES = 4
+#: CPU seconds of the tests, and of the scopes of tests, that take ``SLOW_SECONDS``.
+DURATIONS = Path(__file__).with_name("durations.json")
 
-#: The parameter of tests of random programs.
-SEED = "seed"
+#: A test that takes so long is left to ``make check-all``.
+SLOW_SECONDS = 1
 
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
@@ -58,51 +70,91 @@ BY_PROGRAM = (
     "test_two_ops.py", "test_unequal_tiles.py",
 )  # fmt: skip
 
+#: Files whose tests read the sources of the package, which are parsed once for all of them.
+BY_SOURCE = ("test_import_graph.py", "test_imports.py", "test_style.py")
+
 DESELECTED = pytest.StashKey[int]()
+CPU_TIME = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this file."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
+    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run seeds inside tests."""
+    config.pluginmanager.register(seeds)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases that a sample leaves out, before pytest deselects by marks."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)
-    for group in cases.values():
-        for item in _beyond_the_sample(group):
-            item.add_marker(pytest.mark.exhaustive)
-    if limit := int(os.environ.get("SPYRE_RANDOM_CASES", "0")):
+    seconds = _recorded_seconds()
+    slow = [
+        item
+        for item in items
+        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS and item.path.name != BY_PROGRAM[0]
+    ]
+    samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
+    for item in itertools.chain(slow, *samples):
+        item.add_marker(pytest.mark.exhaustive)
+    if limit := random_cases():
         _keep_random_cases(items, list(cases.values()), limit)
+    if config.getoption("shuffle") is not None:
+        random.Random(config.getoption("shuffle")).shuffle(items)
+    elif hasattr(config, "workerinput"):
+        items.sort(key=lambda item: -seconds.get(shared_scope(item.nodeid), 0))
 
 
 def pytest_collection_finish() -> None:
     """Leave the million objects of what is imported and collected out of all garbage collections of the tests."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
 
+def _recorded_seconds() -> dict[str, float]:
+    """The recorded CPU time of tests and scopes; empty for the tests of this file, which are elsewhere."""
+    return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
+
+
 def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]], limit: int) -> None:
-    """Deselect the cases of tests of random programs beyond so many, by a hash of their names."""
+    """Deselect the cases beyond the limit, of tests of random programs and of long products."""
     left_out = set[pytest.Item]()
     for group in groups:
         if SEED in getattr(getattr(group[0], "callspec", None), "params", {}):
-            left_out.update(sorted(group, key=lambda item: zlib.crc32(item.name.encode()))[limit:])
+            left_out.update(_beyond_the_sample(group, limit))
+        elif group[0].get_closest_marker("sampled"):
+            left_out.update(_beyond_the_sample(group, max(_sample_size(group), 4 * limit)))
     if left_out:
         items[0].config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
-def _beyond_the_sample(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """The cases of one test that ``make check`` leaves out."""
+def _sample_size(cases: list[pytest.Item]) -> int:
+    """The number of cases of a test that ``make check`` runs."""
     mark = cases[0].get_closest_marker("sampled")
-    count = mark.args[0] if mark is not None else CASES
-    rest = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
+    return mark.args[0] if mark is not None else CASES
+
+
+def _beyond_the_sample(cases: list[pytest.Item], count: int) -> list[pytest.Item]:
+    """The cases of one test that a sample of ``count`` leaves out."""
+    rest = sorted(cases, key=lambda item: rank(item.nodeid))
     values: set[tuple[str, int]] = set()
     for _ in range(min(count, len(rest))):
         item = max(rest, key=lambda item: len(_values(item) - values))
         values |= _values(item)
         rest.remove(item)
     return rest
+
+
+def rank(nodeid: str) -> tuple[int, int]:
+    """Key of the order in which samples are taken: by program in files that share programs, else by name."""
+    return zlib.crc32(shared_scope(nodeid).encode()), zlib.crc32(nodeid.partition("::")[2].encode())
 
 
 def _values(item: pytest.Item) -> set[tuple[str, int]]:
@@ -157,20 +209,46 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
     config.stash[DESELECTED] = config.stash.get(DESELECTED, 0) + len(items)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Count the CPU time of a test, with its processes that ended."""
+    begin = sum(os.times()[:4])
+    result = yield
+    seconds = sum(os.times()[:4]) - begin
+    item.config.stash.setdefault(CPU_TIME, Counter()).update(
+        {item.nodeid: seconds, shared_scope(item.nodeid): seconds}
+    )
+    return result
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the process that started this worker, if one did; every worker collects all tests."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["deselected"] = session.config.stash.get(DESELECTED, 0)
+        session.config.workeroutput["cpu_time"] = dict(session.config.stash.get(CPU_TIME, {}))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[DESELECTED] = getattr(node, "workeroutput", {}).get("deselected", 0)
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[DESELECTED] = output.get("deselected", 0)
+    node.config.stash.setdefault(CPU_TIME, Counter()).update(output.get("cpu_time", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "unknown"
+        for report in terminalreporter.stats.get("skipped", ())
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
     if count := config.stash.get(DESELECTED, 0):
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
+    if config.getoption("record_durations"):
+        seconds = {
+            name: round(time, 1) for name, time in config.stash[CPU_TIME].items() if time >= SLOW_SECONDS
+        }
+        DURATIONS.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -180,6 +258,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling
 
+    # The order of the tests is that of the scopes.
+    config.option.loadscopereorder = False
+
     class LoadProgramScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return shared_scope(nodeid)
@@ -188,9 +269,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def shared_scope(nodeid: str) -> str:
-    """What the tests that run in the process of a test have in common: the name of the program, or the file."""
+    """What the tests of one process have in common: the name of the program, the sources, or the file."""
     path, _, test = nodeid.partition("::")
     parameters = test.partition("[")[2]
     if parameters and path.endswith(BY_PROGRAM):
         return re.split(r"[-,\]]", parameters)[0]
+    if path.endswith(BY_SOURCE):
+        return "sources"
     return path

@@ -26,7 +26,6 @@ from fuzz_workers import REFUSED, RIGHT, SKIPPED, WRONG, answer
 from op_coverage import BOTH, DEVICE, ON_HOST
 from programs import Apply
 from torch import Tensor
-from torch.testing._internal import common_methods_invocations as database
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
@@ -131,10 +130,17 @@ class Sample:
         return tuple(x.clone() for x in self.tensors)
 
 
+def _database() -> Any:
+    """PyTorch's operator database, whose import takes two seconds."""
+    from torch.testing._internal import common_methods_invocations
+
+    return common_methods_invocations
+
+
 @functools.cache
 def operations() -> dict[str, Any]:
     """The operations by name, variants behind a point, without those that write in place or leave memory as it was."""
-    return {each.full_name: each for each in database.op_db if not _is_excluded(each)}
+    return {each.full_name: each for each in _database().op_db if not _is_excluded(each)}
 
 
 def _is_excluded(operation: Any) -> bool:
@@ -243,7 +249,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def run(ticket: Ticket) -> tuple[str, str]:
     """What became of a sample, and ``Facts`` as JSON."""
-    with mock.patch.object(database, "wrapper_set_seed", _without_seed):
+    with mock.patch.object(_database(), "wrapper_set_seed", _without_seed):
         return _outcome(ticket)
 
 

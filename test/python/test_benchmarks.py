@@ -13,7 +13,17 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
-from benchmarks import division, fingerprints, measure, plan_quality, registry, report, solvers, suite_runs  # noqa: E402
+from benchmarks import (  # noqa: E402
+    division,
+    fingerprints,
+    measure,
+    mutation,
+    plan_quality,
+    registry,
+    report,
+    solvers,
+    suite_runs,
+)
 from benchmarks.chain import text  # noqa: E402
 from benchmarks.plan_quality import Quality  # noqa: E402
 from spyre_mlir.bundle.folder import executed_files  # noqa: E402
@@ -43,6 +53,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "layouts",
         "lsp",
         "models",
+        "mutation",
         "op-cases",
         "opinfo",
         "packing",
@@ -50,6 +61,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "plan-quality",
         "planning",
         "program-cache",
+        "ratios",
         "relayouts",
         "report-page",
         "restickify",
@@ -64,6 +76,16 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "two-ops",
     ]
     assert all(line.endswith(".") for line in lines)
+
+
+def test_planted_faults_are_texts_of_the_package():
+    """Each once, in a file that tests reach; the fault is another text, and Python."""
+    assert len(mutation.FAULTS) >= 20 and len({fault.name for fault in mutation.FAULTS}) == len(
+        mutation.FAULTS
+    )
+    for fault in mutation.FAULTS:
+        text = fault.mutated((ROOT / "spyre_mlir" / fault.path).read_text(encoding="utf-8"))
+        compile(text, fault.path, "exec")
 
 
 def test_results_are_json_by_name_and_metric(tmp_path, monkeypatch, capsys):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from cited_sources import ROOT, Paragraph, cells, foreign_names, paragraphs, sentences, sources
 
+pytestmark = pytest.mark.documents
+
 #: A file of text, named in a sentence: notes, pages of the manual. Data files are not cited by a bare name.
 CITATION = re.compile(r"(?<![\w/.-])[\w./-]*\w\.(?:md|txt|rst|pdf)\b")
 

@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import fork_server
 
+pytestmark = pytest.mark.documents
+
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/examples.md"
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))

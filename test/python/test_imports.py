@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import graphlib
 import importlib
 import subprocess
@@ -12,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from import_graph import PACKAGE, imports, module_of
 
 from spyre_mlir.moved_modules import MOVED
 
-PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
@@ -97,19 +95,6 @@ ALLOWED = {
 }
 
 
-@functools.cache
-def imports(path: Path) -> frozenset[str]:
-    """The dotted names that a file imports, those inside functions and of ``from a import b`` as ``a.b``."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(names)
-
-
 def part(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -134,11 +119,6 @@ def test_foreign_roots_have_one_home() -> None:
         if more := [root for root, homes in foreign.items() if root in roots and not places & homes]:
             wrong[str(path.relative_to(PACKAGE))] = more
     assert wrong == {}
-
-
-def module_of(path: Path) -> str:
-    """The dotted name of a file."""
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 @pytest.mark.parametrize("by", ["file", "part"])

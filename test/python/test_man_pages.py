@@ -11,6 +11,8 @@ import pytest
 
 from spyre_mlir.tools import man_pages
 
+pytestmark = pytest.mark.documents
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

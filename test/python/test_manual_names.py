@@ -25,6 +25,8 @@ from spyre_mlir.pipelines.spyre import LevelPasses
 from spyre_mlir.scratchpad.eligibility import Barrier
 from spyre_mlir.tools import man_pages
 
+pytestmark = pytest.mark.documents
+
 #: Pages that name much of other projects; tests of their own hold what they say of ours.
 FOREIGN = {
     f"docs/{name}.md"

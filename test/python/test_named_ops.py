@@ -119,6 +119,7 @@ def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp
     assert spyre_mlir.compile(module, sencores=2).bundles
 
 
+@pytest.mark.documents
 def test_the_page_is_up_to_date():
     """docs/linalg.md says where each operation runs, as it is."""
     assert named_ops.table() in named_ops.PAGE.read_text(encoding="utf-8")

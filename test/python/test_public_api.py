@@ -37,6 +37,8 @@ from api_reference import (
 
 import spyre_mlir
 
+pytestmark = pytest.mark.documents
+
 TYPING = ROOT / "test" / "typing"
 
 #: Blocks of Python in a page.

@@ -27,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import fork_server
 
+pytestmark = pytest.mark.documents
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
@@ -141,6 +143,8 @@ TARGETS = [
     "demo",
     "check",
     "check-all",
+    "check-changed",
+    "check-docs",
     "check-lowest",
     "wheel",
     "package",

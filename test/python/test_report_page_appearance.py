@@ -18,7 +18,10 @@ from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.page import page
 from spyre_mlir.report.program_facts import program_facts
 
-pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+pytestmark = [
+    pytest.mark.documents,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed"),
+]
 
 CHECKS = Path(__file__).with_name("page_checks.js").read_text(encoding="utf-8")
 

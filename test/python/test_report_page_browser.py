@@ -16,7 +16,10 @@ from test_report_page import PANELS, PROGRAMS, chain, facts_alone, made
 from spyre_mlir.report.page import page
 from spyre_mlir.report.program_facts import ProgramFacts
 
-pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+pytestmark = [
+    pytest.mark.documents,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed"),
+]
 
 NAMES = ["softmax", "llama_block"]
 #: Programs for what each picture has to hold, with one that uses the ring.

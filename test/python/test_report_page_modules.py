@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import browser
@@ -74,7 +74,11 @@ def opened(window: Browser, tmp_path: Path) -> Iterator[Browser]:
     assert window.errors == []
 
 
-needs_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+def needs_browser(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that runs in a browser."""
+    without = pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+    return pytest.mark.documents(without(test))
+
 
 NODES = "[...document.querySelectorAll('.graph .node')].map(each => each.querySelector('text').textContent)"
 ROWS = "[...document.querySelectorAll('#modules-table tbody tr')].map(each => each.cells[0].textContent)"

@@ -11,16 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import CASES, shared_scope
+from conftest import CASES, rank, shared_scope
 
-#: 40 random cases, 50 of a product, and one test of each other kind.
+#: 40 random cases in two tests, 50 of a product, and one test of each other kind.
 TESTS = """
 import pytest
 
 @pytest.mark.parametrize("kind", ["a", "b"])
 @pytest.mark.parametrize("seed", range(20))
-def test_random(seed, kind):
-    assert seed < 20
+def test_random(seed, kind, tmp_path):
+    (tmp_path / "once").touch(exist_ok=False)
+    with open("ran", "a") as ran:
+        print(kind, seed, file=ran)
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", range(50))
@@ -37,12 +39,23 @@ def test_small():
 CONFIGURATION = "[pytest]\nmarkers =\n    exhaustive\n    sampled(count)\n"
 
 
+def checkout(folder: Path, tests: str) -> None:
+    """Write a file of tests with the configuration of these here."""
+    (folder / "test_some.py").write_text(tests)
+    (folder / "pytest.ini").write_text(CONFIGURATION)
+    for name in ("conftest.py", "seeds.py"):
+        shutil.copy(Path(__file__).with_name(name), folder)
+
+
 @pytest.mark.parametrize("processes", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "two"])
 def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> None:
     """By any number of processes; without the mark all run."""
-    (tmp_path / "test_some.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text(CONFIGURATION)
-    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    checkout(tmp_path, TESTS)
+
+    def seeds() -> list[str]:
+        cases = (tmp_path / "ran").read_text().splitlines()
+        (tmp_path / "ran").unlink()
+        return sorted(cases)
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", *processes, *arguments]
@@ -52,11 +65,86 @@ def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> No
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         ).stdout
 
-    checked, every = run("-m", "not exhaustive"), run()
-    selected = CASES + 3 + 1
-    assert re.search(rf"^{92 - selected} tests were deselected", checked, re.MULTILINE)
-    assert f"{selected} passed" in checked
-    assert "92 passed" in every and "deselected" not in every
+    checked = run("-m", "not exhaustive")
+    assert re.search(r"^50 tests were deselected", checked, re.MULTILINE)
+    assert "6 passed" in checked
+    few = seeds()
+    assert len(few) == CASES and {case[0] for case in few} == {"a", "b"}
+    every = run()
+    assert "56 passed" in every and "deselected" not in every
+    assert seeds() == sorted(f"{kind} {seed}" for kind in "ab" for seed in range(20))
+
+
+FAILING = """
+import pytest
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random(seed):
+    if seed == 3:
+        pytest.skip("three")
+    assert seed % 7 != 5
+"""
+
+
+def test_a_failure_names_its_seeds(tmp_path: Path) -> None:
+    """The first in the message, all in the report; the environment limits their number, and chooses one."""
+    checkout(tmp_path, FAILING)
+
+    def run(**variables: str) -> str:
+        environment = {**os.environ, "SPYRE_RANDOM_CASES": "0", **variables}
+        command = [sys.executable, "-m", "pytest", "-q", "-rfs"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+
+    report = run()
+    failing = {
+        int(seed) for text in re.findall(r"seeds fail: \[([\d, ]+)\]", report) for seed in text.split(",")
+    }
+    assert failing == {5, 12, 19}
+    assert re.search(r"^FAILED \S+test_random\S.* - seed (5|12|19): assert", report, re.MULTILINE)
+    assert "seed 12: assert" in run(SPYRE_SEED="12") and "seeds fail: [12]" in run(SPYRE_SEED="12")
+    assert "1 skipped: three" in run(SPYRE_SEED="3")
+    assert "1 passed" in run(SPYRE_SEED="4")
+
+
+ORDERED = """
+import pytest
+
+@pytest.mark.parametrize("case", range(8))
+@pytest.mark.sampled(8)
+def test_order(case):
+    with open("order", "a") as order:
+        print(case, file=order)
+"""
+
+
+def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> None:
+    checkout(tmp_path, ORDERED)
+    (tmp_path / "durations.json").write_text(
+        '{"test_some.py::test_order[3]": 1.5, "test_some.py::test_order[4]": 1}'
+    )
+
+    def order(*arguments: str) -> list[int]:
+        command = [sys.executable, "-m", "pytest", "-q", *arguments]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        cases = [int(line) for line in (tmp_path / "order").read_text().splitlines()]
+        (tmp_path / "order").unlink()
+        return cases
+
+    assert order() == list(range(8))
+    assert order("-m", "not exhaustive") == [0, 1, 2, 4, 5, 6, 7]
+    one, other = order("--shuffle", "1"), order("--shuffle", "2")
+    assert sorted(one) == sorted(other) == list(range(8)) and one != other
+    assert order("--shuffle", "1") == one
+
+
+def test_a_program_is_the_sample_of_all_its_tests() -> None:
+    """The programs of two files of ``BY_PROGRAM`` are taken in one order."""
+    names = [f"program{number}" for number in range(20)]
+
+    def ranked(path: str) -> list[str]:
+        return sorted(names, key=lambda name: rank(f"test/python/{path}::test_x[{name}-4]"))
+
+    assert ranked("test_programs.py") == ranked("test_traffic.py") != names
 
 
 @pytest.mark.parametrize(

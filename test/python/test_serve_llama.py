@@ -13,6 +13,8 @@ import torch
 import spyre_mlir
 from spyre_mlir.errors import CompileError
 
+pytestmark = pytest.mark.documents
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "serve_llama.py"
 
 

@@ -14,6 +14,8 @@ from spyre_mlir import passes
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.tools import man_pages
 
+pytestmark = pytest.mark.documents
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "generate"))
 
 check_site: Any = importlib.import_module("check_site")

@@ -21,6 +21,8 @@ from spyre_mlir.target.target import default_target
 from spyre_mlir.tiling import NamedDim
 from spyre_mlir.tiling.names import labels, split, whole
 
+pytestmark = pytest.mark.documents
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 MEBIBYTE = 1 << 20

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "spyre_mlir"
+from import_graph import PACKAGE, ROOT, nodes
 
 #: The first line of every source, behind the one that names an interpreter; lit tests and pages go without.
 LICENSE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
@@ -35,22 +32,19 @@ HOME_MADE = {
 RELATIVE = ("what", "whether", "how", "those", "that", "the same", "where", "which")
 
 
-@functools.cache
-def trees() -> dict[Path, ast.Module]:
-    """The files of the package."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def names(path: Path) -> Iterator[tuple[int, str]]:
     """The names that a file gives, with their lines."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
             yield node.lineno, node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        elif isinstance(node, ast.Name):
             yield node.lineno, node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        elif isinstance(node, ast.Attribute):
             yield node.lineno, node.attr
 
 
@@ -61,8 +55,8 @@ def words(name: str) -> list[str]:
 
 
 def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 yield path, node
 
@@ -94,7 +88,7 @@ def test_words_of_a_name(name: str, expected: list[str]) -> None:
 
 def test_variables_are_nouns() -> None:
     """At most 1 % of names say only that something was found, made or given."""
-    every = [f"{path}:{line} {name}" for path, tree in trees().items() for line, name in names(tree)]
+    every = [f"{path}:{line} {name}" for path in FILES for line, name in names(path)]
     vague = [entry for entry in every if entry.split()[-1] in VAGUE]
     assert len(vague) <= len(every) // 100, "\n".join(vague)
 
@@ -102,19 +96,21 @@ def test_variables_are_nouns() -> None:
 def test_names_are_the_fields() -> None:
     home_made = [
         f"{path}:{line} {name}: say {HOME_MADE[word]}"
-        for path, tree in trees().items() for line, name in names(tree) for word in words(name) if word in HOME_MADE
+        for path in FILES for line, name in names(path) for word in words(name) if word in HOME_MADE
     ]  # fmt: skip
     assert len(home_made) <= 5, "\n".join(home_made)
 
 
 def test_docstrings_name_their_subject() -> None:
-    nodes = [
+    definitions = [
         (path, node)
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path in FILES
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     ]
-    docstrings = [(path, node.lineno, text) for path, node in nodes if (text := ast.get_docstring(node))]
+    docstrings = [
+        (path, node.lineno, text) for path, node in definitions if (text := ast.get_docstring(node))
+    ]
     relative = [
         f"{path}:{line} {text}" for path, line, text in docstrings if text.lower().startswith(RELATIVE)
     ]
@@ -123,7 +119,7 @@ def test_docstrings_name_their_subject() -> None:
 
 def test_public_functions_are_documented() -> None:
     public = [
-        (path, node) for path, tree in trees().items() for node in ast.walk(tree)
+        (path, node) for path in FILES for node in nodes(path)
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]  # fmt: skip
     bare = [f"{path}:{node.lineno} {node.name}" for path, node in public if not ast.get_docstring(node)]
@@ -133,13 +129,13 @@ def test_public_functions_are_documented() -> None:
 def test_a_name_is_one_class_and_one_file() -> None:
     """A reader who looks for a class or a file finds one; what is private counts too."""
     class_names = Counter(node.name.strip("_") for _, node in classes())
-    file_names = Counter(path.name for path in trees() if path.name != "__init__.py")
+    file_names = Counter(path.name for path in FILES if path.name != "__init__.py")
     assert [name for name, count in (class_names + file_names).items() if count > 1] == []
 
 
 def test_sizes() -> None:
     """No folder has more than 18 % of all lines."""
-    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in trees()}
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in FILES}
     folders: Counter[str] = Counter()
     for path, count in lines.items():
         folders[path.relative_to(PACKAGE).parts[0]] += count

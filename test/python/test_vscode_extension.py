@@ -12,6 +12,8 @@ import pytest
 
 from spyre_mlir.version import VERSION
 
+pytestmark = pytest.mark.documents
+
 FOLDER = Path(__file__).parents[2] / "editors" / "vscode"
 
 #: A call of the command of a lens and of another one, between activation and its end.

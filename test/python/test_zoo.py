@@ -116,6 +116,7 @@ def test_locations_are_those_of_the_zoo():
     assert "zoo/blocks.py" in str(program.plan()["operations"])
 
 
+@pytest.mark.documents
 def test_the_wheel_has_the_zoo(tmp_path):
     """From the wheel alone, which is on the path and not installed, a text is loaded."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
