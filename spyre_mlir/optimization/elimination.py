@@ -102,9 +102,12 @@ class Sum:
         elimination = _Elimination(self, limit_entries)
         buckets = elimination.run()
         bound = float(self.tables.get((), 0)) + elimination.constant
-        if any(len(bucket.groups) > 1 for bucket in buckets):
-            return _beam(buckets, self.sizes, width), bound
-        return _retrace(buckets, self.sizes), bound
+        states = _retrace(buckets, self.sizes)
+        is_split = any(len(bucket.groups) > 1 for bucket in buckets)
+        # A choice that costs the bound is the one that the beam would find: always the first of its smallest ones.
+        if is_split and (states is None or not self.cost(states) == bound < math.inf):
+            states = _beam(buckets, self.sizes, width)
+        return states, bound
 
 
 #: Tables in the order in which they are added up.
@@ -276,12 +279,12 @@ def _added(terms: Sequence[Table], size: int) -> Table:
 
 
 def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
-    """The states of an exact elimination, from the last variable back to the first."""
+    """The best state of each variable, from the last one back to the first; exact where no bucket is split."""
     states = [0] * len(sizes)
     for bucket in reversed(buckets):
-        ((_, terms),) = bucket.groups
         rows = [
-            table[tuple(slice(None) if v == bucket.variable else states[v] for v in scope)]
+            table[tuple([slice(None) if v == bucket.variable else states[v] for v in scope])]
+            for _, terms in bucket.groups
             for scope, table in terms
         ]
         row = _added(rows, sizes[bucket.variable])
