@@ -24,8 +24,8 @@ def stand_ins(
 ) -> Iterator[tuple[Sequence[Any] | Mapping[str, Any], tuple[str, ...]]]:
     """Context in which no tensor of a module is on the meta device; gives the inputs so, and what has no numbers.
 
-    A matrix is zeros that take no memory. Vectors and small buffers of floats have numbers that differ: equal ones, such
-    as a scale of ones, and tables that are computed of them at compile time would need fewer operations.
+    A matrix is zeros that take no memory. Vectors and small buffers of floats have numbers that differ: with equal
+    numbers, a scale or a table that is computed at compile time would need fewer operations.
     """
     replaced: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
     missing: list[str] = []

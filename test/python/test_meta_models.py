@@ -23,7 +23,9 @@ class Rotated(nn.Module):
         self.first, self.second = nn.Linear(128, 128, bias=False), nn.Linear(128, 128, bias=False)
         self.second.weight = self.first.weight
         self.norm = nn.RMSNorm(128)
-        self.register_buffer("frequencies", 10000.0 ** -(torch.arange(0, 128).float() / 128), persistent=False)
+        self.register_buffer(
+            "frequencies", 10000.0 ** -(torch.arange(0, 128).float() / 128), persistent=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         angles = torch.arange(x.shape[0])[:, None] * self.frequencies
