@@ -346,9 +346,14 @@ def _compiled_model(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
     """Compile a PyTorch model, or take its program from the cache, and bind its weights and its state."""
-    program = _bound_model(model, inputs, request, programs)
-    if request.state:
-        program.state = request.state.tensors(program, inputs)
+    from spyre_mlir.frontend.meta_tensors import stand_ins  # imports torch
+
+    with stand_ins(model, inputs) as (example, missing):
+        program = _bound_model(model, example, request, programs)
+        if request.state:
+            program.state = request.state.tensors(program, example)
+    if missing:
+        program.drop_numbers(missing)
     return program
 
 

@@ -62,6 +62,7 @@ class KtirProgram(Program):
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return the results as host arrays, by ktir-cpu, from ``arrays`` of all arguments by name."""
+        self._require_numbers()
         self.last_interpreter_run = run_interpreter(*self.ktir, arrays)
         outputs = self.last_interpreter_run.outputs
         return [outputs[argument.name] for argument in self.ktir[1].arguments if argument.kind == "result"]
@@ -76,6 +77,7 @@ class KtirProgram(Program):
         Raises:
             CompileError: Weights are to be laid out.
         """
+        self._require_numbers()
         if lay_out_weights:
             raise CompileError("Weights of a KTIR program are saved as arrays of the host, not laid out.")
         text, manifest = self.ktir

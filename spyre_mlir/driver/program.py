@@ -91,6 +91,7 @@ class Program(ProgramCalls):
         self.restore: Callable[[Any], Program] | None = None
 
     def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:
+        self._require_numbers()
         # That module makes programs, so this one cannot import it by name.
         return importlib.import_module("spyre_mlir.driver.program_pickling").reduced(self)
 
@@ -108,8 +109,14 @@ class Program(ProgramCalls):
         program = Program(built_at(self._built, sizes), self.numerics)
         program.arrays, program.state = self.arrays, self.state
         program.import_seconds = self.import_seconds
-        program.is_instance = True
+        program.is_instance, program.missing = True, self.missing
         return program
+
+    def drop_numbers(self, missing: tuple[str, ...]) -> None:
+        """Keep the plan and the figures of a program alone: the tensors ``missing`` of its model have no numbers."""
+        self.missing = missing
+        # Constants may have been computed of what stood for the numbers.
+        self.arrays.clear()
 
     def traffic(self) -> Traffic:
         """Return the HBM bytes of the last run, all bundles together.
@@ -127,6 +134,7 @@ class Program(ProgramCalls):
 
         Later calls take these bytes, as long as ``arrays`` has the same arrays: what changes in them is not seen.
         """
+        self._require_numbers()
         for step in self.bundles:
             step.lay_out(self.arrays, self.numerics)
 
@@ -143,6 +151,7 @@ class Program(ProgramCalls):
         Raises:
             CompileError: The folder has anything but a bundle in it.
         """
+        self._require_numbers()
         laid_out_for = self.numerics if lay_out_weights else None
         built = _with_numerics(self._built, self.numerics)
         only = built.steps[0] if self.is_one_bundle else None

@@ -38,6 +38,8 @@ class ProgramCalls(ProgramFigures):
     results: list[Value]
     numerics: str
     state: DeviceState
+    #: What of the model was on the meta device: the program then has a plan and figures, and cannot run.
+    missing: tuple[str, ...] = ()
     _bind: Callable[..., Bound]
 
     @property
@@ -61,6 +63,7 @@ class ProgramCalls(ProgramFigures):
         Returns:
             What the model returns; for a module an array, or a tuple of several.
         """
+        self._require_numbers()
         return self.call(*self._bind(*inputs, **named))
 
     def call(
@@ -83,6 +86,7 @@ class ProgramCalls(ProgramFigures):
         Args:
             arrays: The arrays of all arguments by name, parameters and constants too.
         """
+        self._require_numbers()
         try:
             values = run_steps(self.steps, arrays, self.numerics)
         except IntegerRangeError as error:
@@ -93,6 +97,15 @@ class ProgramCalls(ProgramFigures):
         for sentence in described(losses):
             warnings.warn(sentence, RangeWarning, stacklevel=2)
         return [values[name] for name in self._built.returned]
+
+    def _require_numbers(self) -> None:
+        """Raise ``CompileError`` if the program was compiled by the shapes of a model alone."""
+        if self.missing:
+            others = f" and {len(self.missing) - 1:,} more tensors" if len(self.missing) > 1 else ""
+            raise CompileError(
+                f"The program has no numbers, because {self.missing[0]}{others} of the model were on the meta device: "
+                "it has a plan and figures alone; compile the model with its weights to run or save it."
+            )
 
     def _by_position(self, *inputs: Any, **named: Any) -> Bound:
         if named:

@@ -61,6 +61,7 @@ from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.loop_import import LoopImport
 from spyre_mlir.frontend.loop_marks import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
+from spyre_mlir.frontend.meta_tensors import require_numbers
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
 from spyre_mlir.frontend.row_insertions import import_rows, inserts_rows
 from spyre_mlir.frontend.signature import (
@@ -175,7 +176,9 @@ def capture_torch(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     with tracing_alone(), _without_garbage_collection():
-        return capture(model, inputs, autocast)
+        program = capture(model, inputs, autocast)
+    require_numbers(program)
+    return program
 
 
 def _lowered(

@@ -11,6 +11,7 @@ goes back through the buckets, guided by that bound. Dominated states (``dominan
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import heapq
 import math
@@ -101,17 +102,27 @@ class Sum:
         elimination = _Elimination(self, limit_entries)
         buckets = elimination.run()
         bound = float(self.tables.get((), 0)) + elimination.constant
-        if any(len(bucket.groups) > 1 for bucket in buckets):
-            return _beam(buckets, self.sizes, width), bound
-        return _retrace(buckets, self.sizes), bound
+        states = _retrace(buckets, self.sizes)
+        is_split = any(len(bucket.groups) > 1 for bucket in buckets)
+        # A choice that costs the bound is the one that the beam would find: always the first of its smallest ones.
+        if is_split and (states is None or not self.cost(states) == bound < math.inf):
+            states = _beam(buckets, self.sizes, width)
+        return states, bound
+
+
+#: Tables in the order in which they are added up.
+_Terms = list[tuple[Scope, Table]]
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A variable, the groups of tables minimised over it, and the message (a table over the rest) of each group."""
+    """A variable, the groups of tables minimised over it, and the message (a table over the rest) of each group.
+
+    The sum of a group has many entries, of which few are read again: it is not kept.
+    """
 
     variable: int
-    groups: list[tuple[Scope, Table]]
+    groups: list[tuple[Scope, _Terms]]
     messages: list[tuple[Scope, Table]]
 
 
@@ -123,7 +134,8 @@ class _Elimination:
         self.limit = limit_entries
         self.constant = 0.0  # part of the cost of every choice
         self.tables: dict[Scope, Table] = {}
-        self._minima: dict[tuple, tuple[Table, Table, float]] = {}
+        self._minima: dict[tuple, tuple[Table, float]] = {}
+        self._sum = np.empty(0)  # the memory of each sum in turn
         self._unique: dict[tuple, Table] = {}
         self.scopes_of: list[dict[Scope, None]] = [{} for _ in source.sizes]
         self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # and how many scopes they share
@@ -164,9 +176,11 @@ class _Elimination:
         for members in self._groups(variable):
             scope = tuple(sorted({variable}.union(*members)))
             rest = tuple(other for other in scope if other != variable)
-            total, message, constant = self._minimized(variable, members, scope)
+            # The smallest first: as few additions as possible are of tables over the whole union.
+            members.sort(key=lambda member: (self.tables[member].size, member))
+            message, constant = self._minimized(variable, members, scope)
             self.constant += constant
-            groups.append((scope, total))
+            groups.append((scope, [(member, self.tables[member]) for member in members]))
             messages.append((rest, message))
         for scope in list(self.scopes_of[variable]):
             self._remove(scope)
@@ -174,8 +188,8 @@ class _Elimination:
             self._insert(scope, table)
         return _Bucket(variable, groups, messages)
 
-    def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, Table, float]:
-        """The sum of tables, its minimum over the variable, and the constant taken out of that minimum."""
+    def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, float]:
+        """The minimum of a sum of tables over the variable, and the constant taken out of that minimum."""
         # Equal parts of a program have the same tables, which are the same objects: each such sum is made once.
         axis_of = {other: position for position, other in enumerate(union)}
         parts = [(id(self.tables[scope]), *(axis_of[other] for other in scope)) for scope in members]
@@ -187,7 +201,7 @@ class _Elimination:
             # What is left is canonical: messages that differ by a constant alone become one object.
             if math.isfinite(constant):
                 message = message - constant
-            self._minima[key] = (total, self._canonical(message), constant)
+            self._minima[key] = (self._canonical(message), constant)
         return self._minima[key]
 
     def _canonical(self, table: Table) -> Table:
@@ -240,30 +254,40 @@ class _Elimination:
         return groups
 
     def _total(self, members: list[Scope], union: Scope) -> Table:
-        if not members:
-            return np.zeros([self.sizes[v] for v in union])
+        """The sum of tables over their union, in memory that the next sum overwrites."""
         shape = tuple(self.sizes[v] for v in union)
-        # The smallest first: as few additions as possible are of tables over the whole union.
-        scopes = sorted(members, key=lambda scope: (self.tables[scope].size, scope))
-        tables = [
+        if not members:
+            return np.zeros(shape)
+        size = math.prod(shape)
+        if len(self._sum) < size:
+            self._sum = np.empty(size)
+        whole = self._sum[:size].reshape(shape)
+        first, *tables = (
             self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
-            for scope in scopes
-        ]
-        total = tables[0].astype(np.float64, copy=False)
-        if len(tables) > 1:
-            total = total + tables[1]
-        # In place: a new table of a million entries for each member costs more than the additions.
-        for table in tables[2:]:
-            total = np.add(total, table, out=total if total.shape == shape else None)
+            for scope in members
+        )
+        total = first.astype(np.float64, copy=False)
+        for table in tables:
+            is_whole = np.broadcast_shapes(total.shape, table.shape) == shape
+            total = np.add(total, table, out=whole if is_whole else None)
         return total
 
 
+def _added(terms: Sequence[Table], size: int) -> Table:
+    """The sum of tables of which each has a variable of so many states; of none it is zero."""
+    return functools.reduce(np.add, terms) if terms else np.zeros(size)
+
+
 def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
-    """The states of an exact elimination, from the last variable back to the first."""
+    """The best state of each variable, from the last one back to the first; exact where no bucket is split."""
     states = [0] * len(sizes)
     for bucket in reversed(buckets):
-        ((scope, table),) = bucket.groups
-        row = table[tuple(slice(None) if v == bucket.variable else states[v] for v in scope)]
+        rows = [
+            table[tuple([slice(None) if v == bucket.variable else states[v] for v in scope])]
+            for _, terms in bucket.groups
+            for scope, table in terms
+        ]
+        row = _added(rows, sizes[bucket.variable])
         state = int(row.argmin())
         if row[state] == math.inf:
             return None
@@ -289,8 +313,9 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
     for position in reversed(range(len(buckets))):
         bucket, live = buckets[position], dict(zip(alive, rows, strict=True))
         extended = bounds[:, None] + np.zeros(sizes[bucket.variable])
-        for scope, table in bucket.groups:
-            extended += _values_at(table, scope, live, bucket.variable)
+        for _, terms in bucket.groups:
+            values = [_values_at(table, scope, live, bucket.variable) for scope, table in terms]
+            extended += _added(values, sizes[bucket.variable])
         for scope, table in bucket.messages:
             if scope:
                 message = _values_at(table, scope, live, None)

@@ -100,15 +100,17 @@ def _run_folded(
     remarks: Remarks | None,
     whole: WholeModule,
 ) -> None:
-    """Run the steps; where layers that were left out cannot be copied, or not placed, once more with all layers."""
-    try:
-        _run_steps(managers, 0, operation, remarks, whole)
-    except NotPeriodic:
-        _run_steps(managers, whole.restore(), operation, remarks, whole)
-    except CompileError as error:
-        if not whole.is_unfolded or isinstance(error, AlgorithmError):
-            raise
-        _run_steps(managers, whole.restore(), operation, remarks, whole)
+    """Run the steps; where layers that were left out cannot be copied, or not placed, once more with more layers."""
+    first = 0
+    while True:
+        try:
+            return _run_steps(managers, first, operation, remarks, whole)
+        except NotPeriodic:
+            first = whole.keep_more_layers()
+        except CompileError as error:
+            if not whole.is_unfolded or isinstance(error, AlgorithmError):
+                raise
+            first = whole.restore()
 
 
 def _run_between(

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.operation_sequence import OperationSequence
 from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import UnfoldRepeatedLayers
 from spyre_mlir.remarks import Remarks
+
+#: The most layers of a repetition that stay where fewer are not planned alike, and the least count over those.
+_MOST_KEPT, _TIMES_KEPT = 5, 3
 
 
 class WholeModule:
@@ -55,8 +59,32 @@ class WholeModule:
         self.run(self._index + 1, index, module)
         return module
 
+    def keep_more_layers(self) -> int:
+        """Restore the module, leave out one layer fewer, and return the index of the step that follows.
+
+        The first and the last layers are planned with what stands around them: of a few layers no two may be planned
+        alike, and of one more two are. Where that would save little, the whole module stays.
+        """
+        assert self._clone is not None, "layers were left out before"
+        folding, clone = replace(self._folding, kept=self._folding.kept + 1), self._clone.clone(ip=False)
+        (func,) = functions(clone)
+        repetitions = folding.repetitions(func, OperationSequence(func.regions[0].blocks[0]))
+        count = max((layers.count for layers in repetitions), default=0)
+        if folding.kept > min(_MOST_KEPT, count // _TIMES_KEPT):
+            return self.restore()
+        self._restore()
+        self._clone, self._folding = clone, folding
+        folding.run(self._operation)
+        return self._index + 1
+
     def restore(self) -> int:
         """Make the module what it was, and return the index of the step that follows; remarks since then go."""
+        self._restore()
+        reason = "equal layers are planned differently, one by one, so all are planned"
+        self._folding.remark(functions(self._operation)[0], "layers", reason)
+        return self._index + 1
+
+    def _restore(self) -> None:
         assert self._clone is not None, "layers were left out before"
         self.is_unfolded = False
         body = self._operation.regions[0].blocks[0]
@@ -70,6 +98,3 @@ class WholeModule:
             self._operation.attributes[name] = self._clone.attributes[name]
         if self._remarks is not None:
             del self._remarks[self._known :]
-        reason = "equal layers are planned differently, one by one, so all are planned"
-        self._folding.remark(functions(self._operation)[0], "layers", reason)
-        return self._index + 1

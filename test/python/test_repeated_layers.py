@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from spyre_mlir.dialects import context, sdsc
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.optimization.periodic_runs import PeriodicRun, periodic_runs
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.rewriting.layer_unfolding import LayerUnfolding
 
 HIDDEN, ROWS = 128, 64
 
@@ -190,6 +192,27 @@ def test_reuse(name: str, tmp_path: Path) -> None:
         for reuse in (True, False)
     ]
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(("failures", "copies"), [(1, 8), (9, 0)])
+def test_more_layers_stay(failures: int, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no two of 3 layers are planned alike, 4 stay; where that never is so, all do."""
+    unfolding, unfoldings = LayerUnfolding.of, list[object]()
+
+    def of(*arguments: Any) -> LayerUnfolding | None:
+        unfoldings.append(arguments)
+        return None if len(unfoldings) <= failures else unfolding(*arguments)
+
+    monkeypatch.setattr(LayerUnfolding, "of", of)
+    torch.manual_seed(0)
+    model, x = Stack(_layers(15)).half().eval(), torch.randn(X).half()
+    program = spyre_mlir.compile(model, (x,), cache=False)
+    assert len(unfoldings) > 1
+    assert _copies(program) >= copies and (copies > 0 or _copies(program) == 0)
+    (result,) = program(x)
+    with torch.no_grad():
+        (expected,) = model.double()(x.double())
+    assert (result.double() - expected).abs().max() < 0.01 * expected.abs().max()
 
 
 def test_caches_in_place() -> None:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tensors without numbers: a model on the meta device is compiled with stand-ins, for its plan and its figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
+
+#: The largest tensor, in elements, whose stand-in has numbers that differ.
+_MOST_NUMBERS = 1 << 20
+
+
+@contextlib.contextmanager
+def stand_ins(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any]
+) -> Iterator[tuple[Sequence[Any] | Mapping[str, Any], tuple[str, ...]]]:
+    """Context in which no tensor of a module is on the meta device; gives the inputs so, and what has no numbers.
+
+    A matrix is zeros that take no memory. Vectors and small buffers of floats have numbers that differ: with equal
+    numbers, a scale or a table that is computed at compile time would need fewer operations.
+    """
+    replaced: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
+    missing: list[str] = []
+    known: dict[Tensor, Tensor] = {}  # tied weights stay one tensor
+
+    def on_the_host(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.is_meta:
+            return leaf
+        missing.append("an example input")
+        return torch.zeros(leaf.shape, dtype=leaf.dtype)
+
+    try:
+        for prefix, module in model.named_modules() if isinstance(model, nn.Module) else ():
+            for tensors in (module._parameters, module._buffers):
+                for name, tensor in tensors.items():
+                    if tensor is None or not tensor.is_meta:
+                        continue
+                    replaced.append((tensors, name, tensor))
+                    missing.append(f"'{prefix}.{name}'" if prefix else f"'{name}'")
+                    if tensor not in known:
+                        known[tensor] = _stand_in(tensor)
+                    tensors[name] = known[tensor]
+        yield pytree.tree_map(on_the_host, inputs), tuple(missing)
+    finally:
+        for tensors, name, tensor in replaced:
+            tensors[name] = tensor
+
+
+def _stand_in(tensor: Tensor) -> Tensor:
+    is_matrix = isinstance(tensor, nn.Parameter) and tensor.dim() > 1
+    if tensor.is_floating_point() and not is_matrix and tensor.numel() <= _MOST_NUMBERS:
+        numbers = torch.linspace(1, 0.5, tensor.numel()).reshape(tensor.shape).to(tensor.dtype)
+    else:
+        numbers = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+    return nn.Parameter(numbers, requires_grad=False) if isinstance(tensor, nn.Parameter) else numbers
+
+
+def require_numbers(program: ExportedProgram) -> None:
+    """Raise ``CompileError`` for a captured tensor on the meta device, which no module has as its own."""
+    for name, tensor in {**program.state_dict, **program.constants}.items():
+        if isinstance(tensor, Tensor) and tensor.is_meta:
+            raise CompileError(
+                f"The tensor '{name}' is on the meta device, without numbers: give compile the nn.Module whose "
+                "parameter or buffer it is, or numbers for it."
+            )
