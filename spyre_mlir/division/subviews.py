@@ -9,6 +9,7 @@ equally far behind the region's first stick on each of them, and its sticks must
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -78,7 +79,17 @@ def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
                 f" {offset}, and an address in LX is the same on all cores"
             )
         offset = distance
-    return Subview(offset or 0, resident.image)
+    subview = Subview(offset or 0, resident.image)
+    return _unaddressable(subview, accessed.image) or subview
+
+
+def _unaddressable(subview: Subview, accessed: Steps) -> str | None:
+    """Return why a design cannot walk a subview: a gap is whole steps of the dim inside it."""
+    strides = sorted(subview.stride(stride) for stride, count in accessed if count > 1)
+    for inner, outer in itertools.pairwise(strides):
+        if outer % inner:
+            return f"its steps are {inner} and {outer} sticks of LX, and a design has gaps of whole steps"
+    return None
 
 
 def _unwritten(resident: CoreView, written: CoreView) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 
 from spyre_mlir.layout.rules import violation
 from spyre_mlir.layout.stick_layout import is_convertible
+from spyre_mlir.layout.view_transforms import Slide
 from spyre_mlir.layout_search.layout_candidates import (
     LayoutCandidate,
     candidate_of,
@@ -82,7 +83,9 @@ class Domains:
             produced = self._pinned(index, node, candidate_of(node.pin), produced)
         # More readers add no state, so a larger count would only keep equal domains apart.
         readers = min(self._readers[index], MAX_RELAYOUTS + 1)
-        targets = self.reader_candidates[index] if is_convertible(node.dtype) else ()
+        # Windows exist as a view alone: a relayout comes before them, not between them and what slides them.
+        has_relayouts = is_convertible(node.dtype) and not _slides(node)
+        targets = self.reader_candidates[index] if has_relayouts else ()
         constants = (
             (node.free, node.by_price, node.updated, node.layouts) if isinstance(node, ArgumentNode) else ()
         )
@@ -221,6 +224,10 @@ class Domains:
             except ValueError as error:
                 subview = f"its part at {list(part.place.offsets)} has no place in it"
                 raise LayoutError(index, f"the pinned layout breaks a rule: {subview}: {error}") from error
+
+
+def _slides(node: TensorNode) -> bool:
+    return isinstance(node, ViewNode) and isinstance(node.step, Slide)
 
 
 def _reader_counts(graph: Graph) -> list[int]:

@@ -92,6 +92,28 @@ def test_steps_longer_than_the_kernel_are_exact(name):
     check_exact(*whole_numbers(model, *shape), sencores=8)
 
 
+class SteppedSum(nn.Module):
+    """Rows and columns by steps, of a tensor whose sticks change from columns to channels before."""
+
+    def forward(self, x):
+        return x.permute(0, 2, 3, 1)[:, ::7, ::3] + 1
+
+
+#: Steps that the distance of rows in LX, 64 columns, is not a multiple of; windows in whole, between which steps jump.
+STEPS_IN_LX = {
+    "conv2d": (nn.Conv2d(24, 32, (3, 1), (8, 6), (1, 0)), (1, 24, 25, 13), 1),
+    "conv2d of windows that do not touch": (nn.Conv2d(96, 32, (1, 3), (1, 6), (0, 1)), (2, 96, 35, 31), 3),
+    "slice": (SteppedSum(), (2, 3, 11, 46), 1),
+    "pooling of one position": (nn.MaxPool2d(1, (6, 5)), (2, 3, 37, 54), 1),
+}
+
+
+@pytest.mark.parametrize("name", STEPS_IN_LX)
+def test_steps_that_lx_cannot_address_go_by_memory(name):
+    model, shape, cores = STEPS_IN_LX[name]
+    check_exact(*whole_numbers(model, *shape), sencores=cores, fallback=False)
+
+
 GROUPS = {
     "32 of 8": (nn.Conv2d(256, 256, 3, padding=1, groups=32), (1, 256, 6, 7)),
     "3 of 4, more features": (nn.Conv2d(12, 48, 3, 2, 1, groups=3), (2, 12, 9, 8)),
