@@ -27,13 +27,13 @@ from torch._utils import _rebuild_device_tensor_from_cpu_tensor, _rebuild_parame
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.frontend import host_operations
 from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory
-from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.layout.strided import StridedView
-from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, to_device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
 NAME = "spyre"
@@ -51,6 +51,15 @@ _FILLS = {
     _aten.fill_, _aten.zero_, _aten.uniform_, _aten.normal_, _aten.bernoulli_, _aten.random_, _aten.exponential_,
     _aten.log_normal_, _aten.cauchy_, _aten.geometric_,
 }  # fmt: skip
+
+#: Dtypes that are not moved to the device. An operation may have results of them, which the host computes.
+_REFUSED = {torch.float64, torch.complex32, torch.complex64, torch.complex128}
+
+#: Operations whose indices may be tensors of the host.
+_INDEXED = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
+
+#: Reasons why an operand is not read by the device: of a dtype, and without elements.
+_REASONS = ("Numbers of {} in this operand have no form on the device.", "An operand has no elements.")
 
 _DATA = cast(Any, torch.Tensor.data)
 
@@ -75,7 +84,7 @@ class SpyreTensor(torch.Tensor):
     @classmethod
     def of(cls, tensor: DeviceTensor) -> SpyreTensor:
         """PyTorch's tensor for a ``DeviceTensor``."""
-        storage = torch.empty(tensor.storage.layout.shape, dtype=getattr(torch, tensor.dtype), device="meta")
+        storage = torch.empty(tensor.storage.shape, dtype=getattr(torch, tensor.dtype), device="meta")
         meta = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         wrapper = torch.Tensor._make_wrapper_subclass(
             cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
@@ -136,9 +145,10 @@ class SpyreTensor(torch.Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         text = repr(self.device_tensor.cpu())[:-1]
-        layout = self.device_tensor.storage.layout
+        form = self.device_tensor.storage.form
+        layout = "" if form is None else f", device_size={list(form.device_size)}"
         gradient = ", requires_grad=True" if self.requires_grad else ""
-        return f"{text}, device='{self.device}', device_size={list(layout.device_size)}{gradient})"
+        return f"{text}, device='{self.device}'{layout}{gradient})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SpyreTensor:
         if id(self) in memo:
@@ -200,8 +210,7 @@ class SpyreTensor(torch.Tensor):
         if func in _COPIES:
             return to_copy(*args, **named) if func is _COPIES[1] else _copy(*args, **named)
         if func is _aten.lift_fresh.default:
-            # A tensor of the device is no constant of a trace.
-            return args[0]
+            return _lifted(args[0])
         if func is _aten._local_scalar_dense.default:
             return host_copy(args[0]).item()
         if func is _aten.equal.default:
@@ -212,14 +221,27 @@ class SpyreTensor(torch.Tensor):
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
         if packet in _FILLS:
-            return _filled(func, args, named)
-        if func.is_view:
-            return return_and_correct_aliasing(func, args, named, _viewed(func, args, named))
-        if torch.Tag.inplace_view in func.tags:
-            return _changed_in_place(func, args, named)
-        if func._schema.is_mutable:
-            return _in_place(func, args, named)
-        return _on_device(eager().run(func, *_operands(func, args, named)))
+            return on_the_host(func, args, named)
+        try:
+            if func.is_view:
+                return return_and_correct_aliasing(func, args, named, _viewed(func, args, named))
+            if torch.Tag.inplace_view in func.tags:
+                return _changed_in_place(func, args, named)
+            if func._schema.is_mutable:
+                return _in_place(func, args, named)
+            return _on_device(eager().run(func, *_operands(func, args, named)))
+        except AlgorithmError:
+            raise
+        except CompileError as error:
+            return on_the_host(func, args, named, error.message)
+
+
+def _lifted(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that ``torch.tensor`` made; an abstract one while a compiler traces."""
+    if (mode := torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)) is None:
+        return tensor
+    with mode:
+        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=NAME)
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -235,7 +257,10 @@ def attention(*args: Any, **named: Any) -> Any:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         operands = dict(zip(names, args, strict=False)) | named
         return _aten._scaled_dot_product_attention_math.default(**_with_added_mask(operands))[0]
-    return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
+    try:
+        return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
+    except CompileError as error:
+        return on_the_host(_ATTENTION, args, named, error.message)
 
 
 def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
@@ -286,7 +311,12 @@ def _on_the_host(leaf: Any) -> Any:
 
 
 def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
-    """Tensor of the host on the device, with the same strides; with a ``layout``, dense."""
+    """Tensor of the host on the device, with the same strides; with a ``layout``, dense.
+
+    ``CompileError`` for 64-bit floating-point numbers and for complex ones.
+    """
+    if tensor.dtype in _REFUSED:
+        element_type(str(tensor.dtype).removeprefix("torch."))
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
 
@@ -296,7 +326,32 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
     example = torch.empty_like(source._meta, device="cpu")
     target = named.get("device")
     result = func(example, *args[1:], **{name: _on_the_host(value) for name, value in named.items()})
-    return result if target is not None and target.type != NAME else move(result)
+    is_elsewhere = target is not None and torch.device(target).type != NAME
+    return result if is_elsewhere else SpyreTensor.of(in_its_memory(result))
+
+
+def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -> Any:
+    """Run an operation by the kernel of PyTorch for the CPU; a ``reason`` is reported as a warning."""
+    leaves, tree = pytree.tree_flatten((tuple(args), dict(named)))
+    if reason and any(isinstance(leaf, SpyreTensor) and leaf.numel() for leaf in leaves):
+        host_operations.report(func, reason)
+    operands = [
+        leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves
+    ]
+    results, replaced = host_operations.run(func, *tree.unflatten(operands))
+    for index, tensor in replaced.items():
+        leaves[index].data = SpyreTensor.of(tensor)
+
+    def placed(value: Any) -> Any:
+        """Result as a tensor of PyTorch."""
+        if isinstance(value, host_operations.OperandResult):
+            return leaves[value.index]
+        return SpyreTensor.of(value) if isinstance(value, DeviceTensor) else value
+
+    results = pytree.tree_map(placed, results, is_leaf=lambda x: isinstance(x, host_operations.OperandResult))
+    if func.is_view:
+        return return_and_correct_aliasing(func, args, named, results)
+    return results
 
 
 def to_copy(
@@ -309,40 +364,22 @@ def to_copy(
         host = tensor.to(dtype) if dtype is not None else tensor
         strides = torch.empty_like(host, device="meta", memory_format=memory_format).stride()
         return move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
-    source = tensor.device_tensor
     if device is not None and torch.device(device).type != NAME:
-        return source.cpu().to(device, dtype, memory_format=memory_format)
-    named = {"memory_format": memory_format}
-    if dtype in (None, tensor.dtype):
-        return _on_device(eager().run(_aten.clone.default, (source,), named))
-    return _on_device(eager().run(_aten._to_copy.default, (source,), {"dtype": dtype, **named}))
+        return tensor.device_tensor.cpu().to(device, dtype, memory_format=memory_format)
+    func = _aten.clone.default if dtype in (None, tensor.dtype) else _aten._to_copy.default
+    converted = {"memory_format": memory_format} | ({} if func is _aten.clone.default else {"dtype": dtype})
+    try:
+        return _on_device(eager().run(func, *_operands(func, (tensor,), converted)))
+    except CompileError as error:
+        is_stored = tensor.device_tensor.storage.form is None or not has_form(str(dtype or tensor.dtype)[6:])
+        return on_the_host(func, (tensor,), converted, "" if is_stored else error.message)
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """``copy_`` from or to the device."""
-    host = host_copy(source)
     if not isinstance(target, SpyreTensor):
-        return target.copy_(host)
-    _write(target, host)
-    return target
-
-
-def _write(target: SpyreTensor, host: torch.Tensor) -> None:
-    """Replace the numbers of a tensor, in its storage, by those of one on the host, converted and broadcast."""
-    tensor = target.device_tensor
-    values = host.to(target.dtype).expand(target.shape)
-    numbers = values.float().numpy() if values.dtype == torch.bfloat16 else to_numpy(values.contiguous())
-    tensor.write(numbers)
-
-
-def _filled(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Operation that fills a tensor, run on the host and written into the storage."""
-    target, *rest = args
-    # Drawn on the host, so that a seed gives the same numbers as on the CPU.
-    example = torch.empty(target.shape, dtype=target.dtype)
-    rest = [host_copy(value) if isinstance(value, torch.Tensor) else value for value in rest]
-    _write(target, func(example, *rest, **named))
-    return target
+        return target.copy_(host_copy(source))
+    return on_the_host(_aten.copy_.default, (target, host_copy(source)), {})
 
 
 def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -358,10 +395,7 @@ def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
 def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTensor:
     """View of a tensor with the sizes and strides of one without numbers."""
     if meta.dtype != source.dtype or meta.is_neg():
-        raise CompileError(
-            f"The device has no view of {source.dtype} that reads its memory as other numbers, as {step.name} does; "
-            "do it on the host."
-        )
+        raise CompileError(f"The operation reads numbers of {source.dtype} as {meta.dtype}.")
     tensor = source.device_tensor
     strided = StridedView(tuple(meta.shape), meta.stride(), int(meta.storage_offset()))
     return SpyreTensor.of(tensor if strided == tensor.strided else tensor.view_as(strided, step))
@@ -375,26 +409,23 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
         return target
     view, *_ = _functional(func, args, named)
     if not view.is_view:
-        raise CompileError(
-            f"{func} changes the memory of a tensor on {NAME}, which is not supported; make a new one."
-        )
+        return on_the_host(func, args, named)
     target.data = view(target, *rest, **named)
     return target
 
 
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Operation that changes a tensor: the result of its functional form is written into the storage."""
-    functional, targets, args, named = _functional(func, args, named)
-    results = eager().run(functional, *_operands(func, args, named))
+    functional, targets, changed, inputs = _functional(func, args, named)
+    results = eager().run(functional, *_operands(func, changed, inputs))
     results = list(results) if isinstance(results, tuple | list) else [results]
     for target, result in zip(targets, results, strict=True):
-        host = result.cpu()
-        if tuple(host.shape) != tuple(target.shape):
-            raise RuntimeError(
-                f"{func} makes a tensor of {list(host.shape)}, which cannot be written into one of "
-                f"{list(target.shape)} on {NAME}."
-            )
-        _copy(target, host)
+        dtype = getattr(torch, result.dtype)
+        if tuple(result.shape) != tuple(target.shape) or not torch.can_cast(dtype, target.dtype):
+            # An error, or a result that is resized.
+            return on_the_host(func, args, named)
+    for target, result in zip(targets, results, strict=True):
+        _copy(target, result.cpu())
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
@@ -418,7 +449,7 @@ def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[
         if not form._schema.is_mutable and candidate == signature:
             rest = {key: value for key, value in named.items() if key not in outputs}
             return form, targets, args, rest
-    raise CompileError(f"{func} changes a tensor on {NAME} in a way that has no functional form.")
+    raise CompileError("The operation has no form that changes no operand.")
 
 
 def as_device_tensor(leaf: Any) -> Any:
@@ -437,18 +468,28 @@ def operand(tensor: torch.Tensor) -> DeviceTensor:
 
 
 def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
-    """Arguments of a program: tensors of the device, and numbers of the host as such tensors."""
+    """Arguments of a program: tensors of the device, and numbers of the host as such tensors.
+
+    Raises:
+        RuntimeError: A tensor of the host has dims, and is not an index.
+        CompileError: The device does not have the operands or the results.
+    """
+    if torch.Tag.dynamic_output_shape in func.tags:
+        raise CompileError("The sizes of its results depend on the values of its operands.")
 
     def operand(leaf: Any) -> Any:
         """Argument as a tensor of the device; a tensor of the host with dims is an error."""
         if isinstance(leaf, SpyreTensor):
+            if leaf.device_tensor.storage.form is None or not leaf.numel():
+                raise CompileError(_REASONS[not leaf.numel()].format(leaf.dtype))
             return leaf.device_tensor
         if isinstance(leaf, torch.Tensor):
-            if leaf.dim():
+            if leaf.dim() and func.overloadpacket not in _INDEXED:
                 raise RuntimeError(
-                    f"{func} expects all tensors on one device, but found {NAME}:0 and {leaf.device}."
+                    "Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{NAME}:0 and {leaf.device}! ({func})"
                 )
-            return to_device(leaf)
+            return in_its_memory(leaf)
         return _on_the_host(leaf)
 
     return pytree.tree_map(operand, (tuple(args), dict(named)))
