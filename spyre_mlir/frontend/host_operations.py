@@ -90,13 +90,17 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
     """
     leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
     memories: dict[int, _Memory] = {}
+    copies: dict[int, torch.Tensor] = {}
     operands: dict[int, torch.Tensor] = {}
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, DeviceTensor):
             memory = id(leaf.storage.data)
             if memory not in memories:
                 memories[memory] = _Memory.of(leaf.storage)
-            operands[index] = memories[memory].tensor(leaf)
+            # One operand that is given twice is one tensor.
+            if id(leaf) not in copies:
+                copies[id(leaf)] = memories[memory].tensor(leaf)
+            operands[index] = copies[id(leaf)]
     before = {index: _strided(operand) for index, operand in operands.items()}
     args, kwargs = tree.unflatten([operands.get(index, leaf) for index, leaf in enumerate(leaves)])
     results, structure = pytree.tree_flatten(operation(*args, **kwargs))

@@ -388,7 +388,8 @@ def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: Stic
             # A number that the form of the dtype cannot represent.
             pass
     storage = Storage(None, dtype, np.zeros(host.numel() * host.itemsize, np.uint8), shape)
-    write_memory(storage, host.reshape(-1))
+    # A tensor of one element may have any stride.
+    write_memory(storage, torch.empty(host.numel(), dtype=host.dtype).copy_(host.reshape(-1)))
     return storage
 
 

@@ -28,10 +28,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spyre_mlir.errors import AlgorithmError, CompileError
-from spyre_mlir.frontend import host_operations
+from spyre_mlir.frontend import host_operations, transformer_layers
 from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory
+from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
@@ -300,7 +301,7 @@ COMPOSED = {
     _ATTENTION: attention,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
-}
+} | transformer_layers.FORMS
 
 
 def _on_the_host(leaf: Any) -> Any:
@@ -379,7 +380,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     """``copy_`` from or to the device."""
     if not isinstance(target, SpyreTensor):
         return target.copy_(host_copy(source))
-    return on_the_host(_aten.copy_.default, (target, host_copy(source)), {})
+    return on_the_host(_aten.copy_.default, (target, source), {})
 
 
 def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -421,8 +422,9 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     results = list(results) if isinstance(results, tuple | list) else [results]
     for target, result in zip(targets, results, strict=True):
         dtype = getattr(torch, result.dtype)
-        if tuple(result.shape) != tuple(target.shape) or not torch.can_cast(dtype, target.dtype):
-            # An error, or a result that is resized.
+        is_error = tuple(result.shape) != tuple(target.shape) or not torch.can_cast(dtype, target.dtype)
+        if is_error or shares_memory(target._meta):
+            # PyTorch resizes some tensors, and has kernels that write to elements in one place.
             return on_the_host(func, args, named)
     for target, result in zip(targets, results, strict=True):
         _copy(target, result.cpu())
