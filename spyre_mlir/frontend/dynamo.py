@@ -29,6 +29,7 @@ from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
@@ -45,7 +46,7 @@ from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.operations import Application, OperationResults, ReplacedInputError
 from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.storage import inexact_write
-from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
+from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
@@ -90,6 +91,9 @@ def compiled(
         )
         return backend(graph, example_inputs)
 
+
+#: Functions that PyTorch has for more dtypes on devices than on the CPU.
+_OF_DEVICES: dict[Any, Callable[..., Any]] = {torch.histc: histc}
 
 #: Views that PyTorch's functional form does not invert exactly, by what Dynamo calls them.
 _INEXACT_VIEWS = {
@@ -212,6 +216,8 @@ def install() -> None:
     """
     if torch.compiler.get_default_backend() == "inductor":
         torch.compiler.set_default_backend(default_backend)
+    # A trace makes no tensor on the device, whose numbers it would not see.
+    cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
@@ -337,6 +343,7 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
     output = copied.graph.graph_copy(graph.graph, {})
     copied.graph.output(output)
     for node in copied.graph.nodes:
+        node.target = _OF_DEVICES.get(node.target, node.target)
         node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
     return copied
 

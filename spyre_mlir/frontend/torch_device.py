@@ -211,7 +211,8 @@ class SpyreTensor(torch.Tensor):
         if func in _COPIES:
             return to_copy(*args, **named) if func is _COPIES[1] else _copy(*args, **named)
         if func is _aten.lift_fresh.default:
-            return _lifted(args[0])
+            # A tensor of the device is no constant of a trace.
+            return args[0]
         if func is _aten._local_scalar_dense.default:
             return host_copy(args[0]).item()
         if func is _aten.equal.default:
@@ -221,6 +222,8 @@ class SpyreTensor(torch.Tensor):
         # Composite operations come here whole where autograd is off.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
+        if func is _aten.histc.default and not args[0].is_floating_point():
+            return histc(*args, **named)
         if packet in _FILLS:
             return on_the_host(func, args, named)
         try:
@@ -235,14 +238,6 @@ class SpyreTensor(torch.Tensor):
             raise
         except CompileError as error:
             return on_the_host(func, args, named, error.message)
-
-
-def _lifted(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that ``torch.tensor`` made; an abstract one while a compiler traces."""
-    if (mode := torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)) is None:
-        return tensor
-    with mode:
-        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=NAME)
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -296,11 +291,25 @@ def _gru_cell(
     return change + update * (state - change), hidden
 
 
+def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> Any:
+    """Parts of a tensor between indices, which PyTorch takes of the host alone."""
+    parts = indices.tolist()
+    return _aten.tensor_split.indices(tensor, parts, dim) if indices.dim() else tensor.tensor_split(parts, dim)
+
+
+def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """Counts of numbers in bins, of integers too, which PyTorch counts on devices alone."""
+    if tensor.is_floating_point():
+        return _aten.histc.default(tensor, bins, min, max)
+    return _aten.histc.default(tensor.float(), bins, min, max).to(tensor.dtype)
+
+
 #: Operations that PyTorch has whole for a device, as operations with gradients of their own.
 COMPOSED = {
     _ATTENTION: attention,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
+    _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
 } | transformer_layers.FORMS
 
 
@@ -314,9 +323,9 @@ def _on_the_host(leaf: Any) -> Any:
 def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
     """Tensor of the host on the device, with the same strides; with a ``layout``, dense.
 
-    ``CompileError`` for 64-bit floating-point numbers and for complex ones.
+    ``CompileError`` for 64-bit floating-point numbers and for complex ones in a tensor that has dims.
     """
-    if tensor.dtype in _REFUSED:
+    if tensor.dtype in _REFUSED and tensor.dim():
         element_type(str(tensor.dtype).removeprefix("torch."))
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
@@ -327,6 +336,8 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
     example = torch.empty_like(source._meta, device="cpu")
     target = named.get("device")
     result = func(example, *args[1:], **{name: _on_the_host(value) for name, value in named.items()})
+    if "empty" in str(func):
+        result.zero_()
     is_elsewhere = target is not None and torch.device(target).type != NAME
     return result if is_elsewhere else SpyreTensor.of(in_its_memory(result))
 
@@ -395,7 +406,7 @@ def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTensor:
     """View of a tensor with the sizes and strides of one without numbers."""
-    if meta.dtype != source.dtype or meta.is_neg():
+    if meta.dtype != source.dtype or meta.is_neg() or meta.is_conj():
         raise CompileError(f"The operation reads numbers of {source.dtype} as {meta.dtype}.")
     tensor = source.device_tensor
     strided = StridedView(tuple(meta.shape), meta.stride(), int(meta.storage_offset()))

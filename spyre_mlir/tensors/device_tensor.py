@@ -130,7 +130,7 @@ class DeviceTensor(DeviceViews):
         shape = storage.shape
         whole = StridedView.whole(shape)
         strided = whole if strided is None else strided
-        if strided.offset < 0 or strided.end > math.prod(shape):
+        if strided.offset < 0 or (math.prod(strided.shape) and strided.end > math.prod(shape)):
             raise CompileError(
                 f"A view of shape {list(strided.shape)} with strides {list(strided.strides)} from element "
                 f"{strided.offset} on is outside its storage of {math.prod(shape)} elements; clone() the tensor."
