@@ -37,13 +37,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.host_operations import report
+from spyre_mlir.frontend.kernel_calls import UnloweredError
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.operations import Application, OperationResults, ReplacedInputError
+from spyre_mlir.frontend.operations import (
+    Application,
+    OperationResults,
+    UnknownResultsError,
+    UnsharedMemoryError,
+)
 from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
@@ -264,8 +271,8 @@ class DeviceGraph:
     """A graph on tensors of the device, as programs that take their storages where they lie.
 
     A result that is a view of an input is one of its storage, and results that are views of one tensor share a storage.
-    The operations of the graph run one by one, as without a compiler, where a gradient is wanted and if the graph
-    replaces the memory of an input.
+    The operations of the graph run one by one, as without a compiler, where a gradient is wanted, if one operation is
+    not captured or has no form, and if a program cannot leave the memory as the graph does.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
@@ -280,7 +287,10 @@ class DeviceGraph:
             return self.graph(*inputs)
         try:
             return self._compiled(inputs)
-        except ReplacedInputError:
+        except UnsharedMemoryError:
+            return self.graph(*inputs)
+        except (UncapturedError, UnknownResultsError, UnloweredError) as error:
+            report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:

@@ -25,12 +25,12 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 reasons: dict[str, str] = {}
 
 
-def report(operation: Any, reason: str) -> None:
-    """Warn that an operation runs on the host, once for each name."""
+def report(operation: Any, reason: str, where: str = "on the host") -> None:
+    """Warn that an operation runs elsewhere than in a program of the device, once for each name."""
     name = str(operation)
     if name not in reasons:
         reasons[name] = reason
-        warnings.warn(f"{name} runs on the host: {reason.removesuffix('.')}.", FallbackWarning, stacklevel=2)
+        warnings.warn(f"{name} runs {where}: {reason.removesuffix('.')}.", FallbackWarning, stacklevel=3)
 
 
 class HostRun(NamedTuple):
@@ -40,7 +40,8 @@ class HostRun(NamedTuple):
     replaced: dict[int, DeviceTensor]
 
 
-class OperandResult(NamedTuple):
+@dataclass(frozen=True)
+class OperandResult:
     """A result that is an operand itself, by its index among the leaves of the arguments."""
 
     index: int

@@ -146,8 +146,8 @@ class UnknownResultsError(CompileError):
     """An operation fails on tensors without numbers."""
 
 
-class ReplacedInputError(CompileError):
-    """An operation changes the sizes, strides or memory of an argument in place."""
+class UnsharedMemoryError(CompileError):
+    """A program cannot leave arguments and results in the memory in which PyTorch leaves them."""
 
 
 class ResultPlace(NamedTuple):
@@ -188,7 +188,7 @@ class OperationResults:
 
         Raises:
             UnknownResultsError: The operation cannot be followed without numbers.
-            ReplacedInputError: The operation replaces the memory of an argument.
+            UnsharedMemoryError: The operation replaces the memory of an argument, or returns bits of it.
             CompileError: The operation changes the copy of an argument.
         """
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
@@ -207,7 +207,7 @@ class OperationResults:
         except Exception as error:
             raise UnknownResultsError(f"The memory of the results is not known: {error}") from error
         if before != [_geometry(leaf) for leaf in operands]:
-            raise ReplacedInputError(
+            raise UnsharedMemoryError(
                 "The sizes, strides or memory of an input change in place; take a view of it."
             )
         written = frozenset(index for index, base in enumerate(bases) if base._version > versions[index])
@@ -273,18 +273,20 @@ def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int
     memory = leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))
     if index < len(bases):
-        if leaf.dtype != bases[index].dtype or leaf.is_neg():
-            raise CompileError(
+        if leaf.dtype != bases[index].dtype or leaf.is_neg() or leaf.is_conj():
+            raise UnsharedMemoryError(
                 f"A result is a view of {bases[index].dtype} as {leaf.dtype}, which the device does not support; "
                 "clone() the view."
             )
         return ResultPlace(index, False, (), strided)
     whole = leaf if leaf._base is None else leaf._base
     order = _memory_order(whole.stride(), whole.shape)
+    if whole.dtype != leaf.dtype or leaf.is_neg() or leaf.is_conj():
+        raise UnsharedMemoryError(f"A result is a view of {whole.dtype} as {leaf.dtype}; clone() the view.")
     shape = tuple(whole.shape[dim] for dim in order)
     elements = memory.nbytes() // leaf.itemsize
     # Where no tensor is known that has all of the storage, the storage has one dim.
-    if StridedView.whole(shape).end != elements or whole.dtype != leaf.dtype:
+    if StridedView.whole(shape).end != elements:
         shape = (elements,)
     return ResultPlace(index, True, shape, strided)
 
@@ -355,10 +357,6 @@ def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     shape, dtype = place.shape, str(tensor.dtype).removeprefix("torch.")
     order = _memory_order(place.strided.strides, place.strided.shape)
     stored = StridedView.whole(tensor.shape).permute(order)
-    if any(part.tensor.dtype != tensor.dtype for part in parts):
-        raise CompileError(
-            "Results of several types in one memory are not supported on the device; clone() one."
-        )
     if (
         place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
         and math.prod(shape) == tensor.numel()
@@ -415,7 +413,7 @@ __all__ = [
     "RESTICKIFY",
     "Application",
     "OperationResults",
-    "ReplacedInputError",
+    "UnsharedMemoryError",
     "UnknownResultsError",
     "bits",
     "in_its_memory",

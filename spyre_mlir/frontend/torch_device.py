@@ -31,7 +31,7 @@ from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.frontend import host_operations, transformer_layers
 from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
-from spyre_mlir.frontend.operations import in_its_memory
+from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
@@ -293,8 +293,8 @@ def _gru_cell(
 
 def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> Any:
     """Parts of a tensor between indices, which PyTorch takes of the host alone."""
-    parts = indices.tolist()
-    return _aten.tensor_split.indices(tensor, parts, dim) if indices.dim() else tensor.tensor_split(parts, dim)
+    split = _aten.tensor_split.indices if indices.dim() else _aten.tensor_split.sections
+    return split(tensor, indices.tolist(), dim)
 
 
 def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
@@ -391,7 +391,19 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     """``copy_`` from or to the device."""
     if not isinstance(target, SpyreTensor):
         return target.copy_(host_copy(source))
-    return on_the_host(_aten.copy_.default, (target, source), {})
+    if target is not source:
+        _write(target, host_copy(source))
+    return target
+
+
+def _write(target: SpyreTensor, host: torch.Tensor) -> None:
+    """Replace the numbers of a tensor, in its storage, by those of one on the host, converted and broadcast."""
+    tensor = target.device_tensor
+    memory = memory_of(tensor.storage)
+    viewed(memory, tensor).copy_(host)
+    # Without a layout, that was the storage itself.
+    if tensor.storage.form is not None:
+        write_memory(tensor.storage, memory)
 
 
 def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -438,7 +450,7 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
             # PyTorch resizes some tensors, and has kernels that write to elements in one place.
             return on_the_host(func, args, named)
     for target, result in zip(targets, results, strict=True):
-        _copy(target, result.cpu())
+        _write(target, result.cpu())
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 

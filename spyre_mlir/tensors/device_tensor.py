@@ -7,6 +7,7 @@ PyTorch's do; what computes runs as a program on the simulator and makes a stora
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Sequence
@@ -361,6 +362,7 @@ def has_form(dtype: str) -> bool:
     return dtype in _DTYPES
 
 
+@functools.lru_cache(maxsize=1024)
 def transfer_of(layout: StickLayout) -> Transfer:
     """Return the loops that move a tensor of this layout between host and device."""
     tuples = dma_tuples(layout)
