@@ -48,7 +48,7 @@ class OperandResult:
 
 
 @dataclass
-class _Memory:
+class _HostMemory:
     """Memory of the device, and the bytes of its copy on the host, which the operation changes."""
 
     storage: Storage
@@ -56,7 +56,7 @@ class _Memory:
     bytes: torch.Tensor
 
     @classmethod
-    def of(cls, storage: Storage) -> _Memory:
+    def of(cls, storage: Storage) -> _HostMemory:
         before = memory_of(storage).view(torch.uint8)
         return cls(storage, before, before.clone())
 
@@ -90,14 +90,14 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
         CompileError: A result is not a strided tensor.
     """
     leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
-    memories: dict[int, _Memory] = {}
+    memories: dict[int, _HostMemory] = {}
     copies: dict[int, torch.Tensor] = {}
     operands: dict[int, torch.Tensor] = {}
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, DeviceTensor):
             memory = id(leaf.storage.data)
             if memory not in memories:
-                memories[memory] = _Memory.of(leaf.storage)
+                memories[memory] = _HostMemory.of(leaf.storage)
             # One operand that is given twice is one tensor.
             if id(leaf) not in copies:
                 copies[id(leaf)] = memories[memory].tensor(leaf)
@@ -130,7 +130,7 @@ def _strided(tensor: torch.Tensor) -> StridedView:
     return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
-def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _Memory]) -> list[Any]:
+def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:
     """Results as tensors of the device, in the memory of operands or in new memory; other values unchanged."""
     groups: dict[int, list[torch.Tensor]] = {}
     plain: list[Any] = []
@@ -150,7 +150,7 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
         if key not in shared and len(group) > 1:
             memory = group[0].untyped_storage()
             elements = torch.empty(0, dtype=group[0].dtype).set_(memory)
-            memories[key] = _Memory.of(in_its_memory(elements).storage)
+            memories[key] = _HostMemory.of(in_its_memory(elements).storage)
     return [
         value
         if not isinstance(value, torch.Tensor)

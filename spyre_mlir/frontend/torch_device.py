@@ -89,7 +89,7 @@ class SpyreTensor(torch.Tensor):
         meta = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         wrapper = torch.Tensor._make_wrapper_subclass(
             cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
-            device=torch.device(NAME, 0),
+            device=torch.device(NAME, 0), storage_size=storage.untyped_storage().nbytes(),
         )  # fmt: skip
         # The storage that PyTorch has of a wrapper has no memory: its address is an error.
         torch._C._set_throw_on_mutable_data_ptr(wrapper)
@@ -188,6 +188,12 @@ class SpyreTensor(torch.Tensor):
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
         return self.device_tensor.cpu().numpy()
+
+    def data_ptr(self) -> int:
+        """Number that identifies the memory of the first element: no address that a program of the host may read."""
+        memory = self.device_tensor.data
+        offset = self.device_tensor.storage_offset() * self.itemsize
+        return memory.ctypes.data + offset if self.numel() else 0
 
     def tolist(self) -> Any:
         """Numbers as nested lists, read on the host."""
