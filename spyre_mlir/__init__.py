@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spyre_mlir import moved_modules, systems
-from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, RecompileWarning
+from spyre_mlir.errors import CompileError, FallbackWarning, HostWorkWarning, RangeWarning, RecompileWarning
 from spyre_mlir.version import VERSION as __version__
 
 systems.require_posix()
@@ -41,6 +41,7 @@ __all__ = [
     "DeviceTensor",
     "DynamicProgram",
     "EightBitLinear",
+    "FallbackWarning",
     "HostWorkWarning",
     "PiecewiseProgram",
     "Program",

@@ -137,6 +137,10 @@ class HostWorkWarning(_BriefWarning):
     """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once of each."""
 
 
+class FallbackWarning(_BriefWarning):
+    """An operation on tensors of the device runs on the host; the text has the reason, once for each operation."""
+
+
 class RecompileWarning(_BriefWarning):
     """A model in pieces has many programs, one for each size or branch; the text names the last piece."""
 

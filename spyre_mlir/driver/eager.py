@@ -20,6 +20,7 @@ import numpy as np
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
+from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
@@ -39,7 +40,8 @@ class CompiledOperation(NamedTuple):
     results: operations.OperationResults
 
 
-Programs = OrderedDict[Hashable, CompiledOperation]
+#: The least recently used one first. An operation that is not compiled has the error.
+Programs = OrderedDict[Hashable, CompiledOperation | CompileError]
 
 programs: Programs = OrderedDict()
 
@@ -75,11 +77,22 @@ def execute(
     numbers.
     """
     # Popped and set again: the order of the cache is that of last use.
-    known = programs.pop(applied.key, None)
-    program, results = programs[applied.key] = known or _compiled(applied, compile, results_of)
+    key = applied.key
+    known = programs.pop(key, None)
+    if known is None:
+        try:
+            known = _compiled(applied, compile, results_of)
+        except AlgorithmError:
+            raise
+        except CompileError as error:
+            known = error
+    programs[key] = known
     if len(programs) > _MAX_PROGRAMS:
         programs.popitem(last=False)
-    computed = program(*applied.storages) if program is not None else []
+    if isinstance(known, CompileError):
+        raise known.with_traceback(None)
+    program, results = known
+    computed = program(*applied.inputs) if program is not None else []
     layouts = _layouts(program) if program is not None else []
     storages = [storage.storage for storage in applied.storages]
     return results.in_memory(computed, layouts, storages), results
@@ -91,7 +104,7 @@ def _compiled(
     results_of: Callable[[operations.Application], operations.OperationResults],
 ) -> CompiledOperation:
     def program_of(results: operations.OperationResults | None) -> Program:
-        program = _in_a_thread(lambda: compile(applied.function(results), applied.storages))
+        program = _in_a_thread(lambda: compile(applied.function(results), applied.inputs))
         # One operation in pieces would be run by PyTorch.
         if not isinstance(program, Program):
             raise program.reason

@@ -27,6 +27,7 @@ from spyre_mlir.frontend import (
     resampling,
     row_writes,
     selection,
+    transformer_layers,
 )
 from spyre_mlir.frontend.pointwise import NARROW
 
@@ -452,6 +453,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     **products.FORMS,
     **embedding_bags.FORMS,
     **quantizing.FORMS,
+    **transformer_layers.FORMS,
     aten.layer_norm.default: layer_norm,
     aten.native_layer_norm.default: native_layer_norm,
     aten.rms_norm.default: rms_norm,

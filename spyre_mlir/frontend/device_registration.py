@@ -68,7 +68,9 @@ def _factory(operation: Any) -> Callable[..., Any]:
 
     def make(*args: Any, device: Any = None, pin_memory: Any = None, **named: Any) -> SpyreTensor:
         """New tensor on the device."""
-        return move(operation(*args, device="cpu", **named))
+        made = operation(*args, device="cpu", **named)
+        # Not every number that lies in memory has a form on the device.
+        return move(made.zero_() if "empty" in str(operation) else made)
 
     return make
 

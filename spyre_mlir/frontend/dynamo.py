@@ -29,6 +29,7 @@ from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
@@ -36,16 +37,23 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_marks import ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.host_operations import report
+from spyre_mlir.frontend.kernel_calls import UnloweredError
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.operations import Application, OperationResults, ReplacedInputError
+from spyre_mlir.frontend.operations import (
+    Application,
+    OperationResults,
+    UnknownResultsError,
+    UnsharedMemoryError,
+)
 from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.storage import inexact_write
-from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
+from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
@@ -90,6 +98,9 @@ def compiled(
         )
         return backend(graph, example_inputs)
 
+
+#: Functions that PyTorch has for more dtypes on devices than on the CPU.
+_OF_DEVICES: dict[Any, Callable[..., Any]] = {torch.histc: histc}
 
 #: Views that PyTorch's functional form does not invert exactly, by what Dynamo calls them.
 _INEXACT_VIEWS = {
@@ -212,6 +223,8 @@ def install() -> None:
     """
     if torch.compiler.get_default_backend() == "inductor":
         torch.compiler.set_default_backend(default_backend)
+    # A trace makes no tensor on the device, whose numbers it would not see.
+    cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
@@ -258,8 +271,8 @@ class DeviceGraph:
     """A graph on tensors of the device, as programs that take their storages where they lie.
 
     A result that is a view of an input is one of its storage, and results that are views of one tensor share a storage.
-    The operations of the graph run one by one, as without a compiler, where a gradient is wanted and if the graph
-    replaces the memory of an input.
+    The operations of the graph run one by one, as without a compiler, where a gradient is wanted, if one operation is
+    not captured or has no form, and if a program cannot leave the memory as the graph does.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
@@ -274,7 +287,10 @@ class DeviceGraph:
             return self.graph(*inputs)
         try:
             return self._compiled(inputs)
-        except ReplacedInputError:
+        except UnsharedMemoryError:
+            return self.graph(*inputs)
+        except (UncapturedError, UnknownResultsError, UnloweredError) as error:
+            report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:
@@ -337,6 +353,7 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
     output = copied.graph.graph_copy(graph.graph, {})
     copied.graph.output(output)
     for node in copied.graph.nodes:
+        node.target = _OF_DEVICES.get(node.target, node.target)
         node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
     return copied
 

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
@@ -23,7 +26,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.target import default_target
-from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, laid_out, strided_array
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, has_form, laid_out
 from spyre_mlir.tensors.device_views import ViewStep
 
 RESTICKIFY = torch.ops.spyre.restickify.default
@@ -97,9 +100,19 @@ class Application:
     @property
     def key(self) -> Hashable:
         """Cache key of the program: the operation, its arguments, and layouts, types and dim names of the storages."""
-        tensors = tuple((storage.layout, storage.dtype, names_of(storage)) for storage in self.storages)
+        tensors = tuple(
+            (whole.storage.form or whole.shape, whole.dtype, names_of(whole)) for whole in self.storages
+        )
         sizes = tuple(dim_sizes().items()) if any(names for _, _, names in tensors) else ()
         return str(self.operation), repr(self.leaves), repr(self.tree), tensors, sizes
+
+    @property
+    def inputs(self) -> list[Any]:
+        """Arguments of the program: the storages, those without a layout as tensors of the host in their memory."""
+        return [
+            whole if whole.storage.form is not None else memory_of(whole.storage).view(whole.shape)
+            for whole in self.storages
+        ]
 
     def replay(self, bases: Sequence[torch.Tensor]) -> list[Any]:
         """Leaves of the arguments, from tensors that stand for the storages."""
@@ -118,12 +131,23 @@ class Application:
         return function
 
 
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Context in which PyTorch does not log errors of operations on tensors without numbers."""
+    log = logging.getLogger(fake_tensor.__name__)
+    disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = disabled
+
+
 class UnknownResultsError(CompileError):
     """An operation fails on tensors without numbers."""
 
 
-class ReplacedInputError(CompileError):
-    """An operation changes the sizes, strides or memory of an argument in place."""
+class UnsharedMemoryError(CompileError):
+    """A program cannot leave arguments and results in the memory in which PyTorch leaves them."""
 
 
 class ResultPlace(NamedTuple):
@@ -164,16 +188,16 @@ class OperationResults:
 
         Raises:
             UnknownResultsError: The operation cannot be followed without numbers.
-            ReplacedInputError: The operation replaces the memory of an argument.
+            UnsharedMemoryError: The operation replaces the memory of an argument, or returns bits of it.
             CompileError: The operation changes the copy of an argument.
         """
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
         try:
             # Tensors of inference do not count their changes.
-            with torch.inference_mode(False), mode, torch.no_grad():
+            with torch.inference_mode(False), mode, torch.no_grad(), _without_log():
                 bases = [
-                    torch.empty(storage.layout.shape, dtype=getattr(torch, storage.dtype), device=device)
-                    for storage, device in zip(applied.storages, devices, strict=True)
+                    torch.empty(whole.shape, dtype=getattr(torch, whole.dtype), device=device)
+                    for whole, device in zip(applied.storages, devices, strict=True)
                 ]
                 operands = applied.replay(bases)
                 before = [_geometry(leaf) for leaf in operands]
@@ -183,7 +207,7 @@ class OperationResults:
         except Exception as error:
             raise UnknownResultsError(f"The memory of the results is not known: {error}") from error
         if before != [_geometry(leaf) for leaf in operands]:
-            raise ReplacedInputError(
+            raise UnsharedMemoryError(
                 "The sizes, strides or memory of an input change in place; take a view of it."
             )
         written = frozenset(index for index, base in enumerate(bases) if base._version > versions[index])
@@ -249,18 +273,20 @@ def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int
     memory = leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))
     if index < len(bases):
-        if leaf.dtype != bases[index].dtype or leaf.is_neg():
-            raise CompileError(
+        if leaf.dtype != bases[index].dtype or leaf.is_neg() or leaf.is_conj():
+            raise UnsharedMemoryError(
                 f"A result is a view of {bases[index].dtype} as {leaf.dtype}, which the device does not support; "
                 "clone() the view."
             )
         return ResultPlace(index, False, (), strided)
     whole = leaf if leaf._base is None else leaf._base
     order = _memory_order(whole.stride(), whole.shape)
+    if whole.dtype != leaf.dtype or leaf.is_neg() or leaf.is_conj():
+        raise UnsharedMemoryError(f"A result is a view of {whole.dtype} as {leaf.dtype}; clone() the view.")
     shape = tuple(whole.shape[dim] for dim in order)
     elements = memory.nbytes() // leaf.itemsize
     # Where no tensor is known that has all of the storage, the storage has one dim.
-    if StridedView.whole(shape).end != elements or whole.dtype != leaf.dtype:
+    if StridedView.whole(shape).end != elements:
         shape = (elements,)
     return ResultPlace(index, True, shape, strided)
 
@@ -285,20 +311,39 @@ def _whole(tensor: DeviceTensor) -> DeviceTensor:
     return whole
 
 
+def memory_of(storage: Storage) -> torch.Tensor:
+    """Elements of a storage, as a tensor of the host of one dim: a copy, or without a layout the memory itself."""
+    dtype = getattr(torch, storage.dtype)
+    if not storage.data.size:
+        return torch.empty(0, dtype=dtype)
+    if storage.form is None:
+        return torch.from_numpy(storage.data).view(dtype)
+    return to_tensor(storage.read(), dtype).reshape(-1)
+
+
+def write_memory(storage: Storage, memory: torch.Tensor) -> None:
+    """Replace the elements of a storage; it gives up a layout in which the device cannot represent them."""
+    if storage.form is not None:
+        try:
+            storage.write(_numbers(memory).reshape(storage.shape))
+            return
+        except CompileError:
+            storage.give_up_layout()
+    if storage.data.size:
+        storage.data[...] = memory.view(torch.uint8).numpy()
+
+
+def viewed(memory: torch.Tensor, tensor: DeviceTensor) -> torch.Tensor:
+    """Tensor of the host with the sizes, strides and offset of one of the device."""
+    return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def to_torch(tensor: DeviceTensor) -> torch.Tensor:
     """Copy of a tensor on the host, with its strides as PyTorch gives them to a copy."""
-    dtype = getattr(torch, tensor.dtype)
-    host = torch.empty_like(_meta(tensor), device="cpu")
-    host.copy_(to_tensor(tensor.numpy(), dtype))
+    host = viewed(memory_of(tensor.storage), tensor).clone(memory_format=torch.preserve_format)
     if names := names_of(tensor):
         name_tensor_dims(host, names)
     return host
-
-
-def _meta(tensor: DeviceTensor) -> torch.Tensor:
-    """Tensor without numbers of the same type, sizes and strides."""
-    dtype = getattr(torch, tensor.dtype)
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray:
@@ -309,31 +354,41 @@ def bits(tensor: torch.Tensor) -> np.ndarray:
 def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     """New storage with the numbers of computed tensors, each in its place; other elements are 0."""
     place, tensor, layout = parts[0]
-    if not tensor.numel():
-        raise CompileError(f"A tensor of shape {list(tensor.shape)} has no elements to lay out.")
     shape, dtype = place.shape, str(tensor.dtype).removeprefix("torch.")
     order = _memory_order(place.strided.strides, place.strided.shape)
     stored = StridedView.whole(tensor.shape).permute(order)
-    if any(part.tensor.dtype != tensor.dtype for part in parts):
-        raise CompileError(
-            "Results of several types in one memory are not supported on the device; clone() one."
-        )
     if (
         place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
         and math.prod(shape) == tensor.numel()
     ):
-        host = np.ascontiguousarray(_numbers(tensor).transpose(order))
+        host = tensor.detach().permute(order)
         written = (
             layout_of_view(layout, stored) if layout is not None and layout.shape == tensor.shape else None
         )
         shape = stored.shape
     else:
-        numbers = [_numbers(part.tensor) for part in parts]
-        host, written = np.zeros(shape, numbers[0].dtype), None
-        for part, values in zip(parts, numbers, strict=True):
-            strided_array(host, part.place.strided)[...] = values
-    default = LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
-    return laid_out(host, dtype, written or default).storage
+        host, written = torch.zeros(shape, dtype=tensor.dtype), None
+        for part in parts:
+            strided = part.place.strided
+            once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strided.strides)
+            target = host.as_strided(strided.shape, strided.strides, strided.offset)
+            target[once].copy_(part.tensor[once])
+    return _stored(host, shape, dtype, written)
+
+
+def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayout | None) -> Storage:
+    """New storage of a dense tensor: in a layout, or without one in the host's own bytes."""
+    if host.numel() and has_form(dtype):
+        layout = layout or LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
+        try:
+            return laid_out(np.ascontiguousarray(_numbers(host)), dtype, layout).storage
+        except CompileError:
+            # A number that the form of the dtype cannot represent.
+            pass
+    storage = Storage(None, dtype, np.zeros(host.numel() * host.itemsize, np.uint8), shape)
+    # A tensor of one element may have any stride.
+    write_memory(storage, torch.empty(host.numel(), dtype=host.dtype).copy_(host.reshape(-1)))
+    return storage
 
 
 def in_its_memory(tensor: torch.Tensor) -> DeviceTensor:
@@ -358,10 +413,13 @@ __all__ = [
     "RESTICKIFY",
     "Application",
     "OperationResults",
-    "ReplacedInputError",
     "UnknownResultsError",
+    "UnsharedMemoryError",
     "bits",
     "in_its_memory",
+    "memory_of",
     "overload",
     "to_torch",
+    "viewed",
+    "write_memory",
 ]

@@ -27,13 +27,14 @@ from torch._utils import _rebuild_device_tensor_from_cpu_tensor, _rebuild_parame
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.frontend import host_operations, transformer_layers
 from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
-from spyre_mlir.frontend.operations import in_its_memory
-from spyre_mlir.frontend.signature import to_numpy
+from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
+from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.layout.strided import StridedView
-from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, to_device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
 NAME = "spyre"
@@ -51,6 +52,15 @@ _FILLS = {
     _aten.fill_, _aten.zero_, _aten.uniform_, _aten.normal_, _aten.bernoulli_, _aten.random_, _aten.exponential_,
     _aten.log_normal_, _aten.cauchy_, _aten.geometric_,
 }  # fmt: skip
+
+#: Dtypes that are not moved to the device. An operation may have results of them, which the host computes.
+_REFUSED = {torch.float64, torch.complex32, torch.complex64, torch.complex128}
+
+#: Operations whose indices may be tensors of the host.
+_INDEXED = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
+
+#: Reasons why an operand is not read by the device: of a dtype, and without elements.
+_REASONS = ("Numbers of {} in this operand have no form on the device.", "An operand has no elements.")
 
 _DATA = cast(Any, torch.Tensor.data)
 
@@ -75,11 +85,11 @@ class SpyreTensor(torch.Tensor):
     @classmethod
     def of(cls, tensor: DeviceTensor) -> SpyreTensor:
         """PyTorch's tensor for a ``DeviceTensor``."""
-        storage = torch.empty(tensor.storage.layout.shape, dtype=getattr(torch, tensor.dtype), device="meta")
+        storage = torch.empty(tensor.storage.shape, dtype=getattr(torch, tensor.dtype), device="meta")
         meta = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         wrapper = torch.Tensor._make_wrapper_subclass(
             cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
-            device=torch.device(NAME, 0),
+            device=torch.device(NAME, 0), storage_size=storage.untyped_storage().nbytes(),
         )  # fmt: skip
         # The storage that PyTorch has of a wrapper has no memory: its address is an error.
         torch._C._set_throw_on_mutable_data_ptr(wrapper)
@@ -136,9 +146,10 @@ class SpyreTensor(torch.Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         text = repr(self.device_tensor.cpu())[:-1]
-        layout = self.device_tensor.storage.layout
+        form = self.device_tensor.storage.form
+        layout = "" if form is None else f", device_size={list(form.device_size)}"
         gradient = ", requires_grad=True" if self.requires_grad else ""
-        return f"{text}, device='{self.device}', device_size={list(layout.device_size)}{gradient})"
+        return f"{text}, device='{self.device}'{layout}{gradient})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SpyreTensor:
         if id(self) in memo:
@@ -178,6 +189,12 @@ class SpyreTensor(torch.Tensor):
             )
         return self.device_tensor.cpu().numpy()
 
+    def data_ptr(self) -> int:
+        """Number that identifies the memory of the first element: no address that a program of the host may read."""
+        memory = self.device_tensor.data
+        offset = self.device_tensor.storage_offset() * self.itemsize
+        return memory.ctypes.data + offset if self.numel() else 0
+
     def tolist(self) -> Any:
         """Numbers as nested lists, read on the host."""
         return self.cpu().tolist()
@@ -211,15 +228,22 @@ class SpyreTensor(torch.Tensor):
         # Composite operations come here whole where autograd is off.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
+        if func is _aten.histc.default and not args[0].is_floating_point():
+            return histc(*args, **named)
         if packet in _FILLS:
-            return _filled(func, args, named)
-        if func.is_view:
-            return return_and_correct_aliasing(func, args, named, _viewed(func, args, named))
-        if torch.Tag.inplace_view in func.tags:
-            return _changed_in_place(func, args, named)
-        if func._schema.is_mutable:
-            return _in_place(func, args, named)
-        return _on_device(eager().run(func, *_operands(func, args, named)))
+            return on_the_host(func, args, named)
+        try:
+            if func.is_view:
+                return return_and_correct_aliasing(func, args, named, _viewed(func, args, named))
+            if torch.Tag.inplace_view in func.tags:
+                return _changed_in_place(func, args, named)
+            if func._schema.is_mutable:
+                return _in_place(func, args, named)
+            return _on_device(eager().run(func, *_operands(func, args, named)))
+        except AlgorithmError:
+            raise
+        except CompileError as error:
+            return on_the_host(func, args, named, error.message)
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -235,7 +259,10 @@ def attention(*args: Any, **named: Any) -> Any:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         operands = dict(zip(names, args, strict=False)) | named
         return _aten._scaled_dot_product_attention_math.default(**_with_added_mask(operands))[0]
-    return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
+    try:
+        return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
+    except CompileError as error:
+        return on_the_host(_ATTENTION, args, named, error.message)
 
 
 def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
@@ -270,12 +297,26 @@ def _gru_cell(
     return change + update * (state - change), hidden
 
 
+def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> Any:
+    """Parts of a tensor between indices, which PyTorch takes of the host alone."""
+    split = _aten.tensor_split.indices if indices.dim() else _aten.tensor_split.sections
+    return split(tensor, indices.tolist(), dim)
+
+
+def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """Counts of numbers in bins, of integers too, which PyTorch counts on devices alone."""
+    if tensor.is_floating_point():
+        return _aten.histc.default(tensor, bins, min, max)
+    return _aten.histc.default(tensor.float(), bins, min, max).to(tensor.dtype)
+
+
 #: Operations that PyTorch has whole for a device, as operations with gradients of their own.
 COMPOSED = {
     _ATTENTION: attention,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
-}
+    _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
+} | transformer_layers.FORMS
 
 
 def _on_the_host(leaf: Any) -> Any:
@@ -286,7 +327,12 @@ def _on_the_host(leaf: Any) -> Any:
 
 
 def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
-    """Tensor of the host on the device, with the same strides; with a ``layout``, dense."""
+    """Tensor of the host on the device, with the same strides; with a ``layout``, dense.
+
+    ``CompileError`` for 64-bit floating-point numbers and for complex ones in a tensor that has dims.
+    """
+    if tensor.dtype in _REFUSED and tensor.dim():
+        element_type(str(tensor.dtype).removeprefix("torch."))
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
 
@@ -296,7 +342,34 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
     example = torch.empty_like(source._meta, device="cpu")
     target = named.get("device")
     result = func(example, *args[1:], **{name: _on_the_host(value) for name, value in named.items()})
-    return result if target is not None and target.type != NAME else move(result)
+    if "empty" in str(func):
+        result.zero_()
+    is_elsewhere = target is not None and torch.device(target).type != NAME
+    return result if is_elsewhere else SpyreTensor.of(in_its_memory(result))
+
+
+def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -> Any:
+    """Run an operation by the kernel of PyTorch for the CPU; a ``reason`` is reported as a warning."""
+    leaves, tree = pytree.tree_flatten((tuple(args), dict(named)))
+    if reason and any(isinstance(leaf, SpyreTensor) and leaf.numel() for leaf in leaves):
+        host_operations.report(func, reason)
+    operands = [
+        leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves
+    ]
+    results, replaced = host_operations.run(func, *tree.unflatten(operands))
+    for index, tensor in replaced.items():
+        leaves[index].data = SpyreTensor.of(tensor)
+
+    def placed(value: Any) -> Any:
+        """Result as a tensor of PyTorch."""
+        if isinstance(value, host_operations.OperandResult):
+            return leaves[value.index]
+        return SpyreTensor.of(value) if isinstance(value, DeviceTensor) else value
+
+    results = pytree.tree_map(placed, results, is_leaf=lambda x: isinstance(x, host_operations.OperandResult))
+    if func.is_view:
+        return return_and_correct_aliasing(func, args, named, results)
+    return results
 
 
 def to_copy(
@@ -309,40 +382,34 @@ def to_copy(
         host = tensor.to(dtype) if dtype is not None else tensor
         strides = torch.empty_like(host, device="meta", memory_format=memory_format).stride()
         return move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
-    source = tensor.device_tensor
     if device is not None and torch.device(device).type != NAME:
-        return source.cpu().to(device, dtype, memory_format=memory_format)
-    named = {"memory_format": memory_format}
-    if dtype in (None, tensor.dtype):
-        return _on_device(eager().run(_aten.clone.default, (source,), named))
-    return _on_device(eager().run(_aten._to_copy.default, (source,), {"dtype": dtype, **named}))
+        return tensor.device_tensor.cpu().to(device, dtype, memory_format=memory_format)
+    func = _aten.clone.default if dtype in (None, tensor.dtype) else _aten._to_copy.default
+    converted = {"memory_format": memory_format} | ({} if func is _aten.clone.default else {"dtype": dtype})
+    try:
+        return _on_device(eager().run(func, *_operands(func, (tensor,), converted)))
+    except CompileError as error:
+        is_stored = tensor.device_tensor.storage.form is None or not has_form(str(dtype or tensor.dtype)[6:])
+        return on_the_host(func, (tensor,), converted, "" if is_stored else error.message)
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """``copy_`` from or to the device."""
-    host = host_copy(source)
     if not isinstance(target, SpyreTensor):
-        return target.copy_(host)
-    _write(target, host)
+        return target.copy_(host_copy(source))
+    if target is not source:
+        _write(target, host_copy(source))
     return target
 
 
 def _write(target: SpyreTensor, host: torch.Tensor) -> None:
     """Replace the numbers of a tensor, in its storage, by those of one on the host, converted and broadcast."""
     tensor = target.device_tensor
-    values = host.to(target.dtype).expand(target.shape)
-    numbers = values.float().numpy() if values.dtype == torch.bfloat16 else to_numpy(values.contiguous())
-    tensor.write(numbers)
-
-
-def _filled(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Operation that fills a tensor, run on the host and written into the storage."""
-    target, *rest = args
-    # Drawn on the host, so that a seed gives the same numbers as on the CPU.
-    example = torch.empty(target.shape, dtype=target.dtype)
-    rest = [host_copy(value) if isinstance(value, torch.Tensor) else value for value in rest]
-    _write(target, func(example, *rest, **named))
-    return target
+    memory = memory_of(tensor.storage)
+    viewed(memory, tensor).copy_(host)
+    # Without a layout, that was the storage itself.
+    if tensor.storage.form is not None:
+        write_memory(tensor.storage, memory)
 
 
 def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -357,11 +424,8 @@ def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTensor:
     """View of a tensor with the sizes and strides of one without numbers."""
-    if meta.dtype != source.dtype or meta.is_neg():
-        raise CompileError(
-            f"The device has no view of {source.dtype} that reads its memory as other numbers, as {step.name} does; "
-            "do it on the host."
-        )
+    if meta.dtype != source.dtype or meta.is_neg() or meta.is_conj():
+        raise CompileError(f"The operation reads numbers of {source.dtype} as {meta.dtype}.")
     tensor = source.device_tensor
     strided = StridedView(tuple(meta.shape), meta.stride(), int(meta.storage_offset()))
     return SpyreTensor.of(tensor if strided == tensor.strided else tensor.view_as(strided, step))
@@ -375,26 +439,24 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
         return target
     view, *_ = _functional(func, args, named)
     if not view.is_view:
-        raise CompileError(
-            f"{func} changes the memory of a tensor on {NAME}, which is not supported; make a new one."
-        )
+        return on_the_host(func, args, named)
     target.data = view(target, *rest, **named)
     return target
 
 
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Operation that changes a tensor: the result of its functional form is written into the storage."""
-    functional, targets, args, named = _functional(func, args, named)
-    results = eager().run(functional, *_operands(func, args, named))
+    functional, targets, changed, inputs = _functional(func, args, named)
+    results = eager().run(functional, *_operands(func, changed, inputs))
     results = list(results) if isinstance(results, tuple | list) else [results]
     for target, result in zip(targets, results, strict=True):
-        host = result.cpu()
-        if tuple(host.shape) != tuple(target.shape):
-            raise RuntimeError(
-                f"{func} makes a tensor of {list(host.shape)}, which cannot be written into one of "
-                f"{list(target.shape)} on {NAME}."
-            )
-        _copy(target, host)
+        dtype = getattr(torch, result.dtype)
+        is_error = tuple(result.shape) != tuple(target.shape) or not torch.can_cast(dtype, target.dtype)
+        if is_error or shares_memory(target._meta):
+            # PyTorch resizes some tensors, and has kernels that write to elements in one place.
+            return on_the_host(func, args, named)
+    for target, result in zip(targets, results, strict=True):
+        _write(target, result.cpu())
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
@@ -418,7 +480,7 @@ def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[
         if not form._schema.is_mutable and candidate == signature:
             rest = {key: value for key, value in named.items() if key not in outputs}
             return form, targets, args, rest
-    raise CompileError(f"{func} changes a tensor on {NAME} in a way that has no functional form.")
+    raise CompileError("The operation has no form that changes no operand.")
 
 
 def as_device_tensor(leaf: Any) -> Any:
@@ -437,18 +499,28 @@ def operand(tensor: torch.Tensor) -> DeviceTensor:
 
 
 def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
-    """Arguments of a program: tensors of the device, and numbers of the host as such tensors."""
+    """Arguments of a program: tensors of the device, and numbers of the host as such tensors.
+
+    Raises:
+        RuntimeError: A tensor of the host has dims, and is not an index.
+        CompileError: The device does not have the operands or the results.
+    """
+    if torch.Tag.dynamic_output_shape in func.tags:
+        raise CompileError("The sizes of its results depend on the values of its operands.")
 
     def operand(leaf: Any) -> Any:
         """Argument as a tensor of the device; a tensor of the host with dims is an error."""
         if isinstance(leaf, SpyreTensor):
+            if leaf.device_tensor.storage.form is None or not leaf.numel():
+                raise CompileError(_REASONS[not leaf.numel()].format(leaf.dtype))
             return leaf.device_tensor
         if isinstance(leaf, torch.Tensor):
-            if leaf.dim():
+            if leaf.dim() and func.overloadpacket not in _INDEXED:
                 raise RuntimeError(
-                    f"{func} expects all tensors on one device, but found {NAME}:0 and {leaf.device}."
+                    "Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{NAME}:0 and {leaf.device}! ({func})"
                 )
-            return to_device(leaf)
+            return in_its_memory(leaf)
         return _on_the_host(leaf)
 
     return pytree.tree_map(operand, (tuple(args), dict(named)))

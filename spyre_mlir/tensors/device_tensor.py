@@ -7,6 +7,7 @@ PyTorch's do; what computes runs as a program on the simulator and makes a stora
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Sequence
@@ -39,26 +40,59 @@ _DTYPES: dict[str, tuple[str, str | None]] = {
 _BITS = {"float8_e4m3fn": "uint8"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Storage:
-    """The memory of a tensor and its views: elements of the host's ``dtype`` in the bytes of ``layout``."""
+    """The memory of a tensor and its views: elements of the host's ``dtype`` in the bytes of a layout.
 
-    layout: StickLayout
+    A storage without a layout has the host's own bytes, dense, in ``plain_shape``: no program reads it where it lies.
+    Dtypes without a form on the device, integers that do not fit in the form and tensors without elements have one.
+    """
+
+    form: StickLayout | None
     dtype: str
     data: NDArray[np.uint8]
+    plain_shape: tuple[int, ...] = ()
+
+    @property
+    def layout(self) -> StickLayout:
+        """The layout; ``CompileError`` for a storage without one."""
+        if self.form is None:
+            reason = (
+                f"numbers of {self.dtype} in the form of the host"
+                if math.prod(self.plain_shape)
+                else "no elements to lay out"
+            )
+            raise CompileError(f"A tensor of shape {list(self.plain_shape)} has no layout: it has {reason}.")
+        return self.form
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dense tensor that has all of the storage."""
+        return self.plain_shape if self.form is None else self.form.shape
 
     def read(self) -> NDArray[Any]:
         """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
+        if self.form is None:
+            return _host_numbers(self.data, self.dtype).reshape(self.plain_shape)
         form = _DTYPES[self.dtype][1]
-        host = np.zeros(self.layout.shape, np.uint8 if form is None else FORMATS[form].raw)
-        gather(self.data, 0, host, transfer_of(self.layout))
+        host = np.zeros(self.form.shape, np.uint8 if form is None else FORMATS[form].raw)
+        gather(self.data, 0, host, transfer_of(self.form))
         if form is None:
             return host.view(_BITS.get(self.dtype, self.dtype))
         return from_raw(host, self.dtype, form, _numerics(self.dtype))
 
     def write(self, host: NDArray[Any]) -> None:
         """Replace all elements by those of a dense host array as ``read`` gives it."""
-        scatter(_raw(host, self.dtype, _DTYPES[self.dtype][1]), self.data, 0, transfer_of(self.layout))
+        if self.form is None:
+            self.data[...] = _host_bytes(host, self.dtype)
+        else:
+            scatter(_raw(host, self.dtype, _DTYPES[self.dtype][1]), self.data, 0, transfer_of(self.form))
+
+    def give_up_layout(self) -> None:
+        """Keep the elements in the host's own bytes from now on, as views of another dtype read them."""
+        if self.form is not None:
+            shape, data = self.form.shape, _host_bytes(self.read(), self.dtype)
+            self.form, self.plain_shape, self.data = None, shape, data
 
 
 class DeviceTensor(DeviceViews):
@@ -94,10 +128,10 @@ class DeviceTensor(DeviceViews):
         Raises:
             CompileError: The storage does not have all of the elements.
         """
-        shape = storage.layout.shape
+        shape = storage.shape
         whole = StridedView.whole(shape)
         strided = whole if strided is None else strided
-        if strided.offset < 0 or strided.end > math.prod(shape):
+        if strided.offset < 0 or (math.prod(strided.shape) and strided.end > math.prod(shape)):
             raise CompileError(
                 f"A view of shape {list(strided.shape)} with strides {list(strided.strides)} from element "
                 f"{strided.offset} on is outside its storage of {math.prod(shape)} elements; clone() the tensor."
@@ -141,7 +175,7 @@ class DeviceTensor(DeviceViews):
     @property
     def nbytes(self) -> int:
         """Bytes of its storage on the device, padding included."""
-        return self.storage.layout.bytes
+        return self.storage.data.nbytes
 
     @property
     def transfer(self) -> Transfer:
@@ -151,11 +185,9 @@ class DeviceTensor(DeviceViews):
     def numpy(self) -> NDArray[Any]:
         """Copy to a host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         host = self.storage.read()
-        return (
-            np.ascontiguousarray(strided_array(host, self.strided)).reshape(self.shape)
-            if self.steps
-            else host
-        )
+        if not self.steps:
+            return host
+        return np.array(strided_array(host, self.strided), order="C")
 
     to_host = numpy
 
@@ -206,7 +238,8 @@ class DeviceTensor(DeviceViews):
         return restickify(self, stick_dims)
 
     def __repr__(self) -> str:
-        storage = f"device size={list(self.storage.layout.device_size)}, {_stick(self.storage.layout)}"
+        form = self.storage.form
+        storage = "no layout" if form is None else f"device size={list(form.device_size)}, {_stick(form)}"
         if not self.steps:
             return (
                 f"DeviceTensor(shape={list(self.shape)}, dtype={self.dtype}, {storage}, {self.nbytes} bytes)"
@@ -214,7 +247,7 @@ class DeviceTensor(DeviceViews):
         offset = f", offset={self.storage_offset()}" if self.storage_offset() else ""
         return (
             f"DeviceTensor(shape={list(self.shape)}, stride={list(self.stride())}{offset}, dtype={self.dtype}, "
-            f"view of {list(self.storage.layout.shape)}: {storage}, {self.nbytes} bytes)"
+            f"view of {list(self.storage.shape)}: {storage}, {self.nbytes} bytes)"
         )
 
     # -- arithmetic, by a program of one operation ----------------------------------------------------------
@@ -324,6 +357,12 @@ def element_type(dtype: str) -> str:
     return _DTYPES[dtype][0]
 
 
+def has_form(dtype: str) -> bool:
+    """Return whether elements of a dtype of the host have a form on the device."""
+    return dtype in _DTYPES
+
+
+@functools.lru_cache(maxsize=1024)
 def transfer_of(layout: StickLayout) -> Transfer:
     """Return the loops that move a tensor of this layout between host and device."""
     tuples = dma_tuples(layout)
@@ -390,6 +429,21 @@ def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
     if name in _BITS:
         return eager().bits(tensor), name if dtype is None else dtype
     return tensor, dtype
+
+
+def _host_numbers(data: NDArray[np.uint8], dtype: str) -> NDArray[Any]:
+    """Return the elements in the host's own bytes as ``Storage.read`` gives them."""
+    if dtype == "bfloat16":
+        return (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    # A type that numpy lacks comes as its bytes.
+    return data.view(_BITS.get(dtype, dtype)).copy() if hasattr(np, dtype) or dtype in _BITS else data.copy()
+
+
+def _host_bytes(host: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
+    """Return the host's own bytes of elements as ``Storage.read`` gives them."""
+    if dtype == "bfloat16":
+        host = (np.ascontiguousarray(host, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return np.ascontiguousarray(host).reshape(-1).view(np.uint8)
 
 
 def _raw(host: NDArray[Any], dtype: str, form: str | None) -> NDArray[Any]:

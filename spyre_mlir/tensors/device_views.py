@@ -30,6 +30,9 @@ def steps_to(shape: Sequence[int], view: StridedView) -> tuple[ViewStep, ...]:
     ``as_strided``.
     """
     whole = StridedView.whole(shape)
+    strided = ViewStep("as_strided.default", (list(view.shape), list(view.strides), view.offset))
+    if not math.prod(view.shape):
+        return (strided,)
     steps: list[ViewStep] = []
     place = whole
 
@@ -58,7 +61,7 @@ def steps_to(shape: Sequence[int], view: StridedView) -> tuple[ViewStep, ...]:
         step("expand.default", place.expand(view.shape), list(view.shape))
     if place.elements == view.elements:
         return tuple(steps)
-    return (ViewStep("as_strided.default", (list(view.shape), list(view.strides), view.offset)),)
+    return (strided,)
 
 
 def _dims_of(whole: StridedView, view: StridedView) -> dict[int, int]:

@@ -181,8 +181,7 @@ def test_changes_of_sizes_in_place_keep_the_memory() -> None:
         assert view.tolist() == [0, 2, 4, 6] and whole.tolist() == list(range(0, 32, 2))
         x.set_(cast(Any, torch.ones(3).to(device)))
         assert x.tolist() == [1, 1, 1]
-    with pytest.raises(CompileError, match=r"aten.resize_.default changes the memory of a tensor on spyre"):
-        torch.ones(3, device="spyre").resize_(2)
+        assert x.resize_(2).tolist() == [1, 1] and x.resize_(4)[:2].tolist() == [1, 1]
 
 
 def test_saved_and_copied_tensors() -> None:
@@ -210,25 +209,17 @@ def test_tensors_keep_the_strides_that_are_asked_for() -> None:
     assert channels.stride() == (60, 1, 15, 3)
 
 
-def test_views_are_inside_of_their_storage_and_read_numbers_of_its_type() -> None:
+def test_views_are_inside_of_their_storage() -> None:
     tensor = to_device(torch.zeros(4, 6))
     with pytest.raises(CompileError, match=r"from element 1 on is outside its storage of 24 elements"):
         tensor.view_as(StridedView((4, 6), (6, 1), 1), ViewStep("view.default", ((4, 6),)))
     with pytest.raises(CompileError, match="outside its storage"):
         DeviceTensor.of(tensor.storage, StridedView((25,), (1,)))
     x = torch.zeros(4, 6, device="spyre")
-    for view in (
-        lambda: x.view(torch.int32),
-        lambda: cast(Any, torch)._neg_view(x),
-        lambda: torch.view_as_complex(x.view(12, 2)),
-    ):
-        with pytest.raises(
-            CompileError, match=r"The device has no view of torch.float32 that reads its memory"
-        ):
-            view()
-    for access in (x.data_ptr, lambda: to_dlpack(x)):
-        with pytest.raises(RuntimeError, match="Cannot access data pointer"):
-            access()
+    assert x.data_ptr() == x[:2].data_ptr() == x[1].data_ptr() - 24 != x.clone().data_ptr()
+    assert x[1:, 0].untyped_storage().nbytes() == 4 * 6 * 4
+    with pytest.raises(RuntimeError, match="Cannot access data pointer"):
+        to_dlpack(x)
     with pytest.raises(TypeError, match=r"Use Tensor.cpu\(\)"):
         x.numpy()
 

@@ -305,12 +305,12 @@ def test_what_is_not_on_the_device_is_compiled_as_before():
 
 def test_refusals():
     x = torch.ones(2, 3, device="spyre")
-    with pytest.raises(RuntimeError, match=r"expects all tensors on one device, but found spyre:0 and cpu"):
+    with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.* spyre:0 and cpu"):
         _ = x + torch.ones(2, 3)
     with pytest.raises(CompileError, match="float64 has no form on the device"):
         torch.zeros(3, dtype=torch.float64).to("spyre")
-    with pytest.raises(CompileError, match="no elements to lay out"):
-        torch.zeros(0, device="spyre")
+    with pytest.raises(CompileError, match="complex64 has no form on the device"):
+        torch.zeros(3, dtype=torch.complex64, device="spyre")
     with pytest.raises(CompileError, match="The model is on the device"):
         spyre_mlir.compile(model().to("spyre"), (half(64, 128),))
     assert isinstance(x, SpyreTensor)

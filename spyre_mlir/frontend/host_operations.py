@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The one rule for operations that the device does not run: PyTorch runs them on the host.
+
+The memory of each operand is copied to the host, PyTorch's kernel for the CPU runs on tensors that share these copies
+as the operands share the memory on the device, and memory that changed is copied back. So results that are views of an
+operand are views on the device, writes in place are writes to the storage, and errors are PyTorch's own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError, FallbackWarning
+from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
+from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
+
+#: Names of the operations that ran on the host, with the reason of the first time.
+reasons: dict[str, str] = {}
+
+
+def report(operation: Any, reason: str, where: str = "on the host") -> None:
+    """Warn that an operation runs elsewhere than in a program of the device, once for each name."""
+    name = str(operation)
+    if name not in reasons:
+        reasons[name] = reason
+        warnings.warn(f"{name} runs {where}: {reason.removesuffix('.')}.", FallbackWarning, stacklevel=3)
+
+
+class HostRun(NamedTuple):
+    """Results of an operation, and operands by their index among the leaves that have another geometry afterwards."""
+
+    results: Any
+    replaced: dict[int, DeviceTensor]
+
+
+@dataclass(frozen=True)
+class OperandResult:
+    """A result that is an operand itself, by its index among the leaves of the arguments."""
+
+    index: int
+
+
+@dataclass
+class _HostMemory:
+    """Memory of the device, and the bytes of its copy on the host, which the operation changes."""
+
+    storage: Storage
+    before: torch.Tensor
+    bytes: torch.Tensor
+
+    @classmethod
+    def of(cls, storage: Storage) -> _HostMemory:
+        before = memory_of(storage).view(torch.uint8)
+        return cls(storage, before, before.clone())
+
+    def tensor(self, tensor: DeviceTensor) -> torch.Tensor:
+        """The copy of a tensor in this memory."""
+        dtype = getattr(torch, tensor.dtype)
+        whole = self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype)
+        return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def write_back(self) -> None:
+        """Copy the memory back to the device if the operation changed it."""
+        if not torch.equal(self.before, self.bytes):
+            write_memory(self.storage, self.bytes.view(getattr(torch, self.storage.dtype)))
+
+    def device_tensor(self, view: torch.Tensor) -> DeviceTensor:
+        """Tensor of the device for a view of the copy."""
+        dtype = str(view.dtype).removeprefix("torch.")
+        storage = self.storage
+        if dtype != storage.dtype:
+            # Views of several dtypes read the same bytes, which are those of the host.
+            storage.give_up_layout()
+            storage = Storage(None, dtype, storage.data, (storage.data.nbytes // view.itemsize,))
+        return DeviceTensor.of(storage, _strided(view))
+
+
+def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> HostRun:
+    """Run an operation of PyTorch on the host, on arguments whose tensors are ``DeviceTensor``.
+
+    Raises:
+        Exception: As PyTorch raises it for tensors of the host.
+        CompileError: A result is not a strided tensor.
+    """
+    leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
+    memories: dict[int, _HostMemory] = {}
+    copies: dict[int, torch.Tensor] = {}
+    operands: dict[int, torch.Tensor] = {}
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, DeviceTensor):
+            memory = id(leaf.storage.data)
+            if memory not in memories:
+                memories[memory] = _HostMemory.of(leaf.storage)
+            # One operand that is given twice is one tensor.
+            if id(leaf) not in copies:
+                copies[id(leaf)] = memories[memory].tensor(leaf)
+            operands[index] = copies[id(leaf)]
+    before = {index: _strided(operand) for index, operand in operands.items()}
+    args, kwargs = tree.unflatten([operands.get(index, leaf) for index, leaf in enumerate(leaves)])
+    results, structure = pytree.tree_flatten(operation(*args, **kwargs))
+    for memory in memories.values():
+        memory.write_back()
+    shared = {
+        memory.bytes.untyped_storage()._cdata: memory
+        for memory in memories.values()
+        if memory.bytes.untyped_storage().nbytes() == memory.before.nbytes
+    }
+    indices = {id(operand): index for index, operand in operands.items()}
+    moved = _on_the_device(operation, [result for result in results if id(result) not in indices], shared)
+    replaced = {
+        index: _on_the_device(operation, [operand], shared)[0]
+        for index, operand in operands.items()
+        if _strided(operand) != before[index] or operand.untyped_storage()._cdata not in shared
+    }
+    values = iter(moved)
+    placed = [
+        OperandResult(indices[id(result)]) if id(result) in indices else next(values) for result in results
+    ]
+    return HostRun(structure.unflatten(placed), replaced)
+
+
+def _strided(tensor: torch.Tensor) -> StridedView:
+    return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
+def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:
+    """Results as tensors of the device, in the memory of operands or in new memory; other values unchanged."""
+    groups: dict[int, list[torch.Tensor]] = {}
+    plain: list[Any] = []
+    for result in results:
+        if isinstance(result, torch.Tensor):
+            if result.layout != torch.strided or result.is_quantized:
+                raise CompileError(
+                    f"{operation} makes a tensor that is sparse or quantized, which the device does not have; "
+                    "call the operation on tensors of the host, which .cpu() gives."
+                )
+            # The bits of such a view are not its numbers.
+            result = result.resolve_conj().resolve_neg()
+            groups.setdefault(result.untyped_storage()._cdata, []).append(result)
+        plain.append(result)
+    memories = dict(shared)
+    for key, group in groups.items():
+        if key not in shared and len(group) > 1:
+            memory = group[0].untyped_storage()
+            elements = torch.empty(0, dtype=group[0].dtype).set_(memory)
+            memories[key] = _HostMemory.of(in_its_memory(elements).storage)
+    return [
+        value
+        if not isinstance(value, torch.Tensor)
+        else memories[key].device_tensor(value)
+        if (key := value.untyped_storage()._cdata) in memories
+        else in_its_memory(value)
+        for value in plain
+    ]
+
+
+__all__ = ["HostRun", "OperandResult", "reasons", "report", "run"]
