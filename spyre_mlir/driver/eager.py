@@ -26,6 +26,7 @@ from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.target.target import default_target
+from spyre_mlir.tensors.device_activity import record_compilation, record_device
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
@@ -79,7 +80,10 @@ def execute(
     program, results = programs[applied.key] = known or _compiled(applied, compile, results_of)
     if len(programs) > _MAX_PROGRAMS:
         programs.popitem(last=False)
-    computed = program(*applied.storages) if program is not None else []
+    computed = []
+    if program is not None:
+        computed = program(*applied.storages)
+        record_device(applied.operation, program)
     layouts = _layouts(program) if program is not None else []
     storages = [storage.storage for storage in applied.storages]
     return results.in_memory(computed, layouts, storages), results
@@ -103,7 +107,11 @@ def _compiled(
         # A refusal of the compiler has its place in the source, so it goes first.
         program_of(None)
         raise
-    return CompiledOperation(program_of(results) if results.is_computed else None, results)
+    if not results.is_computed:
+        return CompiledOperation(None, results)
+    program = program_of(results)
+    record_compilation(applied.operation, program)
+    return CompiledOperation(program, results)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
