@@ -17,6 +17,7 @@ computed in threads of PyTorch, so a listener hears all threads.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -86,3 +87,13 @@ def _notify(method: str, *facts: Any) -> None:
     with _lock:
         for listener in tuple(_listeners):
             getattr(listener, method)(*facts)
+
+
+def listen(listener: Listener) -> None:
+    """Let a listener receive the activity of all threads, from now on."""
+    _listeners.append(listener)
+
+
+def predicted_us(program: Any) -> float:
+    """Return the predicted time of one run of a program's bundles in microseconds; the host's part is not predicted."""
+    return math.fsum(line.total_ns for line in program.timelines) / 1000

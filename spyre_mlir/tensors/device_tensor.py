@@ -27,6 +27,7 @@ from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYT
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import DeviceViews, ViewStep, steps_to
+from spyre_mlir.tensors.live_storages import live_storages
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
 _DTYPES: dict[str, tuple[str, str | None]] = {
@@ -46,6 +47,9 @@ class Storage:
     layout: StickLayout
     dtype: str
     data: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        live_storages.allocate(self, self.data.nbytes)
 
     def read(self) -> NDArray[Any]:
         """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
