@@ -80,12 +80,11 @@ def execute(
     program, results = programs[applied.key] = known or _compiled(applied, compile, results_of)
     if len(programs) > _MAX_PROGRAMS:
         programs.popitem(last=False)
-    computed = []
-    if program is not None:
-        computed = program(*applied.storages)
-        record_device(applied.operation, program)
+    computed = program(*applied.storages) if program is not None else []
     layouts = _layouts(program) if program is not None else []
     storages = [storage.storage for storage in applied.storages]
+    if program is not None:
+        record_device(applied.operation, program)
     return results.in_memory(computed, layouts, storages), results
 
 
