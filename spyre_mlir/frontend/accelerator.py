@@ -52,11 +52,11 @@ def _of_any_device(base: Any, ours: Any, default: str) -> Any:
     class OfAnyDevice(kind):
         """Type of the class, to which objects and classes belong that belong to ``base``."""
 
-        def __instancecheck__(cls, value: Any) -> bool:
-            return isinstance(value, base) if _is_public(cls) else kind.__instancecheck__(cls, value)
+        def __instancecheck__(self, value: Any) -> bool:
+            return isinstance(value, base) if _is_public(self) else kind.__instancecheck__(self, value)
 
-        def __subclasscheck__(cls, other: type) -> bool:
-            return issubclass(other, base) if _is_public(cls) else kind.__subclasscheck__(cls, other)
+        def __subclasscheck__(self, other: type) -> bool:
+            return issubclass(other, base) if _is_public(self) else kind.__subclasscheck__(self, other)
 
     def new(cls: Any, *args: Any, **named: Any) -> Any:
         device = args[0] if args else named.get("device", default)

@@ -21,7 +21,7 @@ from spyre_mlir.frontend.autocast import cast_types
 from spyre_mlir.frontend.graph_edits import overload_of
 
 _KEY = "AutocastPrivateUse1"
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
 
 _known: dict[Hashable, list[torch.dtype | None]] = {}
 

@@ -15,6 +15,7 @@ from spyre_mlir.frontend import (
     accelerator,
     device_autocast,
     device_module,
+    device_profiling,
     layout_factories,
     pinned_memory,
     restored_tensors,
@@ -73,6 +74,7 @@ def register() -> None:
     _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
     accelerator.install()
     restored_tensors.install()
+    device_profiling.install()
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         library.impl(name, _factory(overload_of(name)), "PrivateUse1")

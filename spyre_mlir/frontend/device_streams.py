@@ -14,12 +14,14 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._C import _autograd
 
 from spyre_mlir.tensors.device_activity import Listener, listen, predicted_us
 
 NAME = "spyre"
 
-_DEVICE_TYPE = int(torch._C._autograd.DeviceType.PrivateUse1)
+_PRIVATE_USE: Any = _autograd.DeviceType.PrivateUse1
+_DEVICE_TYPE = int(_PRIVATE_USE)
 _numbers = itertools.count(1)
 _local = threading.local()
 
@@ -64,10 +66,10 @@ class Stream(torch.Stream):
     def wait_event(self, event: Any) -> None:
         """Return at once: what comes before the event has run."""
 
-    def wait_stream(self, stream: Any) -> None:
+    def wait_stream(self, other: Any) -> None:
         """Return at once: all programs of the other stream have run."""
 
-    def record_event(self, event: DeviceEvent | None = None) -> DeviceEvent:
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Record an event, by default a new one, and return it."""
         event = DeviceEvent() if event is None else event
         event.record(self)
@@ -112,17 +114,17 @@ class DeviceEvent(torch.Event):
     def synchronize(self) -> None:
         """Return at once: what comes before the event has run."""
 
-    def elapsed_time(self, end_event: DeviceEvent) -> float:
+    def elapsed_time(self, other: Any) -> float:
         """Predicted milliseconds of the programs that ran between two events.
 
         Raises:
             ValueError: One of the events does not keep times, or was not recorded.
         """
-        if not (self._is_timed and end_event._is_timed):
+        if not (self._is_timed and other._is_timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if self._us is None or end_event._us is None:
+        if self._us is None or other._us is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return (end_event._us - self._us) / 1000
+        return (other._us - self._us) / 1000
 
 
 def check_device(device: Any) -> int:

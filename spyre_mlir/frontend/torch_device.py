@@ -29,10 +29,12 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.backward_errors import raised_after_backward
+from spyre_mlir.frontend.foreach import is_foreach, one_by_one
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory
 from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.tensors.device_activity import record_copy
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
@@ -208,6 +210,8 @@ class SpyreTensor(torch.Tensor):
             return torch.equal(*map(host_copy, args))
         if func in COMPOSED:
             return COMPOSED[func](*args, **named)
+        if is_foreach(func):
+            return one_by_one(func, args, named)
         # Composite operations come here whole where autograd is off.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
@@ -224,6 +228,8 @@ class SpyreTensor(torch.Tensor):
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the host, by no operation of PyTorch: inside of one these have other meanings."""
+    if isinstance(tensor, SpyreTensor):
+        record_copy(tensor.nbytes, to_device=False)
     return tensor.device_tensor.cpu() if isinstance(tensor, SpyreTensor) else tensor
 
 
@@ -287,6 +293,7 @@ def _on_the_host(leaf: Any) -> Any:
 
 def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
     """Tensor of the host on the device, with the same strides; with a ``layout``, dense."""
+    record_copy(tensor.nbytes, to_device=True)
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
 
@@ -311,7 +318,7 @@ def to_copy(
         return move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
     source = tensor.device_tensor
     if device is not None and torch.device(device).type != NAME:
-        return source.cpu().to(device, dtype, memory_format=memory_format)
+        return host_copy(tensor).to(device, dtype, memory_format=memory_format)
     named = {"memory_format": memory_format}
     if dtype in (None, tensor.dtype):
         return _on_device(eager().run(_aten.clone.default, (source,), named))

@@ -26,6 +26,7 @@ from fuzz_workers import INTERNAL, REFUSED, RIGHT, SKIPPED, WRONG, answer
 from op_coverage import BOTH, DEVICE, ON_HOST
 from opinfo_samples import DTYPES, NO_WORK, NoSampleError, Sample, Ticket
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 from torch.testing._internal import common_methods_invocations as database
 from torch.utils import _pytree as pytree
 
@@ -41,12 +42,16 @@ KINDS = (CALL, IN_PLACE, OUT, EMPTY, NO_DIMS, ERRORS)
 _REFUSED_DTYPES = (torch.float64, torch.complex32, torch.complex64, torch.complex128)
 
 
+#: Samples that kill PyTorch itself on the CPU.
+_DEADLY = {("_chunk_cat", NO_DIMS)}
+
+
 class DeviceTicket(NamedTuple):
     """Sample ``index`` of an operation in a type, by name, on the device; ``way`` is "eager" or "compiled"."""
 
     operation: str
     dtype: str
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     way: str
     kind: str = CALL
 
@@ -116,6 +121,8 @@ def _sample(ticket: DeviceTicket) -> tuple[str, str]:
 def _of_kind(sample: Sample, ticket: DeviceTicket) -> Sample:
     """The sample of a kind; NoSampleError where PyTorch does not have it."""
     operation = opinfo_samples.operations()[ticket.operation]
+    if (ticket.operation, ticket.kind) in _DEADLY:
+        raise NoSampleError("PyTorch: the process dies")
     if ticket.kind == IN_PLACE:
         return replace(sample, function=operation.inplace_variant)
     if ticket.kind == OUT:
@@ -150,8 +157,8 @@ def _with_out(sample: Sample) -> Sample:
     function = sample.function
 
     def into(first: Any, *args: Any, **kwargs: Any) -> Any:
-        *args, out = args
-        return function(first, *args, out=out[0] if len(out) == 1 else out, **kwargs)
+        *rest, out = args
+        return function(first, *rest, out=out[0] if len(out) == 1 else out, **kwargs)
 
     first, args, kwargs = pytree.tree_unflatten(list(sample.others), sample.structure)
     outputs = tuple(torch.zeros_like(x) for x in results)
@@ -325,7 +332,7 @@ def _error(ticket: DeviceTicket) -> tuple[str, str]:
             return WRONG, f"errors: no error where PyTorch raises {opinfo_samples._first_line(wanted)}"
         known: tuple[type, ...] = (type(wanted), spyre_mlir.CompileError)
         if ticket.way == COMPILED:
-            known += (torch._dynamo.exc.TorchDynamoException, RuntimeError)
+            known += (TorchDynamoException, RuntimeError)
         if isinstance(error, known):
             return RIGHT, ""
         return INTERNAL, f"errors: {opinfo_samples._first_line(error)} in place of {type(wanted).__name__}"

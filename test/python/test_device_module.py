@@ -6,8 +6,10 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import json
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -281,3 +283,24 @@ def test_autocast_has_gradients_in_the_type_of_the_weights():
         gradients.append(weight.weight.grad)
     assert gradients[1] is not None and gradients[1].dtype == torch.float32
     torch.testing.assert_close(gradients[1].cpu(), gradients[0], atol=0.05, rtol=0.01)
+
+
+# Profiles.
+
+
+def test_a_profile_has_the_programs_of_the_device(tmp_path: Path):
+    x = torch.ones(64, 256, dtype=torch.float16, device="spyre")
+    x + x
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]
+    with torch.profiler.profile(activities=activities) as profile:
+        x + x
+        x + x
+    predicted = spyre_mlir.compile(lambda x: x + x, (x.cpu(),)).metrics()["predicted_us"]
+    (row,) = (each for each in profile.key_averages() if each.key.startswith("spyre::aten.add.Tensor"))
+    assert row.count == 2 and row.device_time_total == pytest.approx(2 * predicted, rel=1e-3)
+    assert "SPYRE total" in profile.key_averages().table(sort_by="self_device_time_total")
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    on_device = [event for event in events if event.get("pid") == "spyre:0"]
+    assert [event["name"] for event in on_device] == ["aten.add.Tensor"] * 2
+    assert on_device[0]["dur"] == pytest.approx(predicted, rel=1e-3)
