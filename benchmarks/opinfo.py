@@ -22,7 +22,7 @@ DTYPES = ("f16", "f32", "bf16", "i64", "bool")
 DEVICES = ("", "eager", "compiled")
 
 #: What is judged of a sample on the device (test/python/opinfo_on_device.py).
-KINDS = ("call", "in-place", "out", "empty", "0-d", "errors")
+KINDS = ("call", "in-place", "out", "empty", "0-d", "errors", "module")
 
 #: What the inputs have: numbers of the database, or special ones as well.
 VALUES = ("", "special")
@@ -113,21 +113,19 @@ def opinfo(
         raise CompileError(f"A sample does not run on the device as '{device}'; write 'eager' or 'compiled'.")
     if unknown := [kind for kind in kinds.split(",") if kind not in KINDS]:
         raise CompileError(f"There is no kind '{unknown[0]}' of a sample; there are {', '.join(KINDS)}.")
-    names, dtypes = _names(ops), _dtypes(dtype)
+    dtypes, module = _dtypes(dtype), _database()
     if device:
         module = opinfo_on_device()
-        tickets = module.tickets(names, dtypes, samples, device, kinds.split(","))
+        tickets = module.tickets(_names(ops, module.names()), dtypes, samples, device, kinds.split(","))
     else:
-        module = _database()
-        tickets = module.tickets(names, dtypes, samples, values)
+        tickets = module.tickets(_names(ops, module.operations()), dtypes, samples, values)
     rows = _measured(module.run, tickets, jobs, lines, resume)
     if table:
-        _write(table, page(rows, device))
+        _write(table, device_page(rows, device) if device else page(rows))
     return summarised(rows, device)
 
 
-def _names(ops: str) -> list[str]:
-    known = _database().operations()
+def _names(ops: str, known: dict[str, Any]) -> list[str]:
     if not ops:
         return list(known)
     chosen = ops.split(",")
@@ -276,29 +274,50 @@ docs/operators.md` writes this page.
 """
 
 
-#: The head of the page about tensors of the device.
-_DEVICE_HEAD = """# PyTorch's operator database on the device
-
-The same samples with tensors on the device `spyre`, {way}: numbers, types, strides, the memory that results share, the
-variants in place and with `out=`, operands without elements and without dims, and error inputs, all as on the CPU.
-`python -m benchmarks opinfo --device {device} --samples 1 --table FILE` writes this page.
-"""
-_WAYS = {"eager": "operation by operation", "compiled": "by `torch.compile`"}
-
-
-def page(rows: Sequence[Row], device: str = "") -> str:
+def page(rows: Sequence[Row]) -> str:
     """A page of Markdown: what became of the samples by type, and of each operation by type, where, and why not."""
     counted = [row for row in rows if row.outcome != SKIPPED]
     dtypes = [dtype for dtype in DTYPES if any(row.dtype == dtype for row in counted)]
     by_type = [[row for row in counted if row.dtype == dtype] for dtype in dtypes]
-    head = _DEVICE_HEAD.format(way=_WAYS[device], device=device) if device else _HEAD
-    lines = [head, "| type | samples | right | " + " | ".join(PLACES) + " |", _rule(3 + len(PLACES))]
+    lines = [_HEAD, "| type | samples | right | " + " | ".join(PLACES) + " |", _rule(3 + len(PLACES))]
     lines += [_type_line(group) for group in by_type]
     lines += ["", "| operation | " + " | ".join(dtypes) + " | where | why not |", _rule(3 + len(dtypes))]
     groups: dict[str, list[Row]] = {}
     for row in sorted(counted, key=lambda row: (row.operation, DTYPES.index(row.dtype))):
         groups.setdefault(row.operation, []).append(row)
     lines += [_line(group, dtypes) for group in groups.values()]
+    return "\n".join(lines) + "\n"
+
+
+#: The head of the page about tensors of the device.
+_DEVICE_HEAD = """# PyTorch's operator database on the device
+
+Samples of the operators and modules of PyTorch's database with tensors on the device `spyre`, {way}. A sample is right
+if numbers, types, sizes, strides and the memory that results share are as on the CPU. The kinds: the call, the variant
+in place, results in `out=`, operands without elements, operands without dims, error inputs, and modules with their
+gradients. Float64 and complex numbers do not count. `python -m benchmarks opinfo --device {device} --samples 1 --table
+FILE` writes this page.
+"""
+_WAYS = {"eager": "operation by operation", "compiled": "by `torch.compile`"}
+
+
+def device_page(rows: Sequence[Row], device: str) -> str:
+    """A page of Markdown: the samples by kind and type, and each that is not right."""
+    counted = [row for row in rows if row.outcome != SKIPPED]
+    lines = [
+        _DEVICE_HEAD.format(way=_WAYS[device], device=device),
+        "| kind | type | samples | right |",
+        _rule(4),
+    ]
+    for kind in KINDS:
+        for dtype in DTYPES:
+            if group := [row for row in counted if (row.kind, row.dtype) == (kind, dtype)]:
+                right = _share(group, lambda row: row.outcome == RIGHT)
+                lines.append(f"| {kind} | {dtype} | {len(group):,} | {right:.1%} |")
+    lines += ["", "| operation | type | kind | sample | what is not right |", _rule(5)]
+    for row in sorted(row for row in counted if row.outcome != RIGHT):
+        why = f"{row.outcome}: {first_line(row.why)}".replace("|", "/")
+        lines.append(f"| `{row.operation}` | {row.dtype} | {row.kind} | {row.index} | {why} |")
     return "\n".join(lines) + "\n"
 
 

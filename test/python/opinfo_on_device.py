@@ -6,7 +6,7 @@ with inputs are as PyTorch has them on the CPU. The memory is compared by writes
 filled. Random numbers count: a seed gives the numbers of the CPU.
 
 The kinds of a sample: the call; the variant in place; results written into ``out=``; the operands without elements;
-the operands without dims; and the error inputs of the database, which raise an error of the same class.
+the operands without dims; the error inputs of the database, which raise an error of the same class; and modules.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
+import modules_on_device
 import opinfo_samples
 import torch
 from fuzz_case import Oracle, leaves
@@ -35,8 +36,16 @@ import spyre_mlir.frontend
 from spyre_mlir.tensors.device_activity import Listener, listening
 
 EAGER, COMPILED = "eager", "compiled"
-CALL, IN_PLACE, OUT, EMPTY, NO_DIMS, ERRORS = "call", "in-place", "out", "empty", "0-d", "errors"
-KINDS = (CALL, IN_PLACE, OUT, EMPTY, NO_DIMS, ERRORS)
+CALL, IN_PLACE, OUT, EMPTY, NO_DIMS, ERRORS, MODULE = (
+    "call",
+    "in-place",
+    "out",
+    "empty",
+    "0-d",
+    "errors",
+    "module",
+)
+KINDS = (CALL, IN_PLACE, OUT, EMPTY, NO_DIMS, ERRORS, MODULE)
 
 #: Types that an accelerator without them refuses.
 _REFUSED_DTYPES = (torch.float64, torch.complex32, torch.complex64, torch.complex128)
@@ -82,6 +91,12 @@ def tickets(
     """The first samples of operations of each kind in the types that each has; error inputs have types of their own."""
     known = opinfo_samples.operations()
     for kind, dtype, name in itertools.product(kinds, dtypes, names):
+        if (kind == MODULE) != (name in modules_on_device.modules()):
+            continue
+        if kind == MODULE:
+            if dtype in modules_on_device.dtypes_of(name):
+                yield from (DeviceTicket(name, dtype, index, way, kind) for index in range(count))
+            continue
         operation = known[name]
         lacks = {IN_PLACE: operation.inplace_variant is None, OUT: not operation.supports_out}.get(
             kind, False
@@ -93,9 +108,16 @@ def tickets(
             yield from (DeviceTicket(name, dtype, index, way, kind) for index in range(count))
 
 
+def names() -> dict[str, Any]:
+    """The operations and the modules by name."""
+    return {**opinfo_samples.operations(), **modules_on_device.modules()}
+
+
 def run(ticket: DeviceTicket) -> tuple[str, str]:
     """What became of a sample, and ``Facts`` as JSON."""
     torch._dynamo.reset()
+    if ticket.kind == MODULE:
+        return modules_on_device.judged(*ticket[:3], ticket.way == COMPILED)
     without_seed = mock.patch.object(database, "wrapper_set_seed", opinfo_samples._without_seed)
     with warnings.catch_warnings(), torch.no_grad(), without_seed:
         warnings.simplefilter("ignore")
