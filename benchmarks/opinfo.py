@@ -12,11 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.programs import fuzz_workers, opinfo_samples
+from benchmarks.programs import fuzz_workers, opinfo_on_device, opinfo_samples
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError
 
 DTYPES = ("f16", "f32", "bf16", "i64", "bool")
+
+#: Tensors of the device, where operations run one by one or by ``torch.compile``; "" is ``spyre_mlir.compile``.
+DEVICES = ("", "eager", "compiled")
+
+#: What is judged of a sample on the device (test/python/opinfo_on_device.py).
+KINDS = ("call", "in-place", "out", "empty", "0-d", "errors", "module")
 
 #: What the inputs have: numbers of the database, or special ones as well.
 VALUES = ("", "special")
@@ -48,11 +54,18 @@ class Row:
     where: str = ""
     why: str = ""
     is_floating: bool = True
+    kind: str = ""
 
     @property
     def fault(self) -> str:
         """The line of a sample that is none of the diagnostics and not right."""
-        return f"{self.operation} {self.dtype} {self.index}: {self.outcome}: {first_line(self.why)}"
+        kind = f" {self.kind}" if self.kind else ""
+        return f"{self.operation} {self.dtype} {self.index}{kind}: {self.outcome}: {first_line(self.why)}"
+
+    @property
+    def group(self) -> str:
+        """The line of the table that counts the sample."""
+        return f"{self.dtype} {self.kind}".rstrip()
 
     def json_line(self) -> str:
         return json.dumps(asdict(self)) + "\n"
@@ -65,6 +78,9 @@ class Row:
     i64_not_right_ratio=0.05,
     bool_not_right_ratio=0.05,
     f16_floating_not_on_device_alone_ratio=0.25,
+    eager_not_right_ratio=0.005,
+    compiled_not_right_ratio=0.01,
+    strides_samples=0,
     wrong_samples=0,
     internal_samples=0,
     crash_samples=0,
@@ -78,6 +94,9 @@ def opinfo(
     table: str = "",
     lines: str = "",
     values: str = "",
+    device: str = "",
+    kinds: str = ",".join(KINDS),
+    resume: int = 0,
 ) -> Metrics:
     """Samples of PyTorch's operator database on the simulator: how many are right, by type, and where they run.
 
@@ -85,17 +104,28 @@ def opinfo(
     the samples that PyTorch itself can run. ``table`` is a page with a row per operation, ``lines`` a file of
     JSON with a line per sample, written as they come and sorted at the end. ``values`` is "special" for NaN,
     infinities, zeros of both signs, subnormal and largest numbers in the inputs of pointwise operations and reductions.
+    ``device`` puts the tensors on the device, "eager" or "compiled" by ``torch.compile``; ``kinds`` are then what is
+    judged. With ``resume`` 1 the samples in the file ``lines`` are not run again.
     """
     if values not in VALUES:
         raise CompileError(f"There are no values '{values}'; leave them out, or write 'special'.")
-    rows = _measured(_names(ops), _dtypes(dtype), samples, jobs, lines, values)
+    if device not in DEVICES:
+        raise CompileError(f"A sample does not run on the device as '{device}'; write 'eager' or 'compiled'.")
+    if unknown := [kind for kind in kinds.split(",") if kind not in KINDS]:
+        raise CompileError(f"There is no kind '{unknown[0]}' of a sample; there are {', '.join(KINDS)}.")
+    dtypes, module = _dtypes(dtype), _database()
+    if device:
+        module = opinfo_on_device()
+        tickets = module.tickets(_names(ops, module.names()), dtypes, samples, device, kinds.split(","))
+    else:
+        tickets = module.tickets(_names(ops, module.operations()), dtypes, samples, values)
+    rows = _measured(module.run, tickets, jobs, lines, resume)
     if table:
-        _write(table, page(rows))
-    return summarised(rows)
+        _write(table, device_page(rows, device) if device else page(rows))
+    return summarised(rows, device)
 
 
-def _names(ops: str) -> list[str]:
-    known = _database().operations()
+def _names(ops: str, known: dict[str, Any]) -> list[str]:
     if not ops:
         return list(known)
     chosen = ops.split(",")
@@ -128,13 +158,15 @@ def _database() -> Any:
 
 
 def _measured(
-    names: Sequence[str], dtypes: Sequence[str], samples: int, jobs: int, lines: str, values: str
+    run: Callable[[Any], tuple[str, str]], tickets: Iterable[Any], jobs: int, lines: str, resume: int
 ) -> list[Row]:
     """The rows of all samples, sorted; each is written to the file ``lines`` as soon as there is one."""
-    rows = []
+    rows = _read(lines) if lines and resume else []
     if lines:
-        _write(lines, "")
-    for row in _outcomes(_database().tickets(names, dtypes, samples, values), jobs):
+        _write(lines, "".join(row.json_line() for row in rows))
+    known = {(row.operation, row.dtype, row.index, row.kind) for row in rows}
+    rest = (ticket for ticket in tickets if (*ticket[:3], getattr(ticket, "kind", "")) not in known)
+    for row in _outcomes(run, rest, jobs):
         rows.append(row)
         if lines:
             with open(lines, "a", encoding="utf-8") as file:
@@ -147,9 +179,16 @@ def _measured(
     return rows
 
 
-def _outcomes(tickets: Iterable[Any], jobs: int) -> Iterator[Row]:
+def _read(name: str) -> list[Row]:
+    """The rows of a file of lines; none without the file."""
+    if not Path(name).exists():
+        return []
+    return [Row(**json.loads(line)) for line in Path(name).read_text(encoding="utf-8").splitlines()]
+
+
+def _outcomes(run: Callable[[Any], tuple[str, str]], tickets: Iterable[Any], jobs: int) -> Iterator[Row]:
     database = _database()
-    with fuzz_workers().Workers(database.run, jobs, seconds=SECONDS) as workers:
+    with fuzz_workers().Workers(run, jobs, seconds=SECONDS) as workers:
         for ticket, outcome in workers.map(tickets):
             facts = database.facts(outcome.why)
             row = Row(
@@ -160,29 +199,45 @@ def _outcomes(tickets: Iterable[Any], jobs: int) -> Iterator[Row]:
                 facts.where,
                 facts.why,
                 facts.is_floating,
+                getattr(ticket, "kind", ""),
             )
             if row.why != _NO_MORE:
                 yield row
 
 
-def summarised(rows: Sequence[Row]) -> Noted:
-    """Metrics by type and of all; notes tell why samples do not count, and faults one by one."""
+def summarised(rows: Sequence[Row], device: str = "") -> Noted:
+    """Metrics by type and of all; notes list why samples do not count, and faults one by one."""
     metrics: dict[str, float] = {}
-    for dtype in sorted({row.dtype for row in rows}, key=DTYPES.index):
-        of_type = [row for row in rows if row.dtype == dtype]
-        counted = [row for row in of_type if row.outcome != SKIPPED]
-        floating = [row for row in counted if row.is_floating]
-        metrics |= {f"{dtype}.{column}": count for column, count in _columns(of_type).items()}
+    groups = {row.group: (DTYPES.index(row.dtype), row.kind) for row in rows}
+    for group in sorted(groups, key=groups.__getitem__):
+        of_group = [row for row in rows if row.group == group]
+        metrics |= {f"{group}.{column}": count for column, count in _columns(of_group).items()}
+    counted = [row for row in rows if row.outcome != SKIPPED]
+    if device:
         # No ratio is shown where there is nothing to measure: 0 would read as a target that is met.
         if counted:
-            metrics[f"{dtype}_not_right_ratio"] = 1 - _share(counted, lambda row: row.outcome == RIGHT)
-        if floating:
-            metrics[f"{dtype}_floating_not_on_device_alone_ratio"] = 1 - _share(floating, _on_device)
+            metrics[f"{device}_not_right_ratio"] = 1 - _share(counted, lambda row: row.outcome == RIGHT)
+            metrics["strides_samples"] = sum(row.why.startswith("strides:") for row in counted)
+    else:
+        metrics |= _ratios(counted)
     metrics |= {f"{fault}_samples": sum(row.outcome == fault for row in rows) for fault in FAULTS}
     skipped = Counter(_skip_reason(row) for row in rows if row.outcome == SKIPPED)
     notes = [f"{count} samples do not count: {reason}" for reason, count in sorted(skipped.items())]
-    notes += [row.fault for row in rows if row.outcome in FAULTS]
+    missed = (*FAULTS, "refused") if device else FAULTS
+    notes += [row.fault for row in rows if row.outcome in missed]
     return Noted(metrics, notes, COLUMNS)
+
+
+def _ratios(counted: Sequence[Row]) -> dict[str, float]:
+    """The parts of the samples of each type that are not right, or not on the device alone."""
+    metrics: dict[str, float] = {}
+    for dtype in sorted({row.dtype for row in counted}, key=DTYPES.index):
+        of_type = [row for row in counted if row.dtype == dtype]
+        floating = [row for row in of_type if row.is_floating]
+        metrics[f"{dtype}_not_right_ratio"] = 1 - _share(of_type, lambda row: row.outcome == RIGHT)
+        if floating:
+            metrics[f"{dtype}_floating_not_on_device_alone_ratio"] = 1 - _share(floating, _on_device)
+    return metrics
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, int]:
@@ -231,6 +286,38 @@ def page(rows: Sequence[Row]) -> str:
     for row in sorted(counted, key=lambda row: (row.operation, DTYPES.index(row.dtype))):
         groups.setdefault(row.operation, []).append(row)
     lines += [_line(group, dtypes) for group in groups.values()]
+    return "\n".join(lines) + "\n"
+
+
+#: The head of the page about tensors of the device.
+_DEVICE_HEAD = """# PyTorch's operator database on the device
+
+Samples of the operators and modules of PyTorch's database with tensors on the device `spyre`, {way}. A sample is right
+if numbers, types, sizes, strides and the memory that results share are as on the CPU. The kinds: the call, the variant
+in place, results in `out=`, operands without elements, operands without dims, error inputs, and modules with their
+gradients. Float64 and complex numbers do not count. `python -m benchmarks opinfo --device {device} --samples 1 --table
+FILE` writes this page.
+"""
+_WAYS = {"eager": "operation by operation", "compiled": "by `torch.compile`"}
+
+
+def device_page(rows: Sequence[Row], device: str) -> str:
+    """A page of Markdown: the samples by kind and type, and each that is not right."""
+    counted = [row for row in rows if row.outcome != SKIPPED]
+    lines = [
+        _DEVICE_HEAD.format(way=_WAYS[device], device=device),
+        "| kind | type | samples | right |",
+        _rule(4),
+    ]
+    for kind in KINDS:
+        for dtype in DTYPES:
+            if group := [row for row in counted if (row.kind, row.dtype) == (kind, dtype)]:
+                right = _share(group, lambda row: row.outcome == RIGHT)
+                lines.append(f"| {kind} | {dtype} | {len(group):,} | {right:.1%} |")
+    lines += ["", "| operation | type | kind | sample | what is not right |", _rule(5)]
+    for row in sorted(row for row in counted if row.outcome != RIGHT):
+        why = f"{row.outcome}: {first_line(row.why)}".replace("|", "/")
+        lines.append(f"| `{row.operation}` | {row.dtype} | {row.kind} | {row.index} | {why} |")
     return "\n".join(lines) + "\n"
 
 

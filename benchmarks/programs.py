@@ -102,6 +102,12 @@ def changed() -> ModuleType:
     return importlib.import_module("changed")
 
 
+def opinfo_on_device() -> ModuleType:
+    """The module of the samples of that database on tensors of the device. Imports torch and its tests."""
+    _see_tests()
+    return importlib.import_module("opinfo_on_device")
+
+
 def floor_programs() -> ModuleType:
     """The module of random programs and of their least times. Imports torch."""
     _see_tests()

@@ -26,6 +26,7 @@ systems.require_posix()
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.compilation import compile
+    from spyre_mlir.driver.device_report import device_report
     from spyre_mlir.driver.dynamic import DynamicProgram
     from spyre_mlir.driver.piecewise import PiecewiseProgram
     from spyre_mlir.driver.program import Program
@@ -52,6 +53,7 @@ __all__ = [
     "clear_tensor_dims",
     "compile",
     "declare_tensor_dim",
+    "device_report",
     "empty",
     "for_each_tile",
     "full",
@@ -70,6 +72,7 @@ moved_modules.install()
 #: import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
     "spyre_mlir.driver.compilation": ("compile",),
+    "spyre_mlir.driver.device_report": ("device_report",),
     "spyre_mlir.driver.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.driver.program": ("Program",),
     "spyre_mlir.driver.torch_programs": ("torch_backend",),

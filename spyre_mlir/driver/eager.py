@@ -27,6 +27,7 @@ from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.target.target import default_target
+from spyre_mlir.tensors.device_activity import record_compilation, record_device
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
@@ -95,6 +96,8 @@ def execute(
     computed = program(*applied.inputs) if program is not None else []
     layouts = _layouts(program) if program is not None else []
     storages = [storage.storage for storage in applied.storages]
+    if program is not None:
+        record_device(applied.operation, program)
     return results.in_memory(computed, layouts, storages), results
 
 
@@ -116,7 +119,11 @@ def _compiled(
         # A refusal of the compiler has its place in the source, so it goes first.
         program_of(None)
         raise
-    return CompiledOperation(program_of(results) if results.is_computed else None, results)
+    if not results.is_computed:
+        return CompiledOperation(None, results)
+    program = program_of(results)
+    record_compilation(applied.operation, program)
+    return CompiledOperation(program, results)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:

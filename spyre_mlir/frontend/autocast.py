@@ -75,6 +75,35 @@ def _has_regions(node: Node) -> bool:
     return node.target is _REGION or is_inlined(node)
 
 
+def cast_types(
+    call: Callable[[Sequence[Tensor]], Any],
+    values: Sequence[Tensor],
+    autocast: torch.autocast,
+    mode: FakeTensorMode,
+) -> list[torch.dtype | None]:
+    """Types that an autocast casts the operands of a call to; None for an operand that keeps its type.
+
+    An operation may cast operands itself, and only autocast makes a float32 shorter. What it does not make shorter it
+    has as float32, or as its widest operand is, of which nothing more is cast.
+    """
+
+    def recorded(tensors: list[Tensor]) -> list[torch.dtype | None]:
+        with mode, torch.no_grad(), autocast, _Record(tensors) as record:
+            call(tensors)
+        return record.casts
+
+    short = autocast.fast_dtype
+    with mode:
+        wide = [value.float() if value.dtype in _SHORT else value for value in values]
+    casts = recorded(wide)
+    if short in casts:
+        return [
+            short if dtype == short and value.dtype != short else None
+            for dtype, value in zip(casts, values, strict=True)
+        ]
+    return [dtype if dtype == torch.float32 else None for dtype in recorded(list(values))]
+
+
 class _Casts:
     """Casts of one autocast; ``renamed(old, new)`` is told which node stands for another one."""
 
@@ -157,22 +186,12 @@ class _Casts:
         return parts
 
     def _listed(self, node: Node, operands: list[Node], values: list[Tensor]) -> list[torch.dtype | None]:
-        """Casts of the operands of a call that is on a list of autocast.
+        """Casts of the operands of a call that is on a list of autocast."""
 
-        An operation may cast operands itself, and only autocast makes a float32 shorter. What it does not make shorter
-        it has as float32, or as its widest operand is, of which nothing more is cast.
-        """
-        short = self._autocast.fast_dtype
-        with _mode_of(operands):
-            wide = [value.float() if value.dtype in _SHORT else value for value in values]
-        casts = self._recorded(node, operands, wide).casts
-        if short in casts:
-            return [
-                short if dtype == short and value.dtype != short else None
-                for dtype, value in zip(casts, values, strict=True)
-            ]
-        casts = self._recorded(node, operands, values).casts
-        return [dtype if dtype == torch.float32 else None for dtype in casts]
+        def call(tensors: Sequence[Tensor]) -> Any:
+            return _call(node, dict(zip(operands, tensors, strict=True)))
+
+        return cast_types(call, values, self._autocast, _mode_of(operands))
 
     def _recorded(self, node: Node, operands: list[Node], values: list[Tensor]) -> _Record:
         """What PyTorch does in a call on other operands under this autocast."""

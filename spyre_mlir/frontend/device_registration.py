@@ -11,6 +11,15 @@ import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend import (
+    accelerator,
+    device_autocast,
+    device_module,
+    device_profiling,
+    layout_factories,
+    pinned_memory,
+    restored_tensors,
+)
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.torch_device import COMPOSED, NAME, SpyreTensor, host_copy, move, to_copy
 from spyre_mlir.tensors.device_tensor import to_device
@@ -22,45 +31,6 @@ _FACTORIES = (
     "randint.generator", "randint.low_generator", "randperm", "randperm.generator", "scalar_tensor", "tril_indices",
     "triu_indices",
 )  # fmt: skip
-
-
-class _Module:
-    """``torch.spyre``, the module that PyTorch asks about the device: there is one, always available."""
-
-    def is_initialized(self) -> bool:
-        """Return True: there is nothing to initialize."""
-        return True
-
-    def is_available(self) -> bool:
-        """Return True: programs run on the simulator."""
-        return True
-
-    def current_device(self) -> int:
-        """Index of the only device."""
-        return 0
-
-    def device_count(self) -> int:
-        """Number of devices."""
-        return 1
-
-    def synchronize(self, device: Any = None) -> None:
-        """Do nothing: a program has run when its call returns."""
-
-    def manual_seed(self, seed: int) -> None:
-        """Do nothing: the host draws random numbers."""
-
-    manual_seed_all = manual_seed
-
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        """State of the host's generator, which draws for the device."""
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        """Set the state of the host's generator."""
-        torch.set_rng_state(state)
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
 
 
 def _factory(operation: Any) -> Callable[..., Any]:
@@ -103,13 +73,18 @@ def register() -> None:
     """Make ``spyre`` a device of PyTorch, once; another device of the same key stays what it is."""
     if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
         return
-    _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
+    _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
+    accelerator.install()
+    restored_tensors.install()
+    device_profiling.install()
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         library.impl(name, _factory(overload_of(name)), "PrivateUse1")
     library.impl("_to_copy", to_copy, "PrivateUse1")
     for operation, form in COMPOSED.items():
         library.impl(operation, form, "AutogradPrivateUse1")
+    pinned_memory.install(library)
     # A library that is collected takes its kernels back.
-    _libraries.append(library)
+    _libraries.extend((library, device_autocast.install(library)))
     torch.Tensor.to = _extended_to(torch.Tensor.to)
+    layout_factories.extend({name.partition(".")[0] for name in _FACTORIES})

@@ -58,7 +58,7 @@ from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 #: Modules of the frontend with functions and modules for use inside of a model.
-_IN_MODELS = ("eight_bit_checkpoints", "hints", "loop_marks", "tile_loops")
+_IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "loop_marks", "tile_loops")
 
 
 def compiled(
@@ -307,7 +307,8 @@ class DeviceGraph:
             hosts = [copies.get(id(whole.storage)) for whole in applied.storages]
             devices = [NAME if host is None else host[0].device.type for host in hosts]
             follow = partial(OperationResults.of, operation=self.graph, devices=devices)
-            leaves, results = eager().execute(applied, self.programs, self.compile, follow)
+            compile = partial(_compiled_under, _device_autocast(), self.compile)
+            leaves, results = eager().execute(applied, self.programs, compile, follow)
             _write_back([hosts[index] for index in results.written], hosts)
             returned = []
             for leaf, place, device in zip(leaves, results.places, results.devices, strict=True):
@@ -318,6 +319,19 @@ class DeviceGraph:
                     leaf = leaf.cpu() if host is None else _view_of_host(host[0], host[1], leaf)
                 returned.append(leaf)
         return pytree.tree_unflatten(returned, results.tree)
+
+
+def _device_autocast() -> torch.dtype | None:
+    """Type of the ``torch.autocast`` of the device that the caller is in; Dynamo has another graph for each."""
+    return torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
+
+
+def _compiled_under(dtype: torch.dtype | None, compile: Callable[..., Any], *arguments: Any) -> Any:
+    """Program of a graph with the casts of an autocast to ``dtype``."""
+    if dtype is None:
+        return compile(*arguments)
+    with autocasting(dtype):
+        return compile(*arguments)
 
 
 def _view_of_host(host: torch.Tensor, copied: DeviceTensor, view: DeviceTensor) -> torch.Tensor:

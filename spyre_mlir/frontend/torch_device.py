@@ -30,10 +30,12 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.frontend import host_operations, transformer_layers
 from spyre_mlir.frontend.backward_errors import raised_after_backward
+from spyre_mlir.frontend.foreach import is_foreach, one_by_one
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.tensors.device_activity import record_copy
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
@@ -225,6 +227,8 @@ class SpyreTensor(torch.Tensor):
             return torch.equal(*map(host_copy, args))
         if func in COMPOSED:
             return COMPOSED[func](*args, **named)
+        if is_foreach(func):
+            return one_by_one(func, args, named)
         # Composite operations come here whole where autograd is off.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
@@ -248,6 +252,8 @@ class SpyreTensor(torch.Tensor):
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the host, by no operation of PyTorch: inside of one these have other meanings."""
+    if isinstance(tensor, SpyreTensor):
+        record_copy(tensor.nbytes, to_device=False)
     return tensor.device_tensor.cpu() if isinstance(tensor, SpyreTensor) else tensor
 
 
@@ -333,6 +339,7 @@ def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
     """
     if tensor.dtype in _REFUSED and tensor.dim():
         element_type(str(tensor.dtype).removeprefix("torch."))
+    record_copy(tensor.nbytes, to_device=True)
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
 
@@ -383,7 +390,7 @@ def to_copy(
         strides = torch.empty_like(host, device="meta", memory_format=memory_format).stride()
         return move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
     if device is not None and torch.device(device).type != NAME:
-        return tensor.device_tensor.cpu().to(device, dtype, memory_format=memory_format)
+        return host_copy(tensor).to(device, dtype, memory_format=memory_format)
     func = _aten.clone.default if dtype in (None, tensor.dtype) else _aten._to_copy.default
     converted = {"memory_format": memory_format} | ({} if func is _aten.clone.default else {"dtype": dtype})
     try:

@@ -28,6 +28,7 @@ from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYT
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import DeviceViews, ViewStep, steps_to
+from spyre_mlir.tensors.live_storages import live_storages
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
 _DTYPES: dict[str, tuple[str, str | None]] = {
@@ -69,6 +70,9 @@ class Storage:
     def shape(self) -> tuple[int, ...]:
         """The sizes of the dense tensor that has all of the storage."""
         return self.plain_shape if self.form is None else self.form.shape
+
+    def __post_init__(self) -> None:
+        live_storages.allocate(self, self.data.nbytes)
 
     def read(self) -> NDArray[Any]:
         """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""

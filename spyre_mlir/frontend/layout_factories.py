@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PyTorch's factories with the layouts of ``to_device``, and in pinned memory of the host.
+
+::
+
+    torch.empty(128, 64, dtype=torch.float16, device="spyre", stick_dims=[0])
+    torch.zeros(128, 64, pin_memory=True)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils import _device
+
+from spyre_mlir.errors import CompileError
+
+NAME = "spyre"
+
+#: Factories that take the shape of a tensor.
+_LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
+
+
+def extend(names: Iterable[str]) -> None:
+    """Give functions of ``torch``, by name, the options ``stick_dims``, ``dim_order`` and ``pin_memory``."""
+    # The default device applies to the functions of this set, which PyTorch collects once.
+    _device._device_constructors()
+    for name in (*names, *_LIKE, "tensor"):
+        setattr(torch, name, _extended(getattr(torch, name)))
+
+
+def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """A factory with these options."""
+
+    def make(*args: Any, **named: Any) -> Any:
+        if "stick_dims" in named or "dim_order" in named:
+            return _laid_out(factory, args, named)
+        if named.get("pin_memory"):
+            return factory(*args, **{**named, "pin_memory": False}).pin_memory()
+        return factory(*args, **named)
+
+    make.__name__ = make.__qualname__ = factory.__name__
+    make.__module__, make.__doc__ = "torch", factory.__doc__
+    return functools.update_wrapper(make, factory, assigned=())
+
+
+def _laid_out(factory: Callable[..., Any], args: Any, named: dict[str, Any]) -> Any:
+    """The tensor that a factory makes, on the device in a layout."""
+    layout = {option: named.pop(option, None) for option in ("stick_dims", "dim_order")}
+    device, needs_gradient = named.pop("device", None), named.pop("requires_grad", False)
+    if device is None:
+        like = args[0] if factory.__name__ in _LIKE else None
+        device = torch.get_default_device() if like is None else like.device
+    if torch.device(device).type != NAME:
+        raise CompileError(
+            f"Stick dims are chosen for a tensor on {NAME}, but torch.{factory.__name__} makes one on {device}; "
+            f"give it device='{NAME}'."
+        )
+    made: Any = factory(*args, device="cpu", **named)
+    return made.to(NAME, **layout).requires_grad_(needs_gradient)

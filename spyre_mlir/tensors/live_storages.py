@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Counter of the bytes of device storages that are alive, padding included, and of the most that ever were."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from typing import Any
+
+
+class LiveStorages:
+    """Bytes of live storages: ``allocated_bytes``, and the largest value since the last reset, ``peak_bytes``.
+
+    ``total_allocated_bytes`` and ``total_freed_bytes`` only grow.
+    """
+
+    def __init__(self) -> None:
+        self.allocated_bytes = 0
+        self.peak_bytes = 0
+        self.total_allocated_bytes = 0
+        self.total_freed_bytes = 0
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._numbers = itertools.count()
+        # Reentrant: a collection of garbage may free storages inside of ``allocate``.
+        self._lock = threading.RLock()
+
+    def allocate(self, storage: Any, nbytes: int) -> None:
+        """Count the bytes of a storage until it is collected."""
+        number = next(self._numbers)
+
+        def free(_: weakref.ref[Any]) -> None:
+            """Count the bytes no longer."""
+            with self._lock:
+                self.allocated_bytes -= nbytes
+                self.total_freed_bytes += nbytes
+                del self._references[number]
+
+        with self._lock:
+            self._references[number] = weakref.ref(storage, free)
+            self.allocated_bytes += nbytes
+            self.total_allocated_bytes += nbytes
+            self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+
+    def reset_peak(self) -> None:
+        """Let the peak start at the bytes that are allocated now."""
+        self.peak_bytes = self.allocated_bytes
+
+    def reset_totals(self) -> None:
+        """Let the bytes that only grow start at 0."""
+        self.total_allocated_bytes = self.total_freed_bytes = 0
+
+
+#: The storages of the one device.
+live_storages = LiveStorages()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Training on the device: optimizers, clipping, loss scaling and checkpoints make the steps that the CPU makes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import spyre_mlir.frontend  # noqa: F401
+
+#: Optimizers of dense gradients, by name.
+OPTIMIZERS: dict[str, Any] = {
+    name: kind
+    for name, kind in vars(torch.optim).items()
+    if inspect.isclass(kind) and kind not in (torch.optim.Optimizer, torch.optim.SparseAdam)
+}
+CASES = [
+    (name, option)
+    for name, kind in OPTIMIZERS.items()
+    for option in ("", "foreach")
+    if not option or option in inspect.signature(kind).parameters
+]
+
+#: Muon makes a matrix orthogonal in bfloat16, which is DL16 on the device.
+ERRORS = {"Muon": 5e-3}
+
+
+def layer(device: str) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(8, 4, bias=False).to(device)
+
+
+def batch(device: str) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(16, 8, generator=generator).to(device), torch.randn(16, 4, generator=generator).to(
+        device
+    )
+
+
+def loss_of(model: Callable[[Tensor], Tensor], device: str) -> Tensor:
+    x, target = batch(device)
+    return nn.functional.mse_loss(model(x), target)
+
+
+def trained(device: str, step: Callable[[nn.Linear, str], Any]) -> Tensor:
+    """The weights after steps."""
+    model = layer(device)
+    step(model, device)
+    return model.weight.detach().cpu()
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("name", "option"), CASES)
+def test_optimizers(name: str, option: str):
+    def steps(model: nn.Linear, device: str) -> None:
+        optimizer = OPTIMIZERS[name](model.parameters(), lr=0.05, **({option: True} if option else {}))
+        if name == "LBFGS":
+            optimizer.param_groups[0]["max_iter"] = 2
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, device)
+            loss.backward()
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)
+        again = copy.deepcopy(optimizer.state_dict())
+        optimizer.load_state_dict(again)
+
+    made, expected = (trained(device, steps) for device in ("spyre", "cpu"))
+    assert not torch.equal(expected, layer("cpu").weight)
+    torch.testing.assert_close(made, expected, atol=ERRORS.get(name, 1e-5), rtol=ERRORS.get(name, 1e-5))
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_gradients_are_clipped(foreach: bool | None):
+    norms = []
+
+    def step(model: nn.Linear, device: str) -> None:
+        (100 * loss_of(model, device)).backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5, foreach=foreach).cpu())
+        nn.utils.clip_grad_value_(model.parameters(), 0.1, foreach=foreach)
+        torch.optim.SGD(model.parameters(), lr=1.0).step()
+
+    made, expected = (trained(device, step) for device in ("spyre", "cpu"))
+    torch.testing.assert_close(norms[0], norms[1], atol=0, rtol=1e-5)
+    torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoints_compute_again_with_the_same_random_numbers(use_reentrant: bool):
+    def step(model: nn.Linear, device: str) -> None:
+        def segment(x: Tensor) -> Tensor:
+            return nn.functional.dropout(model(x).tanh(), 0.4)
+
+        x, target = batch(device)
+        torch.manual_seed(7)
+        made = checkpoint(segment, x.requires_grad_(), use_reentrant=use_reentrant)
+        nn.functional.mse_loss(made, target).backward()
+        torch.optim.SGD(model.parameters(), lr=0.5).step()
+
+    made, expected = (trained(device, step) for device in ("spyre", "cpu"))
+    torch.testing.assert_close(made, expected, atol=1e-4, rtol=1e-3)
