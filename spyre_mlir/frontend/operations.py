@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,6 +21,7 @@ from spyre_mlir.frontend.signature import to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, laid_out, strided_array
 from spyre_mlir.tensors.device_views import ViewStep

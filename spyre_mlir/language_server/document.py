@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from lsprotocol import types
 
 from spyre_mlir.language_server.text_index import NameUse, TextIndex
+from spyre_mlir.records import dataclass
 
 #: The codec of each encoding of positions, and the bytes of its units.
 _UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}

@@ -66,7 +66,7 @@ _Result = TypeVar("_Result")
 
 #: New objects between two garbage collections of a tool. Imports make many objects and no garbage, so that Python's
 #: default collects in vain while a tool starts.
-_COLLECTION_THRESHOLD = 50_000
+_COLLECTION_THRESHOLD = 200_000
 
 #: The exit status of what SIGINT ends: 128 and the number of the signal.
 _INTERRUPTED = 130
@@ -122,6 +122,9 @@ def _rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        # What is young becomes old without a search; the lower threshold would start a search at once.
+        gc.freeze()
+        gc.unfreeze()
         gc.set_threshold(*before)
 
 

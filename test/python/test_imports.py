@@ -29,6 +29,7 @@ EVERYBODY = {
     "logs",
     "options",
     "problems",
+    "records",
     "remarks",
     "systems",
     "tables",
