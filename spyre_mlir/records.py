@@ -2,8 +2,9 @@
 """``dataclass`` of the standard library, with methods that are not compiled for each class.
 
 The standard library compiles the text of up to six methods for each class, which was a quarter of the start of a tool.
-Here, classes share compiled code: ``__init__(self, a0, a1)`` is compiled once, and a class with the fields ``x`` and
-``y`` gets a copy in which the names are ``x`` and ``y``. Methods off the hot path are functions for all classes.
+Here, a method is made by its first use, and classes share compiled code: ``__init__(self, a0, a1)`` is compiled once,
+and a class with the fields ``x`` and ``y`` gets a copy in which the names are ``x`` and ``y``. Methods off the hot path
+are functions for all classes.
 
 The fields are the standard library's, so ``dataclasses.fields``, ``replace`` and ``asdict`` work, and a class of either
 kind may inherit from the other kind. Annotations are texts (``from __future__ import annotations``); ``InitVar``,
@@ -16,14 +17,20 @@ import dataclasses
 import functools
 import inspect
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
 
+
+class _Factory:
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
 #: The default of a parameter whose default a factory makes.
-_MADE = object()
+_MADE = _Factory()
 _GLOBALS = {"put": object.__setattr__, "MADE": _MADE, "__builtins__": __builtins__, "__name__": __name__}
 _FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"
 #: The mark by which the standard library knows a field from a class variable.
@@ -50,9 +57,9 @@ else:
         setattr(cls, _FIELDS, _fields(cls))
         # The base class of the user's passes must look frozen to the standard library.
         setattr(cls, _PARAMS, _params(frozen, eq, init))
-        for name, method in _methods(cls, frozen, eq, init).items():
+        for name, attribute in _attributes(cls, frozen, eq, init).items():
             if name not in cls.__dict__:
-                setattr(cls, name, method)
+                setattr(cls, name, attribute)
         return cls
 
 
@@ -78,27 +85,60 @@ def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
 
 @functools.cache
 def _params(frozen: bool, eq: bool, init: bool) -> Any:
-    return getattr(dataclasses.dataclass(frozen=frozen, eq=eq, init=init)(type("", (), {})), _PARAMS)
+    # Without an option that needs a method, the standard library compiles nothing.
+    params = getattr(
+        dataclasses.dataclass(init=False, repr=False, eq=False)(type("", (), {"__doc__": "-"})), _PARAMS
+    )
+    params.frozen, params.eq, params.init, params.repr = frozen, eq, init, True
+    return params
 
 
-def _methods(cls: Any, frozen: bool, eq: bool, init: bool) -> dict[str, Any]:
+def _attributes(cls: type, frozen: bool, eq: bool, init: bool) -> dict[str, Any]:
     """Return the attributes to add; a class keeps the attributes that its body defines."""
-    fields = dataclasses.fields(cls)
-    methods: dict[str, Any] = {"__repr__": _repr}
-    methods["__match_args__"] = tuple(field.name for field in fields if field.init and not field.kw_only)
+    attributes: dict[str, Any] = {"__repr__": _repr, "__match_args__": _MatchArguments()}
     if init:
-        methods["__init__"] = _init(cls, fields, frozen)
+        attributes["__init__"] = _DeferredMethod(cls, "__init__", _init)
     if frozen:
-        methods |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+        attributes |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
     if eq:
-        methods["__eq__"] = _comparison(cls, _EQ, [field.name for field in fields if field.compare])
-        hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
-        methods["__hash__"] = _comparison(cls, _HASH, hashed) if frozen else None
-    return methods
+        attributes["__eq__"] = _DeferredMethod(cls, "__eq__", _eq)
+        attributes["__hash__"] = _DeferredMethod(cls, "__hash__", _hash) if frozen else None
+    return attributes
 
 
-def _init(cls: type, fields: Sequence[dataclasses.Field[Any]], frozen: bool) -> FunctionType:
+class _DeferredMethod:
+    """A method that its first use makes: a run of a tool uses a third of all methods."""
+
+    def __init__(self, cls: type, name: str, make: Callable[[Any], FunctionType]) -> None:
+        self._cls, self._name, self._make = cls, name, make
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        made = self._make(self._cls)
+        if self._cls.__dict__[self._name] is self:
+            setattr(self._cls, self._name, made)
+        return made.__get__(instance, owner)
+
+
+class _MatchArguments:
+    """The attribute by which ``match`` knows fields by position."""
+
+    def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(owner) if field.init and not field.kw_only)
+
+
+def _eq(cls: Any) -> FunctionType:
+    return _comparison(cls, _EQ, [field.name for field in dataclasses.fields(cls) if field.compare])
+
+
+def _hash(cls: Any) -> FunctionType:
+    fields = dataclasses.fields(cls)
+    hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+    return _comparison(cls, _HASH, hashed)
+
+
+def _init(cls: Any) -> FunctionType:
     """Return ``__init__``, whose parameters are the fields in order, those by keyword alone last."""
+    fields, frozen = dataclasses.fields(cls), getattr(cls, _PARAMS).frozen
     has_factory = [field.default_factory is not dataclasses.MISSING for field in fields]
     shape = tuple((field.init, field.kw_only, made) for field, made in zip(fields, has_factory, strict=True))
     code = _init_code(shape, frozen, hasattr(cls, "__post_init__"))
