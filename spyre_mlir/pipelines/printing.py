@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from dataclasses import field
 from pathlib import Path
 
@@ -106,6 +105,8 @@ class _DumpFiles:
     def open(self) -> str:
         """Return the path of the folder."""
         if self.folder is None:
+            import tempfile
+
             self.folder = Path(tempfile.mkdtemp(prefix="spyre-print-ir-"))
         return str(self.folder)
 

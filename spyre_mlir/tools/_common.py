@@ -7,7 +7,6 @@ import argparse
 import atexit
 import contextlib
 import contextvars
-import difflib
 import functools
 import gc
 import logging
@@ -178,6 +177,8 @@ class ArgumentParser(argparse.ArgumentParser):
         """Return the question after the flag, or the value of one, that is close to the unknown one of a message."""
         unknown = re.match(r"unrecognized arguments: --([\w-]+)", message)
         if unknown:
+            import difflib
+
             flags = {flag.lstrip("-"): flag for action in self._actions for flag in action.option_strings}
             name = next(iter(difflib.get_close_matches(unknown[1], list(flags), 1, 0.75)), "")
             return f"did you mean '{flags[name]}'?" if name else ""
