@@ -82,7 +82,7 @@ check-lowest: $(READY) ## the lit tests with the lowest versions of all dependen
 	rm -rf dist/lowest
 	$(PY) -m uv venv --quiet --python $(PY) dist/lowest
 	$(PY) -m uv pip install --quiet --python dist/lowest --resolution lowest-direct \
-	    '.[cp-sat,calibrate,checkpoints,conformance,tune,experiments,dask,completion,lsp]'
+	    '.[cp-sat,calibrate,checkpoints,conformance,tune,experiments,dask,completion]'
 	$(PY) -m uv pip uninstall --quiet --python dist/lowest spyre-mlir
 	$(PY) -m uv pip install --quiet --python dist/lowest lit filecheck
 	PATH="$$PWD/dist/lowest/bin:$$PATH" dist/lowest/bin/lit -sv -j$(JOBS) test

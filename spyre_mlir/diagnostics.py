@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.errors import CompileError, located
 from spyre_mlir.mlir import called_name, ir, location_of, source_note
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remark
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -53,12 +52,16 @@ def listed(names: Iterable[str], like: str = "") -> str:
     if len(every) <= _MOST_LISTED + 1:
         return ", ".join(every) or "none"
     if like:
+        import difflib
+
         every = difflib.get_close_matches(like, every, len(every), 0)
     return f"{', '.join(every[:_MOST_LISTED])} and {len(every) - _MOST_LISTED} more"
 
 
 def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the question whether a name close to an unknown one was meant; empty if none is close."""
+    import difflib  # on use: most runs end without an error
+
     close = difflib.get_close_matches(name, list(names), 1, cutoff)
     return f"did you mean '{close[0]}'?" if close else ""
 

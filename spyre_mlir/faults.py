@@ -14,10 +14,10 @@ import inspect
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spyre_mlir.errors import TRACEBACK, CompileError, brief
+from spyre_mlir.records import dataclass
 
 _Class = TypeVar("_Class", bound=type)
 

@@ -9,7 +9,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -138,6 +137,8 @@ def _require_target(path: str) -> bool:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
+    import tempfile  # on use: it imports an eighth of the standard library that a tool imports
+
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:_LONGEST_PREFIX]}.")
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -24,7 +24,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from spyre_mlir.records import dataclass
 
 #: Level of decisions of passes: below warnings, above the times of stages.
 REMARK = 25

@@ -13,8 +13,9 @@ import contextvars
 import dataclasses
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from spyre_mlir.records import dataclass
 
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
 _MODULE = "module"

@@ -7,9 +7,9 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 #: Numbers of a table are below 2^60: sums of many stay exact in 64 bits.
 MAX_NUMBER = (1 << 60) - 1
@@ -18,7 +18,7 @@ _INTEGER = re.compile(r"-?[0-9]+")
 _DECIMAL = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|[-+]?\.[0-9]+([eE][-+]?[0-9]{1,3})?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableRow:
     """The cells of a line, stripped by column and as they stand there."""
 

@@ -17,10 +17,11 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, overload
 
 from spyre_mlir import logs
+from spyre_mlir.records import dataclass
 
 Kind = Literal["stages", "passes", "parts"]
 

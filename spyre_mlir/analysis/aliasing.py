@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import cast
 
 from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
@@ -35,6 +35,7 @@ from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.symbolic import SymbolicDims
 from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target

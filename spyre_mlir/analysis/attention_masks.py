@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from spyre_mlir.dialects.sdsc import RUNS, host_view_of
 from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling.mask_tiles import MaskTiles, Predicate, Range, RunLengths
 

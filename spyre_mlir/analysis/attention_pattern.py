@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, structured
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 _MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")

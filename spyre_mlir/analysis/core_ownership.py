@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, is_compute, is_in_lx
 from spyre_mlir.analysis.loops import executions, repeated_ops
@@ -18,6 +18,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.records import dataclass
 
 SHUFFLE = "shuffle"
 

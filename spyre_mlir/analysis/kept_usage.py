@@ -12,12 +12,12 @@ import contextvars
 import hashlib
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import all_ops
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 #: Largest number of elements of a constant that the text of its function contains.

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.plan_facts import layout_value
@@ -17,6 +15,7 @@ from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.plans.plan_file import json_text
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

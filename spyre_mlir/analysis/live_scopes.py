@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, is_compute
 from spyre_mlir.analysis.loops import LOOP, block_of, body_block
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 
 @dataclass

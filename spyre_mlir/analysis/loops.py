@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT, bounds_of_index
 from spyre_mlir.layout.offsets import Index, Offsets
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 LOOP = "scf.for"
 

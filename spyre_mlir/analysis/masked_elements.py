@@ -11,7 +11,6 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.records import dataclass
 
 #: An addend or a score from here on leaves nothing of a softmax: its exponential is 0 in fp16 beside any other.
 LOWEST = -3e4

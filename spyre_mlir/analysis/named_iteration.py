@@ -8,7 +8,7 @@ stick, or is computed from such results alone: these have one element per stick.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.analysis.aliasing import COPIES
 from spyre_mlir.analysis.view_ops import VIEWS
@@ -18,6 +18,7 @@ from spyre_mlir.dialects.structured import Known, Structured, element_of, shape_
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import NamedIteration
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from spyre_mlir.analysis.masked_elements import (
 from spyre_mlir.cost.element_boxes import Box, disjoint, elements, joined, split, union, whole, without
 from spyre_mlir.dialects.structured import defining_op, shape_of, use_empty
 from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.records import dataclass
 
 Mask = NDArray[np.bool_]
 _SUMS = ("arith.addf", "arith.addi")

@@ -9,10 +9,10 @@ neither the values that they read nor decisions that carry the name of an operat
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 #: Operations that are no items if they read nothing but constants.
 _FREE = {"arith.constant", "tensor.empty", "linalg.fill"}

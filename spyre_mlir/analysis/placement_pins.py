@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis
 from spyre_mlir.analysis.plan_pins import pins_of, refused
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.plans import PlannedPlacement
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.pinned import PinnedSolver, conflict

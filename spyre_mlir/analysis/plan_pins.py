@@ -12,7 +12,6 @@ each of its copies. ``apply-plan`` writes pins, and takes them away when all is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.diagnostics import error_at
@@ -22,6 +21,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.plans import PlannedPlacement
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from spyre_mlir.analysis.aliasing import argument_attributes
@@ -20,6 +20,7 @@ from spyre_mlir.analysis.repeated_layers import RepeatedLayers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.optimization.periodic_runs import periodic_runs
+from spyre_mlir.records import dataclass
 
 #: Operations between a layer and the return: a view, the copy into the buffer of the result, and a view of that.
 _LONGEST_EPILOGUE = 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import Divided
 from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.records import dataclass
 
 #: Smallest relative difference of times or bytes that counts: the cost model is not more exact than that.
 _RESOLUTION = 0.01

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.operation_sequence import OperationSequence, Read
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.optimization.periodic_runs import PeriodicRun, periodic_runs
+from spyre_mlir.records import dataclass
 
 #: Attributes of an argument that differ between the weights of equal layers.
 _IDENTITY = ("spyre.name", sdsc.UPDATED)

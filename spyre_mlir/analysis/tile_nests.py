@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from spyre_mlir.diagnostics import error_at
@@ -23,6 +23,7 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hint_tree import TiledLoop

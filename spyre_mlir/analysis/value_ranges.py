@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, element_of, structured
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS, applications_of
 from spyre_mlir.target.ops import DEVICE_OPS, Kind, scalar_expression
 

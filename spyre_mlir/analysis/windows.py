@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import Map, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from spyre_mlir.bundle.json_fields import Field
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp
 
 _EMPTY = ("", "{}", None, 0, False)

@@ -12,7 +12,6 @@ import enum
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from spyre_mlir.bundle import conformance_layouts, conformance_operations
 from spyre_mlir.bundle.conformance_fields import DesignFields, Difference, missing_members
 from spyre_mlir.bundle.json_fields import Field, load, shorten
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

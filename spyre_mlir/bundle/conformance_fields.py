@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.json_fields import Field, only_item
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import KINDS, Kind
 
 #: The path of a field and a sentence about it.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.instances import largest
 from spyre_mlir.bundle.model import (
@@ -24,6 +23,7 @@ from spyre_mlir.bundle.model import (
     Origin,
     Statement,
 )
+from spyre_mlir.records import dataclass
 
 Diagnostic = tuple[str, str]  # a whole sentence, and the file or place it is about
 

@@ -8,10 +8,10 @@ except along a dim in the stick, where it is one stick.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Addresses of a bundle are parameters plus bytes, so absolute ones become that: e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import NoReturn
 
@@ -42,6 +42,7 @@ from spyre_mlir.bundle.model import (
     Transfer,
 )
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.ops import DL16, FP8, FP32, INT8, INT32
 from spyre_mlir.target.target import Target

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +36,7 @@ from spyre_mlir.bundle.model import (
     WindowDim,
 )
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import Target
 

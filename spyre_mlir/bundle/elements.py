@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from spyre_mlir.bundle.core_slices import (
 )
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 _NOBODY = -1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.regular_files import open_regular
 from spyre_mlir.bundle.transfer import lay_out
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import IEEE, MODES, Numerics
 
 DATA, INDEX = "device_weights.npy", "device_weights.json"

@@ -11,7 +11,7 @@ other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from spyre_mlir.bundle.core_slices import operand_shares
@@ -29,6 +29,7 @@ from spyre_mlir.bundle.model import (
     Transfer,
 )
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 
 def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any
 
 from spyre_mlir.bundle.model import Origin
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

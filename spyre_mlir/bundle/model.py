@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target, packaged_target
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_co
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.model import KernelArgument, Operand, Resident
 from spyre_mlir.bundle.sequence import LX
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.target import Target
 

@@ -8,7 +8,7 @@ it found nothing: the later ones compute with what the earlier ones guarantee.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.bundle import (
     rules_access,
@@ -25,6 +25,7 @@ from spyre_mlir.bundle.instances import instance, sizes_to_check
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 Rule = Callable[[Context], Iterator[Diagnostic]]
 

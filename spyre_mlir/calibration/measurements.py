@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +37,7 @@ from spyre_mlir.files import read_text
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.space import Space
+from spyre_mlir.records import dataclass
 from spyre_mlir.tables import TableRow, quoted, read_rows
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline import timeline

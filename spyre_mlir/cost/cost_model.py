@@ -34,7 +34,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,6 +42,7 @@ from spyre_mlir.algorithms import register
 from spyre_mlir.cost.replaced_model import CostModel, replaceable
 from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.cost.work import OperandWork, OperationWork
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import ANALYTIC, Target
 

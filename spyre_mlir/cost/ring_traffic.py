@@ -14,13 +14,13 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from spyre_mlir.division.core_transfers import parts_of, ring_offsets, transfers_of
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from spyre_mlir.division.relayout import Relayout
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.target.target import Target
 

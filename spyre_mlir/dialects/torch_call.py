@@ -15,12 +15,12 @@ variadic list one type.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.attributes import from_attribute, to_attribute
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 #: The operation, and the attribute of a call.
 TORCH_CALL, CALL = "tosa.custom", "sdsc.call"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import begins_of
@@ -15,6 +15,7 @@ from spyre_mlir.division.relayout import Distribution, distribution_of
 from spyre_mlir.layout.sliding_windows import Halos, halo_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
+from spyre_mlir.records import dataclass
 
 #: A digit of a core id, ``core floordiv step mod count``.
 Digit = tuple[int, int]

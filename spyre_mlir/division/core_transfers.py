@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 
 Integers = NDArray[np.int64]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.records import dataclass
 
 
 def core_order(splits: Sequence[int], reduced: Collection[int]) -> tuple[int, ...]:

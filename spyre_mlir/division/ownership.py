@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from spyre_mlir.division.cores import Division
@@ -19,6 +19,7 @@ from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.sliding_windows import Halos
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 
 #: Steps along device dims, outermost first: (stride in elements, positions).

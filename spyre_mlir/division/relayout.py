@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.division.cores import Division, finishers_of
 from spyre_mlir.division.matching import begins_of
@@ -17,6 +17,7 @@ from spyre_mlir.division.ownership import CoreView, core_view
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
 

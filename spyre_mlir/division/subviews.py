@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from spyre_mlir.division.ownership import CoreRegion, CoreView, Steps, mismatch
+from spyre_mlir.records import dataclass
 
 _MISMATCH = "core division mismatch: "
 

@@ -7,7 +7,6 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.division.cores import Division, core_order
 from spyre_mlir.division.distribute import work_distribution
@@ -19,6 +18,7 @@ from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.matmul_splits import cheapest_on_chip, cheapest_splits, cheapest_uneven
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS
 
 

@@ -15,7 +15,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from spyre_mlir import problems
 from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, register
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.optimization.elimination import Sum
+from spyre_mlir.records import dataclass
 
 Table = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from spyre_mlir.division_search.placements import (
     placements_of,
 )
 from spyre_mlir.layout.space import Space
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
@@ -23,6 +23,7 @@ from spyre_mlir.division_search.division_candidates import (
     written_view,
 )
 from spyre_mlir.layout.space import Space
+from spyre_mlir.records import dataclass
 
 #: Views of a writer, and of each reader, between which relayouts are considered: the first ones are the best alone.
 _RELAYOUT_VIEWS = 4

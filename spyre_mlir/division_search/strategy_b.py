@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division_search.dim_flips import DEFAULT_VARIANT_CAP, dim_flips
 from spyre_mlir.division_search.division_candidates import DividedOp
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.solvers import DEFAULT, solver
 from spyre_mlir.target.ops import DEVICE_OPS

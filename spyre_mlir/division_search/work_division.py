@@ -7,7 +7,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from spyre_mlir.division.legality import division_problem
 from spyre_mlir.division.slices import checked
 from spyre_mlir.division_search.matmul_splits import reaching_splits, split_cost
 from spyre_mlir.layout.space import Space
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 

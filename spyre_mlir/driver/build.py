@@ -7,7 +7,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from spyre_mlir.host.float_operations import float_operations
 from spyre_mlir.lowering.export import cuts_of, export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, Timing, check, run_pipeline
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.timing import scope

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import BIT_TRUE
 
 SEED = 20

@@ -13,7 +13,6 @@ import os
 import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
@@ -21,6 +20,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.options import Options, default_of, documentation_of, show_value
 from spyre_mlir.pipelines.passes_by_level import LevelChoice
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.records import dataclass
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 

@@ -8,7 +8,7 @@ import importlib
 import io
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ from spyre_mlir.bundle.transfer import from_raw, gather, lay_out
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.operand_tiles import ELEMENTS
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import FORMATS, IEEE, INT32, Numerics
 
 _TYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32}

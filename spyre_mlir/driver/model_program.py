@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from spyre_mlir.frontend.capture_key import captured_key, content_digests, input
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.signature import Argument, Signature, to_numpy
 from spyre_mlir.frontend.stored_signature import signature_from_plain, signature_to_plain
+from spyre_mlir.records import dataclass
 
 
 def bind_model(program: Program, signature: Signature) -> None:

@@ -13,7 +13,6 @@ import math
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.driver.steps_summary import host_share, host_work_warning
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
 from spyre_mlir.faults import faults_reported, is_placed
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from spyre_mlir.driver.report_files import write_report
 from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.faults import entry_points
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.report_forms import form_of
 from spyre_mlir.simulator import Statistics
 from spyre_mlir.target.formats import IEEE, require_mode

@@ -14,7 +14,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from spyre_mlir import logs
 from spyre_mlir.driver.cache_folder import CacheFolder
@@ -23,6 +22,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError, Uncached
 from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
 
 #: The topic of all lines of the log about the cache.

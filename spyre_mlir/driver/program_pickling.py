@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_state import DeviceState
 
 _KEY = "pickle"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from spyre_mlir.bundle.model import KernelArgument
@@ -14,6 +14,7 @@ from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tensors.device_tensor import DeviceTensor, laid_out, to_device
 

@@ -15,12 +15,12 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text, write_text
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.graphs_page import graphs_page
 
 #: The variable of the environment that names the folder.

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from spyre_mlir.driver.program_figures import ProgramFigures
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

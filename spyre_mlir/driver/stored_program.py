@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.timing import Timing, TimingScope
 

@@ -11,11 +11,11 @@ the host's array, which has the same numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

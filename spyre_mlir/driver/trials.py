@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Remedy, Resize, Untranspose
+from spyre_mlir.records import dataclass
 
 _LOGGER = logging.getLogger("spyre_mlir.findings")
 

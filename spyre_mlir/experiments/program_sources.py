@@ -10,13 +10,13 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.experiments.source_files import bound_names, module_file, source_digest
 from spyre_mlir.files import read_text
+from spyre_mlir.records import dataclass
 
 #: A program as the user names it: a file, a text of MLIR, ``package.module:function``, ``zoo:NAME``, or a function.
 ProgramChoice: TypeAlias = str | Path | Callable[..., Any]

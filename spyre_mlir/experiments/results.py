@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from spyre_mlir.driver.program_metrics import METRICS
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.experiments.extras import imported
 from spyre_mlir.files import write_text
+from spyre_mlir.records import dataclass
 
 if TYPE_CHECKING:
     import pandas

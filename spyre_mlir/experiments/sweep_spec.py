@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import read_text
+from spyre_mlir.records import dataclass
 
 _MAX_BYTES = 1 << 20
 

@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from spyre_mlir.experiments.program_sources import ProgramSource
 from spyre_mlir.faults import InternalError, faults_reported
 from spyre_mlir.files import read_text
 from spyre_mlir.loading import error_of_file, load
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target, compiling_for
 
 #: What ended a point that has no figures: the compiler, an error of code, the death of its workers.

@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from spyre_mlir.experiments.tuning_store import TrialStore
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import write_text
 from spyre_mlir.plans.plan_file import json_text
+from spyre_mlir.records import dataclass
 
 #: The least value is the best: the name of a figure of ``Program.metrics``, or a function of a program.
 Objective = str | Callable[[Program], float]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.tuning_space import TuningSpace
+from spyre_mlir.records import dataclass
 
 #: The numbers of choices by parameter; parameters at their default are left out.
 Point = Mapping[str, int]

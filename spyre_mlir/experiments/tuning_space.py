@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
@@ -32,6 +32,7 @@ from spyre_mlir.passes.auto_tiling import AutoTiling
 from spyre_mlir.passes.joint_planning import JointPlanning
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import blocked_dims
 from spyre_mlir.target.ops import DEVICE_OPS
 

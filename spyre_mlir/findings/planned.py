@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.findings.remedy import InputKey
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST, Remark
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -29,6 +29,7 @@ from spyre_mlir.frontend.object_graphs import (
     refuse_hidden_tensors,
     set_contents,
 )
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

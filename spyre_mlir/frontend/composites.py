@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -26,6 +25,8 @@ from torch._ops import OperatorBase, _OpNamespace
 from torch._subclasses.fake_impls import op_implementations_dict as fake_rules
 from torch.export import exported_program
 from torch.export.exported_program import _override_composite_implicit_decomp
+
+from spyre_mlir.records import dataclass
 
 #: Forms by operation.
 Forms = dict[OperatorBase, Callable[..., Any]]

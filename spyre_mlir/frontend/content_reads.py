@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from spyre_mlir.records import dataclass
 
 _current: contextvars.ContextVar[ContentReads | None] = contextvars.ContextVar("reads", default=None)
 

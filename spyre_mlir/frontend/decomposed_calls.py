@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -32,6 +31,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.frontend.composites import overriding, split_forms
 from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
+from spyre_mlir.records import dataclass
 
 
 class NeedsWholeProgramError(Exception):

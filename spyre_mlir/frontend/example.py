@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import itertools
 import logging
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -70,6 +69,7 @@ from spyre_mlir.frontend.storage import address_storages, own_written_results
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.frontend.traced_calls import export_call, forget_notes_on_inputs, separated
 from spyre_mlir.frontend.wider_forms import WiderForms
+from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: Example inputs: a tuple, or a mapping from the names of keyword inputs.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -14,6 +14,8 @@ import torch
 from torch._dynamo.utils import graph_break_reasons
 from torch._guards import CompileContext
 from torch.fx import GraphModule
+
+from spyre_mlir.records import dataclass
 
 Kind = Literal["graph", "forward", "backward"]
 

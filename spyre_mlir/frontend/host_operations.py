@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError, FallbackWarning
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
 from spyre_mlir.layout.strided import StridedView
-from spyre_mlir.tensors.device_activity import record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 
 #: Names of the operations that ran on the host, with the reason of the first time.
@@ -28,7 +27,6 @@ reasons: dict[str, str] = {}
 
 def report(operation: Any, reason: str, where: str = "on the host") -> None:
     """Warn that an operation runs elsewhere than in a program of the device, once for each name."""
-    record_host(operation, reason)
     name = str(operation)
     if name not in reasons:
         reasons[name] = reason

@@ -14,7 +14,7 @@ import contextlib
 import gc
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, cast
 
 import numpy as np
@@ -78,6 +78,7 @@ from spyre_mlir.frontend.tracing_lock import tracing_alone
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling.mask_tiles import RunLengths

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -29,6 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from spyre_mlir.frontend.graph_edits import argument_key, tensor_key
+from spyre_mlir.records import dataclass
 
 aten = torch.ops.aten
 

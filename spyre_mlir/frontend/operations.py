@@ -7,7 +7,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -25,6 +24,7 @@ from spyre_mlir.frontend.signature import to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, has_form, laid_out
 from spyre_mlir.tensors.device_views import ViewStep

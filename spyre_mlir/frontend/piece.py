@@ -11,7 +11,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import torch
@@ -22,6 +22,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from spyre_mlir.frontend.graph_edits import argument_key
 from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.records import dataclass
 
 #: Functions that take a tensor without dims wherever they take a number, with the same result.
 _ARITHMETIC = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -30,6 +30,7 @@ from spyre_mlir.frontend.viewed_writes import (
     inserted_into_base,
     viewed_source,
 )
+from spyre_mlir.records import dataclass
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ of the same tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, input_path
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.frontend.view_names import view_name, view_operation
+from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"

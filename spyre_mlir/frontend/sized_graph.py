@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from spyre_mlir.frontend.dynamic_marks import marked_ranges
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

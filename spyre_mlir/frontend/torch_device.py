@@ -35,7 +35,7 @@ from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.layout.strided import StridedView
-from spyre_mlir.tensors.device_activity import record_copy
+from spyre_mlir.tensors.device_activity import record_copy, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
@@ -359,6 +359,7 @@ def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -
     """Run an operation by the kernel of PyTorch for the CPU; a ``reason`` is reported as a warning."""
     leaves, tree = pytree.tree_flatten((tuple(args), dict(named)))
     if reason and any(isinstance(leaf, SpyreTensor) and leaf.numel() for leaf in leaves):
+        record_host(func, reason)
         host_operations.report(func, reason)
     operands = [
         leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves

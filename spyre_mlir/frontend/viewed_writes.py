@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch.fx import Node
 
 from spyre_mlir.frontend.graph_edits import call_before, operands_of
+from spyre_mlir.records import dataclass
 
 aten = torch.ops.aten
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.host.block import check_indices, failure
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 #: The coefficients of the loops in a linear expression, and its constant.
 Linear = tuple[tuple[int, ...], int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir, location_of, source_operation
+from spyre_mlir.records import dataclass
 
 #: Limits of the bytes of one tensor, and of all tensors that are live at one time besides the arguments.
 TENSOR_BYTES, LIVE_BYTES = 1 << 33, 1 << 34

@@ -9,7 +9,7 @@ function, and the bits in uint16 and uint8 outside.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import ELEMENT_TYPES, ElementType
 
 

@@ -8,13 +8,13 @@ selected  yield select(c(x, out), v(x), here)    the last x whose condition hold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,7 @@ from spyre_mlir.host.named_ops import NAMED_OPS
 from spyre_mlir.host.number_types import NumberType, is_tensor, number_type, tensor_shape
 from spyre_mlir.host.reductions import Fold, Selected
 from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.records import dataclass
 
 #: Points of the iteration space that are evaluated at once, and elements of what a product of matrices reads.
 _BLOCK, _MATMUL_BLOCK = 1 << 18, 1 << 24

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

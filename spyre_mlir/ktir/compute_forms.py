@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
@@ -19,6 +18,7 @@ from spyre_mlir.ktir.tensor_expressions import (
     rounds_between,
 )
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.formats import constant_value
 from spyre_mlir.target.ops import scalar_expression

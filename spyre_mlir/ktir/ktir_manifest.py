@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.bundle.model import OPTIONAL, KernelArgument, RuntimeIndex
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

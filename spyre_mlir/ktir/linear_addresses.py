@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Add, Allocate, Apply, Extract, IndexConstant
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.core_values import CoreValues
@@ -14,6 +14,7 @@ from spyre_mlir.ktir.memory_views import SCRATCHPADS, STAGING, MemoryViews
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, OperandTile
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
 #: Bytes of a tensor from which it goes through LX to a store of some cores alone.

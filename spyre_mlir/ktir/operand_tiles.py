@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
     accessed_positions,
@@ -23,6 +23,7 @@ from spyre_mlir.bundle.core_slices import (
 )
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.records import dataclass
 
 #: Element types of KTIR by the formats of the device that it has.
 ELEMENTS = {"SEN169_FP16": "f16", "IEEE_FP32": "f32", "IEEE_INT32": "i32"}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
 from spyre_mlir.bundle.model import Buffer, Design
@@ -30,6 +29,7 @@ from spyre_mlir.ktir.operation_steps import OperationStep, narrowed_axes, steps_
 from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted
 from spyre_mlir.target.formats import constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 
 from spyre_mlir.bundle.core_slices import reduced_dims
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.ktir.operand_tiles import OperandTile, TileAxis, operand_tile
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: Bytes of the tiles of an operation, in f32, from which it takes them in steps: half of LX.

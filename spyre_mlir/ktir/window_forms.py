@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import WindowDim
 from spyre_mlir.dialects.structured import element_of, shape_of
@@ -19,6 +18,7 @@ from spyre_mlir.ktir.counted_loops import counted_loop
 from spyre_mlir.ktir.operand_tiles import TileDigit, refined, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor, TileStep
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS
 
 

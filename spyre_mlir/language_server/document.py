@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
-from lsprotocol import types
-
+from spyre_mlir.language_server.lsp_types import TextLocation, TextPosition, TextRange
 from spyre_mlir.language_server.text_index import NameUse, TextIndex
+from spyre_mlir.records import dataclass
 
 #: The codec of each encoding of positions, and the bytes of its units.
-_UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
+UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 
 
 @dataclass(frozen=True)
@@ -28,39 +27,39 @@ class Document:
         """The names of the text."""
         return _index(self.text)
 
-    def name_at(self, position: types.Position) -> NameUse | None:
+    def name_at(self, position: TextPosition) -> NameUse | None:
         """Return the name at a position of the editor."""
         return self.index.at(position.line, self.column(position))
 
-    def column(self, position: types.Position) -> int:
+    def column(self, position: TextPosition) -> int:
         """Return the column of a position of the editor, in characters; the end of the line for one behind it."""
         lines = self.index.lines
         line = lines[position.line] if position.line < len(lines) else ""
-        codec, size = _UNITS[self.encoding]
+        codec, size = UNITS[self.encoding]
         if line.isascii():
             return min(position.character, len(line))
         return len(line.encode(codec)[: position.character * size].decode(codec, "ignore"))
 
-    def position(self, line: int, column: int) -> types.Position:
+    def position(self, line: int, column: int) -> TextPosition:
         """Return a position for the editor; within the text, whatever the line and the column are."""
         lines = self.index.lines
         line = min(line, len(lines) - 1)
         if lines[line].isascii():
-            return types.Position(line, min(column, len(lines[line])))
-        codec, size = _UNITS[self.encoding]
-        return types.Position(line, len(lines[line][:column].encode(codec)) // size)
+            return TextPosition(line, min(column, len(lines[line])))
+        codec, size = UNITS[self.encoding]
+        return TextPosition(line, len(lines[line][:column].encode(codec)) // size)
 
-    def range(self, line: int, begin: int, end: int) -> types.Range:
+    def range(self, line: int, begin: int, end: int) -> TextRange:
         """Return the range between two columns of a line."""
-        return types.Range(self.position(line, begin), self.position(line, end))
+        return TextRange(self.position(line, begin), self.position(line, end))
 
-    def range_of(self, use: NameUse) -> types.Range:
+    def range_of(self, use: NameUse) -> TextRange:
         """Return the range of a name."""
         return self.range(use.line, use.column, use.end)
 
-    def location_of(self, use: NameUse) -> types.Location:
+    def location_of(self, use: NameUse) -> TextLocation:
         """Return the location of a name."""
-        return types.Location(self.uri, self.range_of(use))
+        return TextLocation(self.uri, self.range_of(use))
 
 
 def plain_text(source: str) -> str:

@@ -8,9 +8,10 @@ The parts of a text between lines of ``// -----`` know nothing of each other.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.language_server.text_parts import part_starts
+from spyre_mlir.records import dataclass
 
 Position = tuple[int, int]
 

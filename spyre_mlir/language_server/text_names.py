@@ -7,69 +7,68 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
-
+from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server.document import Document
+from spyre_mlir.language_server.json_rpc import ProtocolError
 from spyre_mlir.language_server.text_index import NAME, NameUse, Outline, TextIndex
 from spyre_mlir.language_server.text_levels import LEVELS, level_of
 
-_KINDS = {"module": types.SymbolKind.Module, "global": types.SymbolKind.Variable}
+_KINDS = {"module": types.SymbolKind.MODULE, "global": types.SymbolKind.VARIABLE}
 
 
-def definition(document: Document, position: types.Position) -> types.Location | None:
+def definition(document: Document, position: types.TextPosition) -> types.TextLocation | None:
     """Return where the name at a position is defined."""
     use = document.name_at(position)
     found = use and document.index.definition(use)
     return document.location_of(found) if found else None
 
 
-def references(document: Document, position: types.Position, with_definition: bool) -> list[types.Location]:
+def references(
+    document: Document, position: types.TextPosition, with_definition: bool
+) -> list[types.TextLocation]:
     """Return where what the name at a position refers to is named."""
     uses = _references(document, position)
     return [document.location_of(use) for use in uses if with_definition or not use.is_definition]
 
 
-def highlights(document: Document, position: types.Position) -> list[types.DocumentHighlight]:
+def highlights(document: Document, position: types.TextPosition) -> list[types.Highlight]:
     """Return the same places within the text, the definition as one that writes."""
-    kinds = {True: types.DocumentHighlightKind.Write, False: types.DocumentHighlightKind.Read}
+    kinds = {True: types.AccessKind.WRITE, False: types.AccessKind.READ}
     return [
-        types.DocumentHighlight(document.range_of(use), kinds[use.is_definition])
+        types.Highlight(document.range_of(use), kinds[use.is_definition])
         for use in _references(document, position)
     ]
 
 
-def renamed(document: Document, position: types.Position, name: str) -> types.WorkspaceEdit:
+def renamed(document: Document, position: types.TextPosition, name: str) -> types.WorkspaceEdit:
     """Return the edits that give what the name at a position refers to another name; one that changes no meaning."""
     uses = _references(document, position)
     if not uses:
-        raise JsonRpcInvalidParams("There is no name with a definition here.")
+        raise ProtocolError("There is no name with a definition here.")
     sigil = uses[0].name[0]
     new = name if name.startswith(sigil) else sigil + name
     if not re.fullmatch(NAME, new):
-        raise JsonRpcInvalidParams(f"'{new}' is not a name of MLIR.")
+        raise ProtocolError(f"'{new}' is not a name of MLIR.")
     if f"::{uses[0].name}" in document.text:
-        raise JsonRpcInvalidParams(
-            f"'{uses[0].name}' is named within another symbol, where it is not followed."
-        )
+        raise ProtocolError(f"'{uses[0].name}' is named within another symbol, where it is not followed.")
     after = TextIndex(_with_name(document.index.lines, uses, new))
     if after.bindings() != document.index.bindings():
-        raise JsonRpcInvalidParams(f"'{new}' is the name of something else where this is used.")
+        raise ProtocolError(f"'{new}' is the name of something else where this is used.")
     return types.WorkspaceEdit({document.uri: [types.TextEdit(document.range_of(use), new) for use in uses]})
 
 
-def renameable(document: Document, position: types.Position) -> types.Range | None:
+def renameable(document: Document, position: types.TextPosition) -> types.TextRange | None:
     """Return the range of the name at a position, if it has a definition to be renamed with."""
     use = document.name_at(position)
     return document.range_of(use) if use and document.index.definition(use) else None
 
 
-def folds(document: Document) -> list[types.FoldingRange]:
+def folds(document: Document) -> list[types.Fold]:
     """Return the lines between braces."""
-    return [types.FoldingRange(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
+    return [types.Fold(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
 
 
-def completions(document: Document, position: types.Position) -> list[types.CompletionItem]:
+def completions(document: Document, position: types.TextPosition) -> list[types.Completion]:
     """Return the names that may stand at a position: values that are visible there, and all others of the kind."""
     lines = document.index.lines
     line = lines[position.line] if position.line < len(lines) else ""
@@ -85,9 +84,8 @@ def completions(document: Document, position: types.Position) -> list[types.Comp
     names = {use.name: use for use in found if use.name[0] == kind and use.line != position.line}
     place = document.range(position.line, typed.start(), column)
     return [
-        types.CompletionItem(
-            name, kind=types.CompletionItemKind.Variable, detail=lines[use.line].strip()[:200],
-            text_edit=types.TextEdit(place, name), filter_text=name,
+        types.Completion(
+            name, lines[use.line].strip()[:200], types.TextEdit(place, name), filter_text=name
         )
         for name, use in names.items()
     ]  # fmt: skip
@@ -106,7 +104,7 @@ def lenses(document: Document, command: str) -> list[types.CodeLens]:
         levels = LEVELS[LEVELS.index(begin) + 1 :] if begin in LEVELS else LEVELS
         for level in levels:
             arguments = [document.uri, level, function.name.line]
-            action = types.Command(f"run to {level}", command, arguments=arguments)
+            action = types.EditorCommand(f"run to {level}", command, arguments)
             found.append(types.CodeLens(document.range_of(function.name), action))
     return found
 
@@ -116,8 +114,8 @@ def flat(
 ) -> Iterator[types.SymbolInformation]:
     """Return an outline without a tree, for an editor that knows none."""
     for symbol in tree:
-        place = types.Location(uri, symbol.range)
-        yield types.SymbolInformation(place, symbol.name, symbol.kind, container_name=container)
+        place = types.TextLocation(uri, symbol.range)
+        yield types.SymbolInformation(symbol.name, symbol.kind, place, container)
         yield from flat(uri, list(symbol.children or ()), symbol.name)
 
 
@@ -126,7 +124,7 @@ def _symbol(document: Document, outline: Outline) -> types.DocumentSymbol:
     keyword = re.search(r"(module|global)\b[^@]*$", lines[name.line][: name.column])
     values = [
         types.DocumentSymbol(
-            use.name, types.SymbolKind.Variable,
+            use.name, types.SymbolKind.VARIABLE,
             document.range(use.line, use.column, len(lines[use.line])),
             document.range_of(use), document.index.operation(use),
         )
@@ -134,8 +132,8 @@ def _symbol(document: Document, outline: Outline) -> types.DocumentSymbol:
     ]  # fmt: skip
     return types.DocumentSymbol(
         name.name,
-        _KINDS[keyword[1]] if keyword else types.SymbolKind.Function,
-        types.Range(document.position(name.line, 0), document.position(*outline.end)),
+        _KINDS[keyword[1]] if keyword else types.SymbolKind.FUNCTION,
+        types.TextRange(document.position(name.line, 0), document.position(*outline.end)),
         document.range_of(name),
         level_of(_text(document, outline)),
         children=[*values, *(_symbol(document, inner) for inner in outline.symbols)],
@@ -152,7 +150,7 @@ def _functions(outlines: list[Outline]) -> Iterator[Outline]:
         yield from _functions(outline.symbols) if outline.symbols else [outline]
 
 
-def _references(document: Document, position: types.Position) -> list[NameUse]:
+def _references(document: Document, position: types.TextPosition) -> list[NameUse]:
     use = document.name_at(position)
     return document.index.references(use) if use else []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.records import dataclass
 
 #: A dim of a view: (positions, stride in elements of the host array) of its pieces, outermost first, at least one.
 Pieces = tuple[tuple[int, int], ...]

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from spyre_mlir.records import dataclass
 
 _Index = TypeVar("_Index", int, NDArray[np.int64])
 

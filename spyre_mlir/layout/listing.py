@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.layout.padding import States, state_text
 from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.records import dataclass
 
 _HEAD = ("tensor", "op", "shape", "type", "device size", "stick", "padding", "bytes", "origin", "location")
 _RIGHT = {_HEAD.index("bytes")}

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from spyre_mlir.layout.rules import RULES, StickAssignment, neutral_padding
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import KINDS, NEUTRAL
 
 #: The number that all positions of some padding hold, or ``UNDEFINED``.

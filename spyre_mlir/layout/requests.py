@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from spyre_mlir.layout.stick_layout import (
     filling_counts,
 )
 from spyre_mlir.options import Options
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.roles import Iteration, Role, dims_of, is_of, sized_dims_of
 from spyre_mlir.layout.stick_layout import elements_per_stick, filling_counts
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import KINDS, Kind
 
 StickDims = tuple[int | None, ...]

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.layout.view import Axis, BufferView
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 
 

@@ -11,13 +11,14 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.sliding_windows import Halos, Windows, footprint, window_dims
 from spyre_mlir.layout.symbolic import SymbolicDim
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
 

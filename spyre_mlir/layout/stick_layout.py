@@ -22,13 +22,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.index_map import Digit, IndexMap
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
 

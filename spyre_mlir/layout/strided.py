@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.layout.index_map import Digit
 from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

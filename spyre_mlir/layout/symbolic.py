@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.layout.index_map import Digit
 from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 

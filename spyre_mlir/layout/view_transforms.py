@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
 from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
+from spyre_mlir.records import dataclass
 
 _Groups = tuple[tuple[int, ...], ...]
 

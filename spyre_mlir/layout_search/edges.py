@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, copying_cost, distinct, image
 from spyre_mlir.layout_search.op_layouts import transfer_cost, transfer_cost_in_loop
 from spyre_mlir.layout_search.states import Domain, ProducedLayout, State
+from spyre_mlir.records import dataclass
 
 INFINITE = float("inf")
 

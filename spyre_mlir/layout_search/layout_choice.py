@@ -6,7 +6,6 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from spyre_mlir import problems
 from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, register
 from spyre_mlir.optimization.elimination import Minimum, Sum
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,6 @@ states, ``edges.py`` the cost of reading; ``optimization/elimination.py`` finds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,6 +50,7 @@ from spyre_mlir.layout_search.tensor_graph import (
 )
 from spyre_mlir.optimization.bounded_cache import BoundedCache
 from spyre_mlir.optimization.elimination import Minimum, Sum
+from spyre_mlir.records import dataclass
 
 #: Nodes whose tensor is a buffer that no single operation writes.
 _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)

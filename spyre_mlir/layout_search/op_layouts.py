@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 import weakref
-from dataclasses import dataclass
 from fractions import Fraction
 
 from spyre_mlir.cost.of_tensor import pass_cost
@@ -15,6 +14,7 @@ from spyre_mlir.cost.work import OperationDims
 from spyre_mlir.layout.rules import StickAssignment, Sticks, stick_assignments, stick_digits
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate
 from spyre_mlir.layout_search.tensor_graph import OpSignature
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS
 
 #: The part of LX that a tensor in a loop may need to be taken to stay there: it has room beside many others.

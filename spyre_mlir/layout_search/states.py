@@ -7,7 +7,6 @@ import functools
 import itertools
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, cheapest, distinct, relayout_cost
 from spyre_mlir.layout_search.op_layouts import OpLayout, transfer_cost, transfer_cost_in_loop
+from spyre_mlir.records import dataclass
 
 #: Relayouts of one tensor; readers never need more than three dims of one tensor in the stick at once.
 MAX_RELAYOUTS = 3

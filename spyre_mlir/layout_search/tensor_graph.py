@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.layout.rules import Iteration
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view_transforms import Slice, ViewTransform
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 #: For each dim of an operand the iteration dim that indexes it; None is the constant 0.

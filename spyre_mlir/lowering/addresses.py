@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdscbundle
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

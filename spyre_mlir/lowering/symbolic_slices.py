@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.division import Division
 from spyre_mlir.division.relayout import Distribution
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
+from spyre_mlir.records import dataclass
 
 #: The bytes by which an address moves with each run-time size, by its name.
 Slopes = tuple[tuple[str, int], ...]

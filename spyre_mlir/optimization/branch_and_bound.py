@@ -10,7 +10,6 @@ stops with few items each the sweep over time is (``temporal_knapsack.py``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from spyre_mlir.optimization.arrays import Array, Floats
 from spyre_mlir.optimization.lagrange import Rows, dense, exact
 from spyre_mlir.optimization.simplex import Simplex
+from spyre_mlir.records import dataclass
 
 Spilled = NDArray[np.bool_]
 

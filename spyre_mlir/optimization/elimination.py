@@ -16,13 +16,13 @@ import hashlib
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.optimization.bounded_cache import BoundedCache
 from spyre_mlir.optimization.dominance import Scope, Table, undominated
+from spyre_mlir.records import dataclass
 
 #: A variable with more neighbours waits until most of them are gone.
 _MANY_NEIGHBOURS = 20

@@ -12,12 +12,11 @@ linear relaxation (``simplex.py``). They are made integers before they are used:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from spyre_mlir.optimization.arrays import Array, Floats
 from spyre_mlir.optimization.simplex import Simplex
+from spyre_mlir.records import dataclass
 
 #: Rows times items of one linear program. Larger problems are cut into consecutive rows.
 _MOST_CELLS = 1 << 18

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from spyre_mlir.records import dataclass
 
 #: How many occurrences further on an equal item is looked for: a period may have an item so often.
 _OCCURRENCES = 4

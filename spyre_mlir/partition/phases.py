@@ -8,8 +8,9 @@ begins (an operation can only be ready sooner in a schedule that runs more befor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from spyre_mlir.records import dataclass
 
 
 class ExecutionSide(Enum):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
@@ -27,6 +26,7 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement, read_plan
 from spyre_mlir.plans.plan_file import MAX_BYTES, json_text
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import Divider, pinned_division
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling import TiledLoop

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -20,6 +19,7 @@ from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target

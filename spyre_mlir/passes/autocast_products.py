@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -11,6 +10,7 @@ from spyre_mlir.dialects.structured import element_of, maker_of, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import generic_op
 
 #: Types that operands may be cast to, by the names that the option takes.

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from spyre_mlir import remarks
 from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 from spyre_mlir.options import Options
+from spyre_mlir.records import dataclass
 
 if TYPE_CHECKING:
     from spyre_mlir.analysis.program_cost import ProgramCost
@@ -61,11 +61,11 @@ class Pass(Options):
             return
         if not is_ours(cls):
             _require_own_name(cls)
+            _require_method(cls, *cls._entry)
         # A module that is loaded twice defines its passes twice; only other classes are a conflict.
         known = PASSES.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")
-        _require_method(cls, *cls._entry)
         PASSES[cls.name] = cls
 
     @classmethod

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import Usage
@@ -12,6 +11,7 @@ from spyre_mlir.analysis.lx_candidates import Candidate, Rules, candidates
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 

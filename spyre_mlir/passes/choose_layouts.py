@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir import problems
@@ -21,6 +20,7 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting.layout_padding import pad_layouts
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -19,6 +18,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import (
     division_of_copy,
     insert_clone,

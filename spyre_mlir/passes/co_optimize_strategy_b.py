@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -15,6 +14,7 @@ from spyre_mlir.division_search.strategy_b import CoOptimized, Divisions, Leaf, 
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.scratchpad import MemorySpace, PlanError
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -16,6 +15,7 @@ from spyre_mlir.ktir.function_lowering import lowered
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import (
@@ -37,6 +37,7 @@ from spyre_mlir.lowering.lx_contents import LxContents
 from spyre_mlir.lowering.symbolic_slices import Slopes
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import BIT_TRUE
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_
 from spyre_mlir.dialects.structured import defining_op, use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 
 #: Views that keep the order of the elements.
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -13,6 +12,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import Map, element_of, filled, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import empty_like, generic_op
 
 #: Element types that have an exponential, and those of 16 bits, whose sums are in f32.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -22,6 +21,7 @@ from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of, source_operation
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.verify_device_ops import verify_device_ops
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -16,6 +15,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.load_slots import clone_streams, drop_clones, slots
 from spyre_mlir.rewriting.software_pipelining import pipeline
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -20,6 +20,7 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import (
     division_of_copy,
     has_known_padding,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -27,6 +26,7 @@ from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import clean, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.attention_factors import AttentionFactors, repeated_by, root_of
 from spyre_mlir.rewriting.groups import default_bytes, group_module
 from spyre_mlir.rewriting.reshaping import (

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -11,6 +10,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Map, Structured, device_op, element_of, maker_of, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expansions import EXPANSIONS
 from spyre_mlir.target.expressions import Expression
 

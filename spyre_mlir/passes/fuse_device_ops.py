@@ -7,7 +7,6 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import Expression, applications_of
 from spyre_mlir.target.ops import DEVICE_OPS, FP32, PATTERNS
 from spyre_mlir.target.patterns import ANY, Pattern, operand_orders

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions, is_compute
@@ -24,6 +23,7 @@ from spyre_mlir.cost.cost_model import compute_ns, memory_ns
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -17,6 +16,7 @@ from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import all_ops, functions, is_compute
@@ -25,6 +25,7 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting.clones import (
     clone_saves_time,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes, functions, is_compute
@@ -12,6 +11,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 
 #: What stands in names for what has no name of its own.
 NAMELESS = ("constant", "buffer", "loop")

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects.structured import Map, defining_op, element_of, selection, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import generic_op, transposed
 
 _FP8 = "f8E4M3FN"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -28,6 +28,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.attention_space import AttentionSpace, Tiles
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.tiling.hint_tree import TiledLoop

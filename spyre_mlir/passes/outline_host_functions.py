@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
@@ -18,6 +17,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST
 from spyre_mlir.rewriting.outlining import (
     Outlined,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -17,6 +16,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.listing import ListedTensor, listing
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes, functions
@@ -25,6 +24,7 @@ from spyre_mlir.dialects.structured import Known, Structured, shape_of, structur
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import DigitRun, DimDigits, NamedDim, Names, UnnamedDim
 from spyre_mlir.tiling.names import (

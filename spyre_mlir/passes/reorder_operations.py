@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, functions, is_compute
@@ -15,6 +14,7 @@ from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import MemorySpace
 from spyre_mlir.scratchpad.ordering import Task, better_order
 

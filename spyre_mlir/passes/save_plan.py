@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.plan_facts import current_plan, planned_function
@@ -11,6 +10,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.files import write_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

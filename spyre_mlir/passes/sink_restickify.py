@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -29,6 +29,7 @@ from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import division_of_copy, insert_clone, read_instead
 from spyre_mlir.rewriting.divider import core_map
 

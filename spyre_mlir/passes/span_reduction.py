@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
@@ -14,6 +13,7 @@ from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.division.slices import splits_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.conversion_parts import CONVERSIONS, convert_by_parts, parts_in_reach
 from spyre_mlir.rewriting.divider import Divider, blocked_dims
 from spyre_mlir.target.ops import DEVICE_OPS

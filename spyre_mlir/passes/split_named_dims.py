@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -30,6 +29,7 @@ from spyre_mlir.layout.rules import stick_assignments
 from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.groups import default_bytes
 from spyre_mlir.rewriting.regrouping import merged, regrouped
 from spyre_mlir.rewriting.tensor_builders import transposed

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -14,6 +13,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.layer_unfolding import LayerUnfolding
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -15,6 +14,7 @@ from spyre_mlir.dialects.structured import element_of
 from spyre_mlir.layout.stick_layout import ELEMENT_BITS
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
 from spyre_mlir.rewriting.im2col import im2col_of
 from spyre_mlir.rewriting.kernel_positions import ByPosition, is_by_position

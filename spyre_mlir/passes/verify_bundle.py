@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -12,6 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

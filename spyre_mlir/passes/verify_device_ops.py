@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import COPIES, all_ops, functions, is_compute
@@ -23,6 +22,7 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.expressions import SCALARS
 from spyre_mlir.target.ops import DEVICE_OPS, INT32

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, functions, is_compute
@@ -15,6 +14,7 @@ from spyre_mlir.layout.rules import RULES, stick_violation, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import Kind
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
@@ -17,6 +16,7 @@ from spyre_mlir.layout.padding import UNDEFINED, State, States, state_text
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Slide, Transpose, ViewTransform
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import NEUTRAL
 
 

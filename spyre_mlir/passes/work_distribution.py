@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
@@ -15,6 +14,7 @@ from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDi
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import (
     Divider,
     blocked_dims,

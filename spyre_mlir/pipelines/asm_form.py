@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 #: The file name of the locations that mark the operations of a module while their users are printed.
 _MARK = "spyre-mlir-users"

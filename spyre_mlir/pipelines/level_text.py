@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.bundle.model import Origin
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 #: The name of the level that a module comes at, and those that are kept besides.
 INPUT, KEPT = "input", ("device-ops", "placed")

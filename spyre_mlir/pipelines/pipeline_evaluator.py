@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -22,6 +22,7 @@ from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline import timeline

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from spyre_mlir.options import Options, from_environment, option
 from spyre_mlir.passes.attach_target import AttachTarget
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 

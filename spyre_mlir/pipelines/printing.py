@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.pipelines.asm_form import AsmForm
 from spyre_mlir.pipelines.text import PipelineStep
+from spyre_mlir.records import dataclass
 
 #: The form in which upstream writes what is read back: nothing is lost, and invalid IR has it too.
 _LOSSLESS = AsmForm(debug_info=True, generic=True)
@@ -105,6 +105,8 @@ class _DumpFiles:
     def open(self) -> str:
         """Return the path of the folder."""
         if self.folder is None:
+            import tempfile
+
             self.folder = Path(tempfile.mkdtemp(prefix="spyre-print-ir-"))
         return str(self.folder)
 

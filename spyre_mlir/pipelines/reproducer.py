@@ -14,7 +14,6 @@ module { .. }
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
@@ -22,6 +21,7 @@ from spyre_mlir.files import write_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.asm_form import AsmForm
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
+from spyre_mlir.records import dataclass
 
 _KEY, _END = "mlir_reproducer", "#-}\n"
 _RESOURCE = re.compile(rf'\b{_KEY}: *\{{((?:"(?:[^"\\]|\\.)*"|[^"{{}}])*)\}}')

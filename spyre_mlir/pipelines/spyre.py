@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
@@ -13,6 +13,7 @@ from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.passes_by_level import by_level, no_level
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
+from spyre_mlir.records import dataclass
 
 #: Upstream's cleaning: between our passes, so that each finds equal values as one and nothing dead.
 _CLEAN = ("canonicalize", "cse")

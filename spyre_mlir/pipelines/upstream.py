@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +44,8 @@ def _add(manager: PassManager, text: str) -> None:
         manager.add(text)
         return
     # LLVM's parser of options prints the reason of a refusal to stderr; the error lacks it.
+    import tempfile
+
     with tempfile.TemporaryFile() as printed:
         try:
             with _stderr_to(printed.fileno()):

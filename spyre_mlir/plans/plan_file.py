@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.tiling import TiledLoop
 
 VERSION = 1

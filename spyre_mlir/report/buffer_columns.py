@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

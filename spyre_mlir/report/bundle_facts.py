@@ -11,11 +11,11 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context, ExecuteStep
 from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Operand
 from spyre_mlir.bundle.validate import sound_context
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Timeline, timeline_of
 from spyre_mlir.timeline.of_design import work_of_designs

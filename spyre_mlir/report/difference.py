@@ -10,11 +10,11 @@ lines of the source are no differences; the host values of constants and paramet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Generic, TypeVar
 
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.bundle_facts import (
     CORES,
     ITERATIONS,

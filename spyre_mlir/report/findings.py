@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import chain, repeat
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.svg import CHARACTER, Page
 
 

@@ -8,12 +8,12 @@ Text in, nothing else: the same layout gives the same picture, byte for byte. Ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.listing import padding_bytes, stick_text
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.layouts import (
     Side,
     TensorSlice,

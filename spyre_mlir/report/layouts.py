@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.listing import padding_bytes, percent, stick_text
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
 from spyre_mlir.bundle.model import Buffer, Bundle, Origin
 from spyre_mlir.bundle.validate import sound_context
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import liveness
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.timeline.of_design import DesignWork, work_of_designs

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.lx_map import CATEGORIES, LxMap, MapStep, Occupancy, PlacedBuffer, iterations_text
 from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 

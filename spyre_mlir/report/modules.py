@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.program_facts import Operation
 from spyre_mlir.target.ops import Kind
 

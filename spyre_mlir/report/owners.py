@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spyre_mlir.bundle.model import Design
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.bundle.level_lines import Levels
 from spyre_mlir.bundle.model import Bundle, Design, Origin
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
 from spyre_mlir.report.findings import ProgramFinding

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.records import dataclass
 
 #: Characters of an execute that are told; with an address for each core of each operand it has thousands.
 _CHARACTERS = 100

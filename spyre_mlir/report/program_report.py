@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count, time_text
 from spyre_mlir.report.page import page

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from spyre_mlir.errors import listed
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import count, time_text
 from spyre_mlir.report.page_data import json_text
 from spyre_mlir.report.panels.finding_list import finding_list

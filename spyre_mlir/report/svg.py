@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
+
+from spyre_mlir.records import dataclass
 
 #: Pixels: around the page, between the shown positions of a grid at a gap, and a little more than a digit
 #: of the text takes.

@@ -8,9 +8,9 @@ The same program gives the same text, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import fitting, time_text
 from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 from spyre_mlir.report.tracks import Bar, tracks

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import Event
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.tile_nests import Tiled
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.slices import divisors
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.groups import Tiling, default_bytes
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.mask_tiles import MaskTiles

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis
 from spyre_mlir.analysis.plan_pins import pins_of
@@ -17,6 +16,7 @@ from spyre_mlir.layout import BufferView, ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
 #: Operations that change the layout of a tensor, its stick dims or just the order of its dims.

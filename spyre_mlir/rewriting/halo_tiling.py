@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.windows import Windowed
 from spyre_mlir.dialects.structured import filled, shape_of
@@ -12,6 +11,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
     concatenated,

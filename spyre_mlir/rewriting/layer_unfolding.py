@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.analysis.operation_sequence import OperationSequence, Read
 from spyre_mlir.analysis.planned_layers import (
@@ -16,6 +16,7 @@ from spyre_mlir.analysis.planned_layers import (
 )
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.layer_names import LayerNames
 from spyre_mlir.rewriting.outlining import read_by, replace_operands
 from spyre_mlir.rewriting.unfolded_boundary import UnfoldedBoundary

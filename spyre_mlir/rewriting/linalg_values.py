@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of, use_empty
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.body_operations import scalar_constant
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.formats import fits_fp16

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import COPIES
 from spyre_mlir.analysis.buffer_uses import BufferUse, Usage
@@ -18,6 +17,7 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import (
     division_of_copy,
     has_known_padding,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from spyre_mlir.analysis.loops import LOOP
@@ -21,6 +21,7 @@ from spyre_mlir.dialects.structured import (
     use_empty,
 )
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.masked_tiles import MaskConstants, Segment, segments
 from spyre_mlir.rewriting.outlining import read_by
 from spyre_mlir.rewriting.tile_slices import AvailablePart, LoopLevel, TileSlices, part_slice, slice_op

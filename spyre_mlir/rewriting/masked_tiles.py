@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from spyre_mlir.analysis.tile_nests import Nest, Tiled
 from spyre_mlir.dialects.sdsc import HIDES
 from spyre_mlir.dialects.structured import device_op, element_of, shape_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tile_slices import LoopLevel, MaskPart, Masks
 from spyre_mlir.tiling.mask_tiles import Range, TileClass
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.dialects import sdsc
@@ -18,6 +17,7 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.linalg_values import device_element
 from spyre_mlir.rewriting.tensor_builders import expanded, extracted, transposed

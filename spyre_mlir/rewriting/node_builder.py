@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import device_op, shape_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.linalg_values import Terms
 from spyre_mlir.target.element_types import ONE_BYTE, cast_between
 from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from spyre_mlir.analysis.windows import Window, Windowed, windowed
 from spyre_mlir.dialects import stick
@@ -14,6 +13,7 @@ from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.native_windows import NativeWindows
 from spyre_mlir.rewriting.tensor_builders import collapsed, constant_pad, expanded, transposed
 

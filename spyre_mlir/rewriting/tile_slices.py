@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Tiled, source_dims, trace
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 
 #: MLIR's ``ShapedType::kDynamic``: an offset that is an operand.
 _DYNAMIC = -(1 << 63)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement

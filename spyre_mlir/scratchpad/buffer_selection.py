@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from spyre_mlir.optimization.branch_and_bound import branch
 from spyre_mlir.optimization.lagrange import multipliers
 from spyre_mlir.optimization.temporal_knapsack import spilled_items, sweep
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.selection_problem import Group, SelectionProblem
 from spyre_mlir.scratchpad.selection_sweep import SelectionSweep

@@ -17,9 +17,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.tables import TableRow, read_rows
 
@@ -28,7 +28,7 @@ _TRAFFIC = ("first_use_is_read", "spilled_traffic", "placed_traffic", "traffic_o
 _COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies", "scope", *_TRAFFIC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScopedBuffer:
     """A buffer of the memory ``scope``, which is empty in a table of one memory."""
 

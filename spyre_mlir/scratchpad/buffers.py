@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target, default_target
 
 #: Bytes and positions in time stay below this in absolute value: sums and differences of them fit 64 bits.

@@ -13,8 +13,9 @@ import bisect
 import heapq
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError, check_buffers
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan, Residency, SpillAndReloadPlan
 

@@ -7,9 +7,9 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
 from spyre_mlir.scratchpad.instance import Instance

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from spyre_mlir.records import dataclass
 
 
 class Barrier(enum.Enum):

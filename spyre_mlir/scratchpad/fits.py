@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.fitting import by_lifetime, by_size, fit, lowest, tightest
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement

@@ -15,13 +15,13 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from spyre_mlir.optimization.arrays import Array
 from spyre_mlir.optimization.bipartite import matching
 from spyre_mlir.optimization.packing import ShapePacking, Shapes
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
 
 #: Parent by child: the pairs that share an address.

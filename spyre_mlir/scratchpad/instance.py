@@ -6,13 +6,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.optimization.arrays import Array, distinct
 from spyre_mlir.optimization.bipartite import Child, most_shared
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import (
     LIMIT,
     LifetimeBoundBuffer,

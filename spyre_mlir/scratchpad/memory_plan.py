@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from spyre_mlir.records import dataclass
 
 
 class Bounded:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from spyre_mlir.optimization.list_scheduling import list_schedule, successors
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.competition import reasons
 from spyre_mlir.scratchpad.fitting import Fitting, orders
 from spyre_mlir.scratchpad.instance import Instance

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffer_selection import Selection, select
 from spyre_mlir.scratchpad.competition import reasons

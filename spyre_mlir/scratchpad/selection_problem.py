@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from spyre_mlir.optimization.arrays import Array
 from spyre_mlir.optimization.bipartite import Child, covers, most_shared
 from spyre_mlir.optimization.lagrange import Rows
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
 
 #: Entries of the covering problem that the linear program has; of more, only the worst of several stops.

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.gaps import gap_instance, gaps_of, groups_of

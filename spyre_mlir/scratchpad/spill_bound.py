@@ -9,8 +9,8 @@ each return, and for each use in between. The first residency begins with the op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.gaps import gap_instance, gaps_of, groups_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box
 from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressRange, AddressSpace, tag_pattern
 from spyre_mlir.simulator.plan import Plan

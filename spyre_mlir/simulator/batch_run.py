@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.access import OperandAccesses
 from spyre_mlir.simulator.code_functions import CodeFunction, code_function
 from spyre_mlir.simulator.compute import combine_partials, compute

@@ -13,13 +13,14 @@ import functools
 import importlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS, evaluate
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind, scalar_expression
 

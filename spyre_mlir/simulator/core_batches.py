@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Design
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box, StridedWindow
 from spyre_mlir.simulator.compute import Work
 from spyre_mlir.target.ops import DeviceOp, Kind

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from spyre_mlir.bundle.model import (
     Loop,
     Statement,
 )
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
 from spyre_mlir.simulator.index_values import index_values

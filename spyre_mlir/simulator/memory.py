@@ -14,11 +14,11 @@ something reads it first, and given back behind its last use.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.target import Target
 

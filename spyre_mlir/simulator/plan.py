@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from spyre_mlir.bundle.model import Design
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box, element_strides, make_box, operand_labels, slices_of
 from spyre_mlir.simulator.compute import Work
 from spyre_mlir.simulator.core_batches import CoreBatch, make_batches

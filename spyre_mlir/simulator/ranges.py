@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import KernelArgument, Manifest
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.compute import compute
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError

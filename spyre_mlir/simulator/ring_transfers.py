@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.identity_table import IdentityTable
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.boxes import Box, share_of
 from spyre_mlir.simulator.core_views import CoreViews

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Buffer, Bundle, Manifest
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.errors import listed
+from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
 from spyre_mlir.simulator.progress import simulation_progress

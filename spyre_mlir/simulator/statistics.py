@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from spyre_mlir.records import dataclass
 
 
 @dataclass

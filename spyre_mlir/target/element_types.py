@@ -7,10 +7,10 @@ The host is numpy and PyTorch. A type that numpy lacks lies there in an unsigned
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP8, FP32, INT8, INT32, Kind
 
 

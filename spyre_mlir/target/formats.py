@@ -25,7 +25,6 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DL16, FP8, FP32, INT8, INT32
 
 IEEE, BIT_TRUE = "ieee", "dl16"

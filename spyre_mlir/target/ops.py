@@ -9,10 +9,10 @@ folding of constants and the pattern by which it is fused; from its kind the sti
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import (
     SCALARS,
     Expression,
@@ -24,7 +24,7 @@ from spyre_mlir.target.expressions import (
     substitute,
 )
 from spyre_mlir.target.kinds import Kind as Kind
-from spyre_mlir.target.patterns import ANY, Pattern, ordered
+from spyre_mlir.target.patterns import ANY, Pattern, ordered, require_distinct
 
 DL16 = "SEN169_FP16"
 """The format of 16-bit numbers on the device, one of the ``formats`` of a ``DeviceOp``."""
@@ -151,9 +151,14 @@ def define(*ops: DeviceOp) -> None:
         if problem is not None:
             raise CompileError(f"The device operation '{op.name}' {problem}.")
         table[op.name] = op
-    patterns = ordered((*PATTERNS, *(pattern for op in ops for pattern in _patterns(op))))
-    PATTERNS[:] = patterns
-    DEVICE_OPS.update(table)
+    require_distinct((*PATTERNS, *(pattern for op in ops for pattern in _patterns(op))))
+    _add(*ops)
+
+
+def _add(*ops: DeviceOp) -> None:
+    """Add operations to the table without a check."""
+    PATTERNS[:] = ordered((*PATTERNS, *(pattern for op in ops for pattern in _patterns(op))))
+    DEVICE_OPS.update((op.name, op) for op in ops)
     KINDS.update((op.name, op.kind) for op in ops)
     NEUTRAL.update((op.name, op.neutral) for op in ops if op.neutral is not None)
     COMBINE.update((op.name, op.combine) for op in ops if op.combine is not None)
@@ -334,7 +339,8 @@ def _cast(name: str, source: str, target: str) -> DeviceOp:
     return DeviceOp(name, Kind.CAST, ("x",), (name, "x"), (source,), target)
 
 
-define(
+# A test defines the same operations with all checks, which take longer than the rest of the module.
+_add(
     *_functions("add sub mul realdiv", ("x", "y")),
     _op("revsub", ("sub", "y", "x"), ("x", "y")),
     *_functions("equal notequal greaterequal lesserequal greaterthan lesserthan", ("x", "y")),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import COMMUTATIVE, Expression, applications_of
 
 #: Name in a pattern for a constant of an operation that may be any number.
@@ -42,17 +43,20 @@ def operand_orders(opcode: str, count: int) -> list[tuple[int, ...]]:
 
 
 def ordered(patterns: Iterable[Pattern]) -> list[Pattern]:
-    """Sort patterns, those that take up most first; ``CompileError`` for equal ones of different operations."""
+    """Sort patterns, the largest expressions first."""
+    return sorted(patterns, key=lambda pattern: -pattern.size)
+
+
+def require_distinct(patterns: Iterable[Pattern]) -> None:
+    """Raise ``CompileError`` for equal patterns of different operations."""
     opcodes: dict[Expression, str] = {}
-    result = sorted(patterns, key=lambda pattern: -pattern.size)
-    for pattern in result:
+    for pattern in ordered(patterns):
         opcode = opcodes.setdefault(_normal_form(pattern.expression), pattern.opcode)
         if opcode != pattern.opcode:
             raise CompileError(
                 f"The device operations '{opcode}' and '{pattern.opcode}' are both fused from {pattern.expression}: "
                 f"write the pattern of one of them in another way, or leave it out."
             )
-    return result
 
 
 def _normal_form(expression: Expression) -> Expression:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

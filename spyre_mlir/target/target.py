@@ -16,12 +16,13 @@ import os
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.device_tables import (
     Sections,
     group_of,

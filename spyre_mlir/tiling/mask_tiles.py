@@ -7,12 +7,13 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from spyre_mlir.records import dataclass
 
 #: Bounds of a tile along one dim: its first index, and the one behind its last.
 Range = tuple[int, int]

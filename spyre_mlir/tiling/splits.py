@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.tiling.hint_tree import stick_unit, tile_of
 
 

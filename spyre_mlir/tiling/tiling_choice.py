@@ -7,10 +7,11 @@ import abc
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer, register
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True)

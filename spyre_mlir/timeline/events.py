@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from spyre_mlir.records import dataclass
 
 #: What time goes into.
 PARTS = ("compute", "memory", "ring", "overhead")

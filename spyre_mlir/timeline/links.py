@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from spyre_mlir.cost.ring_traffic import LinkLoads, link_ns
 from spyre_mlir.cost.units import picoseconds
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
 

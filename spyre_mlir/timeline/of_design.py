@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
     accessed_positions,
@@ -24,6 +24,7 @@ from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links, relayout_traff
 from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, work_of
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division.traffic import shared_sticks, slice_ranges
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 Sizes = Mapping[str, int]

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.cost.cost_model import multiply_adds_per_ns
+from spyre_mlir.records import dataclass
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context, ExecuteStep
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.model import Bundle, Origin
@@ -17,6 +16,7 @@ from spyre_mlir.cost.cost_model import compute_ns
 from spyre_mlir.cost.ring_traffic import LinkLoads
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import Program, Shares, TimelineRun, counted, lower, simulate, upper

@@ -7,7 +7,6 @@ import argparse
 import atexit
 import contextlib
 import contextvars
-import difflib
 import functools
 import gc
 import logging
@@ -66,7 +65,7 @@ _Result = TypeVar("_Result")
 
 #: New objects between two garbage collections of a tool. Imports make many objects and no garbage, so that Python's
 #: default collects in vain while a tool starts.
-_COLLECTION_THRESHOLD = 50_000
+_COLLECTION_THRESHOLD = 200_000
 
 #: The exit status of what SIGINT ends: 128 and the number of the signal.
 _INTERRUPTED = 130
@@ -122,6 +121,9 @@ def _rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        # What is young becomes old without a search; the lower threshold would start a search at once.
+        gc.freeze()
+        gc.unfreeze()
         gc.set_threshold(*before)
 
 
@@ -175,6 +177,8 @@ class ArgumentParser(argparse.ArgumentParser):
         """Return the question after the flag, or the value of one, that is close to the unknown one of a message."""
         unknown = re.match(r"unrecognized arguments: --([\w-]+)", message)
         if unknown:
+            import difflib
+
             flags = {flag.lstrip("-"): flag for action in self._actions for flag in action.option_strings}
             name = next(iter(difflib.get_close_matches(unknown[1], list(flags), 1, 0.75)), "")
             return f"did you mean '{flags[name]}'?" if name else ""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from spyre_mlir.diagnostics import Diagnostic
+from spyre_mlir.records import dataclass
 
 # A message goes on over the braces of regular expressions in it, and ends where blank, comment or line
 # end follow the closing braces.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-lsp: a language server for MLIR at all levels of the compiler, on the standard streams.
 
-    pip install 'spyre-mlir[lsp]'
     spyre-lsp
 
 An editor starts it: errors while typing, the layout, division, placement and cost of a value, definitions, an outline
@@ -14,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.language_server.server import SpyreServer
 from spyre_mlir.tools import _common
 
 
@@ -23,18 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the editor ends the session; 0 if it said so before it did."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _prepare(arguments)
-    try:
-        from spyre_mlir.language_server.server import server
-    except ImportError as error:
-        if error.name not in ("pygls", "lsprotocol"):
-            raise
-        raise CompileError("The language server needs 'pygls': pip install 'spyre-mlir[lsp]'.") from None
-    new = server(_prepare, arguments)
     # Only the answers go to the editor, which takes every byte for one; what else is printed goes to its log.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
-        new.start_io(stdout=answers)
-    return 0 if new.is_shut_down else 1
+        server = SpyreServer(_prepare, arguments, sys.stdin.buffer, answers)
+        server.serve()
+    return 0 if server.is_shut_down else 1
 
 
 def _prepare(arguments: Sequence[str]) -> None:

@@ -16,10 +16,11 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spyre_mlir.errors import CompileError, suggestion
+from spyre_mlir.records import dataclass
 from spyre_mlir.tools import _common, _opt_flags
 
 if TYPE_CHECKING:

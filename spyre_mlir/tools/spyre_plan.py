@@ -20,10 +20,10 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.records import dataclass
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.zoo.blocks import AppliedFunction, Program
 
 #: Types whose tensors have numbers and memory.

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.records import dataclass
 
 Inputs = tuple[Any, ...] | Mapping[str, Any]
 

@@ -266,6 +266,21 @@ def test_an_incomplete_entry_is_one_clear_error(what):
     assert before == (DEVICE_OPS, ops.PATTERNS)
 
 
+def test_the_packaged_operations_pass_the_checks_of_define(monkeypatch):
+    """The package adds its operations without checks, which cost time at each start."""
+    packaged, patterns = list(DEVICE_OPS.values()), list(ops.PATTERNS)
+    for name, empty in [
+        ("DEVICE_OPS", {}),
+        ("KINDS", {}),
+        ("NEUTRAL", {}),
+        ("COMBINE", {}),
+        ("PATTERNS", []),
+    ]:
+        monkeypatch.setattr(ops, name, empty)
+    define(*packaged)
+    assert ops.DEVICE_OPS == {op.name: op for op in packaged} and ops.PATTERNS == patterns
+
+
 def test_a_pattern_that_takes_up_more_is_tried_first():
     sizes = [pattern.size for pattern in ops.PATTERNS]
     assert sizes == sorted(sizes, reverse=True)

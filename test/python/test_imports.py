@@ -27,6 +27,7 @@ EVERYBODY = {
     "logs",
     "options",
     "problems",
+    "records",
     "remarks",
     "systems",
     "tables",
@@ -143,6 +144,54 @@ def test_the_tools_start_without_torch() -> None:
     assert _python(code) == "False"
     code = "import sys, spyre_mlir.tools.spyre_opt; print('torch_mlir' in sys.modules)"
     assert _python(code) == "False"
+
+
+SOFTMAX = PACKAGE / "zoo" / "linalg" / "softmax.mlir"
+#: How a process starts, modules that it must not import, and how many of our own it may import.
+STARTS = {
+    "the package": (
+        "import spyre_mlir",
+        {"numpy", "torch_mlir", "dataclasses", "inspect", "logging", "json"},
+        6,
+    ),
+    "--version": ("import spyre_mlir.tools.spyre_opt", {"numpy", "torch_mlir", "tempfile", "difflib"}, 16),
+    "softmax": (
+        f"import spyre_mlir.tools.spyre_opt as tool; tool.main(['{SOFTMAX}', '--spyre-pipeline', '-o', '/dev/null'])",
+        {
+            "torch",
+            "asyncio",
+            "multiprocessing",
+            "tempfile",
+            "difflib",
+            "spyre_mlir.driver",
+            "spyre_mlir.simulator",
+        },
+        340,
+    ),
+    "the language server": (
+        "import spyre_mlir.tools.spyre_lsp",
+        {"numpy", "torch_mlir", "pygls", "lsprotocol", "asyncio", "spyre_mlir.dialects"},
+        26,
+    ),
+}
+
+#: Prints the modules of the process, and how many classes of ours have methods that ``dataclasses`` has compiled.
+REPORT = """
+import sys
+ours = [module for name, module in [*sys.modules.items()] if name.split(".")[0] == "spyre_mlir"]
+inits = [vars(each).get("__init__") for module in ours for each in vars(module).values() if isinstance(each, type)]
+print(*sys.modules)
+print(sum(hasattr(init, "__code__") and init.__code__.co_filename == "<string>" for init in inits))
+"""
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_start_imports_what_it_uses_and_compiles_no_dataclass(start: str) -> None:
+    """The time of a start is in its imports, and was in the methods that ``dataclasses`` compiles for each class."""
+    code, unwanted, most = STARTS[start]
+    imported, compiled = (line.split() for line in _python(f"{code}\n{REPORT}").splitlines())
+    assert unwanted & set(imported) == set() and compiled == ["0"]
+    assert sum(name.split(".")[0] == "spyre_mlir" for name in imported) <= most
 
 
 def _python(code: str) -> str:

@@ -7,17 +7,14 @@ import random
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pygls")
-
-from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
 from test_language_server import chain
 
 from spyre_mlir import dialects
+from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server import text_names as names
 from spyre_mlir.language_server.decisions import at_level
 from spyre_mlir.language_server.document import Document, plain_text
+from spyre_mlir.language_server.json_rpc import ProtocolError
 from spyre_mlir.language_server.text_index import TextIndex
 from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.language_server.text_parts import parts
@@ -125,32 +122,32 @@ def test_a_rename_that_would_change_the_program_is_refused():
         + "func.func @g(%c: i32) {\n  return\n}\n"
     )
     found = document(text)
-    place = types.Position(1, 19)
+    place = types.TextPosition(1, 19)
     for name in ("%b", "1x", "a b", ""):
-        with pytest.raises(JsonRpcInvalidParams):
+        with pytest.raises(ProtocolError):
             names.renamed(found, place, name)
     # The name of a value in another function is free, with or without its sigil.
     for name in ("c", "%c"):
         edit = names.renamed(found, place, name)
         assert edited(found, edit) == text.replace("%a", "%c")
-    assert names.renameable(found, types.Position(2, 3)) is None
+    assert names.renameable(found, types.TextPosition(2, 3)) is None
 
 
 def test_references_leave_the_definition_out_if_asked_to():
-    found, place = document(chain(3)), types.Position(3, 24)
+    found, place = document(chain(3)), types.TextPosition(3, 24)
     lines = [location.range.start.line for location in names.references(found, place, with_definition=True)]
     assert lines == [2, 3]
     lines = [location.range.start.line for location in names.references(found, place, with_definition=False)]
     assert lines == [3]
     kinds = [highlight.kind for highlight in names.highlights(found, place)]
-    assert kinds == [types.DocumentHighlightKind.Write, types.DocumentHighlightKind.Read]
+    assert kinds == [types.AccessKind.WRITE, types.AccessKind.READ]
 
 
 def test_the_outline_is_a_tree_of_functions_with_their_own_values():
     text = f"module @m {{\n  func.func private @g()\n{FUNCTION}func.func @h() {{ return }}\n}}\n"
     module, global_ = names.symbols(document(f"{text}memref.global @x : memref<4xi32>\n"))
-    assert (module.name, module.kind, module.range.end.line) == ("@m", types.SymbolKind.Module, 6)
-    assert (global_.name, global_.kind) == ("@x", types.SymbolKind.Variable)
+    assert (module.name, module.kind, module.range.end.line) == ("@m", types.SymbolKind.MODULE, 6)
+    assert (global_.name, global_.kind) == ("@x", types.SymbolKind.VARIABLE)
     values = {symbol.name: [value.name for value in symbol.children] for symbol in module.children}
     assert values == {"@g": [], "@f": ["%a"], "@h": []}
     flat = list(names.flat("file:///a.mlir", [module]))
@@ -177,11 +174,11 @@ def test_names_of_the_ir_of_each_level_are_known():
 def test_completions_are_the_names_that_are_visible():
     text = "#m = affine_map<() -> ()>\nfunc.func @f(%a: i32) {\n  x.y {\n    %in = a.b\n  }\n  %b = c.d %\n  e.f #\n}\n"
     found = document(text)
-    values = names.completions(found, types.Position(5, 12))
+    values = names.completions(found, types.TextPosition(5, 12))
     assert [(item.label, item.detail) for item in values] == [("%a", "func.func @f(%a: i32) {")]
-    assert values[0].text_edit.range == types.Range(types.Position(5, 11), types.Position(5, 12))
-    assert [item.label for item in names.completions(found, types.Position(6, 7))] == ["#m"]
-    assert names.completions(found, types.Position(5, 8)) == []
+    assert values[0].text_edit.range == types.TextRange(types.TextPosition(5, 11), types.TextPosition(5, 12))
+    assert [item.label for item in names.completions(found, types.TextPosition(6, 7))] == ["#m"]
+    assert names.completions(found, types.TextPosition(5, 8)) == []
 
 
 def test_folds_leave_the_line_of_the_closing_brace():
@@ -205,7 +202,7 @@ def test_lines_end_where_those_of_an_editor_do():
     assert plain_text("a\r\nb\rc\u2028d\x0c\n\ud800") == "a\nb\nc\u2028d\x0c\n\ufffd"
     found = document(FUNCTION.replace("\n", "\r\n"))
     (function,) = names.symbols(found)
-    assert function.range.end == types.Position(2, 1)
+    assert function.range.end == types.TextPosition(2, 1)
 
 
 PIECES = [
@@ -240,16 +237,20 @@ def broken(text: str, random_: random.Random) -> str:
     return text
 
 
-def check_range(found: Document, place: types.Range) -> None:
+def before(one: types.TextPosition, other: types.TextPosition) -> bool:
+    return (one.line, one.character) <= (other.line, other.character)
+
+
+def check_range(found: Document, place: types.TextRange) -> None:
     for position in (place.start, place.end):
         assert position == found.position(position.line, found.column(position))
-    assert place.start <= place.end
+    assert before(place.start, place.end)
 
 
 def check_symbol(found: Document, symbol: types.DocumentSymbol) -> None:
     check_range(found, symbol.range)
-    assert symbol.range.start <= symbol.selection_range.start
-    assert symbol.selection_range.end <= symbol.range.end
+    assert before(symbol.range.start, symbol.selection_range.start)
+    assert before(symbol.selection_range.end, symbol.range.end)
     for child in symbol.children or ():
         check_symbol(found, child)
 

@@ -11,9 +11,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pygls")
-
 from language_client import EDITORS, URI, Client, client
 from test_language_server import chain
 from test_language_server_names import broken
@@ -185,6 +182,38 @@ def test_requests_that_there_are_not_are_refused_and_the_session_goes_on():
         talk.tell("workspace/didChangeConfiguration", {"settings": {}})
         talk.tell("$/setTrace", {"value": "off"})
         assert talk.open(chain(1)) == []
+
+
+def test_a_message_that_is_broken_is_refused_and_the_session_goes_on():
+    with client() as talk:
+        for body, code in (
+            (b"{", -32700),
+            (b"\xff", -32700),
+            (b"[" * 100_000, -32700),
+            (b"[]", -32600),
+            (b"1", -32600),
+        ):
+            talk.server.stdin.write(b"Content-Type: text\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            talk.server.stdin.flush()
+            assert talk.answer(None)["error"]["code"] == code
+        place = {"line": 0, "character": 0}
+        for parameters in (None, [], {}, {"textDocument": URI}, {"textDocument": {"uri": [URI]}, "position": place},
+                           {"textDocument": {"uri": URI}, "position": {"line": "0"}}):  # fmt: skip
+            assert talk.answer(talk.begin("textDocument/hover", parameters))["error"]["code"] == -32602
+        # A notification has no answer, so the editor shows its fault.
+        talk.tell("textDocument/didChange", {"textDocument": {"uri": URI}, "contentChanges": [{"text": ""}]})
+        assert "is not open" in talk.read()["params"]["message"]
+        assert talk.open(chain(1)) == []
+
+
+def test_requests_outside_of_the_session_are_refused():
+    with client(initialized=False) as talk:
+        assert talk.answer(talk.begin("textDocument/hover", {}))["error"]["code"] == -32002
+        assert "capabilities" in talk.ask("initialize", {"capabilities": {}})
+        assert talk.ask("shutdown", None) is None
+        assert talk.answer(talk.begin("textDocument/hover", {}))["error"]["code"] == -32600
+        talk.tell("exit", None)
+        assert talk.server.wait(60) == 0
 
 
 def test_a_request_that_is_cancelled_ends():

@@ -17,7 +17,6 @@ import signal
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from spyre_mlir.algorithms import REGISTRIES, Algorithm
@@ -32,6 +31,7 @@ from spyre_mlir.experiments.check import random_problems
 from spyre_mlir.host import HostEvaluator
 from spyre_mlir.layout_search.layout_choice import LayoutChoice
 from spyre_mlir.problems import Problems, collecting
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import MemoryPlanSolver
 from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.scratchpad.check import check_plan

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.buffer_columns import BufferColumn, buffer_columns
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, BufferFacts, operand_name
 from spyre_mlir.report.html import WIDTH, anchor, bytes_text, count, figure, fitting, legend, time_text

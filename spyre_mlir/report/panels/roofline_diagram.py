@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import WIDTH, anchor, figure, legend, time_text
 from spyre_mlir.report.lx_picture import FILLS
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
