@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +18,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError, FallbackWarning
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
 from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 
 #: Names of the operations that ran on the host, with the reason of the first time.
