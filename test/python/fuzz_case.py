@@ -127,8 +127,8 @@ class Case:
 
     @property
     def coarseness(self) -> int:
-        """DL16 has one bit of mantissa less than fp16."""
-        return 2 if self.options.get("numerics") == "dl16" else 1
+        """Factor of DL16, which has one bit of mantissa less than fp16; bounds of ``clip`` are DL16 for any numerics."""
+        return 2 if self.options.get("numerics") == "dl16" or "clamp(" in self.source() else 1
 
 
 def in_float64(source: str) -> str:
