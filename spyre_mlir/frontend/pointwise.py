@@ -403,6 +403,49 @@ def threshold_backward(gradient: Tensor, x: Tensor, threshold) -> Tensor:
     return torch.where(x <= threshold, torch.zeros((), dtype=common, device=x.device), gradient.to(common))
 
 
+def lerp(start: Tensor, end: Tensor, weight) -> Tensor:
+    """``lerp`` of 16-bit numbers: x + w * (y - x), or from the other end for a weight of 0.5 and more.
+
+    PyTorch computes it in f32, where the difference of the largest numbers is finite. Their halves differ by a number
+    of 16 bits.
+    """
+    if start.dtype not in NARROW:
+        return NotImplemented
+    x, y = start.float(), end.float()
+    if isinstance(weight, Tensor):
+        weight = weight.float()
+        result = torch.where(weight.abs() < 0.5, _moved(x, y, weight), _moved(y, x, 1 - weight))
+    else:
+        result = _moved(x, y, weight) if abs(weight) < 0.5 else _moved(y, x, 1 - weight)
+    return result.to(start.dtype)
+
+
+def _moved(x: Tensor, y: Tensor, part) -> Tensor:
+    """``x`` moved by a part of its distance to ``y``."""
+    return x + (y * 0.5 - x * 0.5) * (part * 2)
+
+
+def addcmul(x: Tensor, one: Tensor, other: Tensor, *, value=1) -> Tensor:
+    """``addcmul`` of 16-bit numbers in f32, the factor last: a product with it may underflow in 16 bits."""
+    if not _are_narrow(x, one, other):
+        return NotImplemented
+    return _sum_with(x, one.float() * other.float(), value)
+
+
+def addcdiv(x: Tensor, one: Tensor, other: Tensor, *, value=1) -> Tensor:
+    """``addcdiv`` of 16-bit numbers in f32, with a quotient of 16 bits, the only ones that the device divides."""
+    return _sum_with(x, (one / other).float(), value) if _are_narrow(x, one, other) else NotImplemented
+
+
+def _are_narrow(*tensors: Tensor) -> bool:
+    return len({x.dtype for x in tensors}) == 1 and tensors[0].dtype in NARROW
+
+
+def _sum_with(x: Tensor, term: Tensor, value) -> Tensor:
+    """Sum of ``x`` and a term in f32 times a number, rounded once."""
+    return (x.float() + (term if value == 1 else term * value)).to(x.dtype)
+
+
 def sum_of_two(x: Tensor, y, *, alpha=1) -> Tensor:
     """``add`` of truths: their disjunction, as a sum in one bit would wrap around."""
     if torch.result_type(x, y) != torch.bool:
@@ -430,6 +473,10 @@ FORMS = {
     aten.clamp_max.default: lambda x, high: clamp(x, None, high),
     aten.clamp_max.Tensor: lambda x, high: clamp(x, None, high),
     aten.threshold_backward.default: threshold_backward,
+    aten.lerp.Scalar: lerp,
+    aten.lerp.Tensor: lerp,
+    aten.addcmul.default: addcmul,
+    aten.addcdiv.default: addcdiv,
     aten.add.Tensor: sum_of_two,
     aten.add.Scalar: sum_of_two,
     aten.div.Tensor_mode: quotient,

@@ -442,7 +442,6 @@ _SPECIAL_UNARY = (
     "torch.deg2rad({0})", "torch.special.entr({0})", "torch.where(torch.isinf({0}), 1.0, {0})",
     "torch.maximum({0}, -{0})", "F.relu({0}) - {0}", "1 / -{0}",
 )  # fmt: skip
-#: Without lerp, addcmul and addcdiv, whose steps leave the range of fp16 near the largest numbers (docs/numerics.md).
 _SPECIAL_BINARY = (
     "{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} / {1}", "torch.maximum({0}, {1})",
     "torch.minimum({0}, {1})", "torch.fmax({0}, {1})", "torch.fmin({0}, {1})", "torch.atan2({0}, {1})",
@@ -455,6 +454,8 @@ _SPECIAL_BINARY = (
     "torch.where({0} >= {1}, {1}, {0})", "torch.logical_and({0}, {1})", "torch.nextafter({0}, {1})",
     "torch.clamp({0}, max={1})", "torch.logaddexp2({0}, {1})", "torch.rsub({0}, {1})",
     "torch.isclose({0}, {1}, equal_nan=True)", "torch.where(torch.isnan({0}), {1}, {0})", "torch.dist({0}, {1})",
+    "torch.lerp({0}, {1}, 0.3)", "torch.lerp({0}, {1}, 0.75)", "torch.addcmul({0}, {1}, {0})",
+    "torch.addcdiv({0}, {1}, {0})",
 )  # fmt: skip
 _SPECIAL_ALONG = (
     "{0}.amax(D)", "{0}.amin(D)", "{0}.max(D).values", "{0}.sum(D)", "{0}.mean(D)", "{0}.nansum(D)",

@@ -34,7 +34,7 @@ _ZEROS_OF_EITHER_SIGN = ("nn.functional.relu", "nn.functional.hardtanh", "clamp"
 
 #: Operations with an intermediate number that may leave the range where the result does not, or be much larger than it
 #: (docs/numerics.md).
-_WITH_WIDER_STEPS = ("addcmul", "addcdiv", "lerp", "std", "var", "_softmax_backward_data")
+_WITH_WIDER_STEPS = ("addcmul", "addcdiv", "std", "var", "_softmax_backward_data")
 
 
 def numbers(name: str, dtype: torch.dtype, count: int = 2) -> Tensor:

@@ -39,3 +39,18 @@ def test_nan(form: str, dtype: torch.dtype) -> None:
     x = torch.randint(0, 9, (5, 17)).to(dtype)
     x[0, 3] = x[2, 5:8] = x[3] = torch.nan
     check_like_eager(FORMS[form], x)
+
+
+@pytest.mark.parametrize("weight", [0.3, 0.5, 1.0, "tensor"])
+def test_steps_between_the_largest_numbers_stay_in_range(weight: float | str) -> None:
+    """``lerp`` of numbers whose difference fp16 does not have, and of an infinity."""
+    ends = torch.tensor([65504, -65504, 48953, 1, -0.0, 6e-8, torch.inf, -torch.inf, torch.nan]).half()
+    x, y = (grid.reshape(-1) for grid in torch.meshgrid(ends, ends, indexing="ij"))
+    weights = torch.linspace(0, 1, len(x)).half() if weight == "tensor" else weight
+    check_like_eager(lambda x, y: torch.lerp(x, y, weights), x, y)
+
+
+def test_a_factor_of_a_product_does_not_make_it_0() -> None:
+    """``addcmul`` with half of the smallest number."""
+    x = torch.tensor([torch.inf, 1.0, 65504]).half()
+    check_like_eager(lambda x, y: torch.addcmul(x, y, x, value=0.5), x, torch.full_like(x, 2.0**-24))
