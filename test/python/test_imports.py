@@ -137,6 +137,11 @@ def test_foreign_roots_have_one_home() -> None:
     assert wrong == {}
 
 
+def test_dataclasses_are_those_of_records() -> None:
+    """The decorator of the standard library compiles methods at each start of a tool."""
+    assert [path.name for path in FILES if "dataclasses.dataclass" in imports(path)] == ["records.py"]
+
+
 def module_of(path: Path) -> str:
     """The dotted name of a file."""
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
