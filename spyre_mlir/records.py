@@ -7,8 +7,8 @@ and a class with the fields ``x`` and ``y`` gets a copy in which the names are `
 are functions for all classes.
 
 The fields are the standard library's, so ``dataclasses.fields``, ``replace`` and ``asdict`` work, and a class of either
-kind may inherit from the other kind. Annotations are texts (``from __future__ import annotations``); ``InitVar``,
-``KW_ONLY`` and the options that are not parameters here are not supported.
+kind may inherit from the other kind. ``InitVar``, ``KW_ONLY`` and the options that are not parameters here are not
+supported.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
     for base in reversed(cls.__mro__[1:]):
         fields |= getattr(base, _FIELDS, {})
     for name, annotation in inspect.get_annotations(cls).items():
-        if "ClassVar" in annotation:
+        if "ClassVar" in str(annotation):
             continue
         given = cls.__dict__.get(name, dataclasses.MISSING)
         field: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)

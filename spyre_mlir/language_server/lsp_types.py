@@ -103,7 +103,7 @@ class WorkspaceEdit:
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldingRange:
     """Lines that an editor may hide, the first one aside."""
 
     start_line: int

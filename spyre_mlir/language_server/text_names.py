@@ -63,9 +63,9 @@ def renameable(document: Document, position: types.TextPosition) -> types.TextRa
     return document.range_of(use) if use and document.index.definition(use) else None
 
 
-def folds(document: Document) -> list[types.Fold]:
+def folds(document: Document) -> list[types.FoldingRange]:
     """Return the lines between braces."""
-    return [types.Fold(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
+    return [types.FoldingRange(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
 
 
 def completions(document: Document, position: types.TextPosition) -> list[types.Completion]:

@@ -122,6 +122,11 @@ def test_foreign_roots_have_one_home() -> None:
     assert wrong == {}
 
 
+def test_dataclasses_are_those_of_records() -> None:
+    """The decorator of the standard library compiles methods at each start of a tool."""
+    assert [path.name for path in FILES if "dataclasses.dataclass" in imports(path)] == ["records.py"]
+
+
 @pytest.mark.parametrize("by", ["file", "part"])
 def test_no_circles(by: str) -> None:
     """No file imports itself through others, those for type checking alone included; nor does a folder."""
