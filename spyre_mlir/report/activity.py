@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import bytes_text, count, time_text
 from spyre_mlir.report.steps_page import document
 from spyre_mlir.report.summary import Row, table
