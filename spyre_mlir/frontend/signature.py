@@ -10,6 +10,7 @@ of the same tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
@@ -258,7 +259,7 @@ class Call:
     def finish(self, arrays: Sequence[np.ndarray]) -> Any:
         """Return value of the model, from the results of @main; the model's updates are written to the arguments."""
         results = [
-            to_tensor(array, result.dtype).reshape(result.shape)
+            to_tensor(_at_size(array, result.shape), result.dtype).reshape(result.shape)
             for array, result in zip(arrays, self.signature.results, strict=True)
         ]
         changes = [
@@ -349,6 +350,12 @@ def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     # As their repr, with a star for each leaf: that of a tree is longer than a message may be.
     structures = (repr(pytree.tree_unflatten([_STAR] * tree.num_leaves, tree)) for tree in (expected, actual))
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
+
+
+def _at_size(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return the first elements of a result that is a constant of the largest sizes of a program of many sizes."""
+    is_largest = array.ndim == len(shape) and array.size > math.prod(shape)
+    return array[tuple(slice(size) for size in shape)] if is_largest else array
 
 
 #: Types that numpy lacks, with the types of their bits.

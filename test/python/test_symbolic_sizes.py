@@ -250,6 +250,23 @@ def test_updated_inputs() -> None:
     torch.testing.assert_close(cache, expected)
 
 
+def test_constants_that_follow_the_size() -> None:
+    """A result that is computed of no input has the size of the call, and so has an input that is overwritten."""
+
+    def model(x, y):
+        x.fill_(3)
+        return y * 2, torch.arange(x.shape[0]) - 1, torch.zeros_like(y)
+
+    sizes = ({0: Dim("S", max=128)}, {0: Dim("S", max=128)})
+    program = spyre_mlir.compile(model, (half(64, 64), half(64, 64)), dynamic=sizes, sencores=4)
+    for size in (64, 96, 128):
+        x, y = half(size, 64), half(size, 64)
+        expected = model(x.clone(), y)
+        for got, right in zip(program(x, y), expected, strict=True):
+            assert torch.equal(got, right)
+        assert torch.equal(x, torch.full_like(x, 3))
+
+
 def test_the_begin_of_a_cache() -> None:
     """A prompt of any length is written at the begin of a cache, of which the rest stays as it was."""
 
