@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from patience import HANG_SECONDS
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1280,800")
@@ -76,7 +78,7 @@ class Browser:
         self._session = None
         self._send("Browser.close")
         os.close(self._write)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=HANG_SECONDS)
         self._read.close()
 
     def open(self, path: Path, anchor: str = "") -> None:

@@ -6,8 +6,8 @@
 * of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. The
   sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
-* tests that took ``SLOW_SECONDS`` or more of CPU time when ``make durations`` recorded them, but for those of
-  ``test_programs.py``, the end-to-end cases;
+* tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them;
+  those of ``test_programs.py``, the end-to-end cases, run;
 * tests with the mark ``exhaustive``;
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [
         item
         for item in items
-        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS and item.path.name != BY_PROGRAM[0]
+        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS * seeds.count(item) and item.path.name != BY_PROGRAM[0]
     ]
     samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
     for item in itertools.chain(slow, *samples):

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from patience import HANG_SECONDS
+
 URI = "file:///a%20folder/a.mlir"
 
 #: What some editors say of themselves, as far as the server looks at it.
@@ -124,7 +126,7 @@ class Client:
     def end(self) -> int:
         self.ask("shutdown", None)
         self.tell("exit", None)
-        return self.server.wait(60)
+        return self.server.wait(HANG_SECONDS)
 
 
 @contextlib.contextmanager

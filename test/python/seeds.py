@@ -40,6 +40,12 @@ def random_cases() -> int:
     return int(os.environ.get("SPYRE_RANDOM_CASES", "0"))
 
 
+def count(item: pytest.Item) -> int:
+    """Return the number of seeds that a test runs with; 1 if it has none."""
+    seeds = getattr(getattr(item, "callspec", None), "params", {}).get(SEED)
+    return len(seeds.values) if isinstance(seeds, Seeds) else 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Replace the values of the parameter ``seed`` of a test by ``Seeds``: a few, and the others."""

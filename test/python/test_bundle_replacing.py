@@ -12,6 +12,7 @@ from pathlib import Path
 
 import bundles
 import pytest
+from patience import HANG_SECONDS
 
 from spyre_mlir.bundle import read_bundle, write_bundle
 from spyre_mlir.bundle.replacing import replacing
@@ -105,7 +106,7 @@ def test_sigterm_leaves_the_old_bundle_and_nothing_else(folder):
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 128 + signal.SIGTERM
+    assert process.wait(HANG_SECONDS) == 128 + signal.SIGTERM
     process.stdout.close()
     assert read_bundle(folder) == ADD
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]

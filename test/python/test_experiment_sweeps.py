@@ -21,6 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from experiment_programs import CHAIN, KILLER
+from patience import HANG_SECONDS
 
 import spyre_mlir
 from spyre_mlir import zoo
@@ -176,7 +177,7 @@ def test_a_sweep_that_is_killed_goes_on(reference: Results, tmp_path: Path) -> N
     assert results.to_csv(times=False) == reference.to_csv(times=False)
     assert len(rows_of(tmp_path / "store.sqlite")) == 8
     # The workers ended with the process that started them.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_SECONDS
     while members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert members(process.pid) == []
@@ -189,7 +190,7 @@ def members(session: int) -> list[int]:
 
 
 def wait_for_rows(store: Path, count: int) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         if store.exists() and store.stat().st_size and len(rows_of(store)) >= count:
             return
@@ -198,7 +199,7 @@ def wait_for_rows(store: Path, count: int) -> None:
 
 
 def rows_of(store: Path) -> list[Any]:
-    connection = sqlite3.connect(store, timeout=60)
+    connection = sqlite3.connect(store, timeout=HANG_SECONDS)
     try:
         return connection.execute("SELECT key FROM results").fetchall()
     except sqlite3.OperationalError:  # no table yet

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pygls")
 
 from lsprotocol import types
+from patience import HANG_SECONDS
 from pygls.lsp.client import LanguageClient
 
 from spyre_mlir.language_server.decisions import at_level, decisions
@@ -79,7 +80,7 @@ def session(talk: Callable[[Editor], Awaitable[None]]) -> None:
             editor.exit(None)
             await editor.stop()
 
-    asyncio.run(asyncio.wait_for(run(), 120))
+    asyncio.run(asyncio.wait_for(run(), HANG_SECONDS))
 
 
 def test_errors_come_while_typing():

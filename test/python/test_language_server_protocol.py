@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from language_client import EDITORS, URI, Client, client
+from patience import HANG_SECONDS
 from test_language_server import chain
 from test_language_server_names import broken
 
@@ -261,7 +262,7 @@ def test_a_server_without_its_editor_leaves_no_process(end):
         else:
             talk.tell("exit", None)
         # It ended without being told that it was about to.
-        assert talk.server.wait(60) == {"kill": -9, "close": 1, "exit": 1}[end]
+        assert talk.server.wait(HANG_SECONDS) == {"kill": -9, "close": 1, "exit": 1}[end]
         wait_for_the_end(processes)
 
 
@@ -324,8 +325,8 @@ def test_a_call_whose_process_cannot_start_or_answer_fails_and_the_next_one_succ
             with pytest.raises(
                 CompilerProcessError, match="cannot allocate" if failure == "start" else "Unread"
             ):
-                process.call(Unreadable if failure == "answer" else len, "text").result(60)
-        assert process.call(len, "text").result(60) == 4
+                process.call(Unreadable if failure == "answer" else len, "text").result(HANG_SECONDS)
+        assert process.call(len, "text").result(HANG_SECONDS) == 4
     finally:
         process.end()
 

@@ -84,7 +84,7 @@ SHAPES = (
 )
 
 
-@pytest.mark.parametrize(("case", "of"), itertools.product(MODELS, SHAPES), ids=str)
+@pytest.mark.parametrize(("case", "of"), [*itertools.product(MODELS, SHAPES)], ids=str)
 def test_operations_take_them_or_a_copy(case, of):
     """On the device alone, and without a copy where the bytes are those of one stick dim."""
     shape, dtype = of
@@ -145,7 +145,7 @@ LAYOUTS = (
 RESULTS = {"add": lambda x: x + 1, "matmul": lambda x: x @ x.t(), "view": lambda x: (x + 1).t()}
 
 
-@pytest.mark.parametrize(("case", "layout"), itertools.product(RESULTS, LAYOUTS), ids=str)
+@pytest.mark.parametrize(("case", "layout"), [*itertools.product(RESULTS, LAYOUTS)], ids=str)
 def test_results_lie_as_they_are_asked(case, layout):
     x = numbers((128, 192))
     program = spyre_mlir.compile(RESULTS[case], (x,), layouts={"result0": layout}, fallback=False)
