@@ -39,7 +39,7 @@ class ProgramCalls(ProgramFigures):
     numerics: str
     state: DeviceState
     #: What of the model was on the meta device: the program then has a plan and figures, and cannot run.
-    missing: tuple[str, ...] = ()
+    missing: Sequence[str] = ()
     _bind: Callable[..., Bound]
 
     @property

@@ -27,7 +27,7 @@ def stand_ins(
     A matrix is zeros that take no memory. Vectors and small buffers of floats have numbers that differ: with equal
     numbers, a scale or a table that is computed at compile time would need fewer operations.
     """
-    replaced: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
+    replaced: list[tuple[dict[str, Any], str, Tensor]] = []
     missing: list[str] = []
     known: dict[Tensor, Tensor] = {}  # tied weights stay one tensor
 
@@ -39,7 +39,8 @@ def stand_ins(
 
     try:
         for prefix, module in model.named_modules() if isinstance(model, nn.Module) else ():
-            for tensors in (module._parameters, module._buffers):
+            holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for tensors in holders:
                 for name, tensor in tensors.items():
                     if tensor is None or not tensor.is_meta:
                         continue

@@ -18,6 +18,8 @@ import spyre_mlir
 class Rotated(nn.Module):
     """A linear layer whose result is turned by a table that is computed of a buffer; its weights are tied."""
 
+    frequencies: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(128, 128, bias=False), nn.Linear(128, 128, bias=False)
