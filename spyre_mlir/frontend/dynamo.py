@@ -18,6 +18,7 @@ import importlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -277,7 +278,8 @@ class DeviceGraph:
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = graph
-        self.model = _as_function(_with_host_devices(graph))
+        self.on_host = _with_host_devices(graph)
+        self.model = _as_function(self.on_host)
         self.compile = compile
         # The least recently used program goes first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
@@ -293,6 +295,11 @@ class DeviceGraph:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 
+    def _results(self, applied: Application, devices: Sequence[str]) -> OperationResults:
+        """Results of the graph, on the devices that it names, with the strides that PyTorch gives on the CPU."""
+        on_host = OperationResults.of(applied, self.on_host, ["cpu"] * len(devices))
+        return replace(on_host, devices=OperationResults.of(applied, self.graph, devices).devices)
+
     def _compiled(self, inputs: Sequence[Any]) -> Any:
         """Results of the program of these inputs."""
         with _disable_current_modes(), torch.no_grad():
@@ -306,7 +313,7 @@ class DeviceGraph:
             }
             hosts = [copies.get(id(whole.storage)) for whole in applied.storages]
             devices = [NAME if host is None else host[0].device.type for host in hosts]
-            follow = partial(OperationResults.of, operation=self.graph, devices=devices)
+            follow = partial(self._results, devices=devices)
             compile = partial(_compiled_under, _device_autocast(), self.compile)
             leaves, results = eager().execute(applied, self.programs, compile, follow)
             _write_back([hosts[index] for index in results.written], hosts)

@@ -183,3 +183,17 @@ def test_graphs_that_are_not_programs_run_operation_by_operation(monkeypatch: py
         return parts, x.view(torch.int32), torch.view_as_complex((x + 1).view(4, 3, 2)), x + 1
 
     same(torch.compile(graph)(numbers().to("spyre")), graph(numbers()))
+
+
+def test_convolutions_keep_channels_last() -> None:
+    torch._dynamo.reset()
+    x = torch.randn(2, 4, 5, 6).half().to(memory_format=torch.channels_last)
+    convolution = torch.nn.Conv2d(4, 4, 3).half()
+    expected, on_device = convolution(x), copy.deepcopy(convolution).to("spyre")
+    for function in (on_device, torch.compile(on_device)):
+        with torch.no_grad():
+            result = function(x.to("spyre"))
+        assert (
+            result.is_contiguous(memory_format=torch.channels_last) and result.stride() == expected.stride()
+        )
+        torch.testing.assert_close(result.cpu(), expected, rtol=1e-2, atol=1e-2)
