@@ -265,7 +265,8 @@ class DeviceGraph:
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = graph
         self.model = _as_function(_with_host_devices(graph))
-        self.compile = compile
+        # Dynamo has a graph for each state of autocast, and a program is compiled in another thread.
+        self.compile = partial(_compiled_under, _device_autocast(), compile)
         # The least recently used program goes first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
 
@@ -291,8 +292,7 @@ class DeviceGraph:
             hosts = [copies.get(id(whole.storage)) for whole in applied.storages]
             devices = [NAME if host is None else host[0].device.type for host in hosts]
             follow = partial(OperationResults.of, operation=self.graph, devices=devices)
-            compile = partial(_compiled_under, _device_autocast(), self.compile)
-            leaves, results = eager().execute(applied, self.programs, compile, follow)
+            leaves, results = eager().execute(applied, self.programs, self.compile, follow)
             _write_back([hosts[index] for index in results.written], hosts)
             returned = []
             for leaf, place, device in zip(leaves, results.places, results.devices, strict=True):
