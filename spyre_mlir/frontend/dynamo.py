@@ -265,8 +265,9 @@ class DeviceGraph:
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = graph
         self.model = _as_function(_with_host_devices(graph))
-        # Dynamo has a graph for each state of autocast, and a program is compiled in another thread.
-        self.compile = partial(_compiled_under, _device_autocast(), compile)
+        # Dynamo has a graph for each state of autocast.
+        self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
+        self.compile = partial(_compiled_under, self.autocast, compile)
         # The least recently used program goes first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
 
@@ -305,16 +306,14 @@ class DeviceGraph:
         return pytree.tree_unflatten(returned, results.tree)
 
 
-def _device_autocast() -> torch.dtype | None:
-    """Type of the ``torch.autocast`` of the device that the caller is in; Dynamo has another graph for each."""
-    return torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
+def _on_the_host_under(dtype: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    """Context in which tensors of the host are cast as the autocast to ``dtype`` casts tensors of the device."""
+    return contextlib.nullcontext() if dtype is None else autocasting(dtype)
 
 
 def _compiled_under(dtype: torch.dtype | None, compile: Callable[..., Any], *arguments: Any) -> Any:
-    """Program of a graph with the casts of an autocast to ``dtype``."""
-    if dtype is None:
-        return compile(*arguments)
-    with autocasting(dtype):
+    """Program of a graph with the casts of an autocast to ``dtype``, in whichever thread."""
+    with _on_the_host_under(dtype):
         return compile(*arguments)
 
 
