@@ -280,7 +280,9 @@ class DeviceGraph:
         self.graph = graph
         self.on_host = _with_host_devices(graph)
         self.model = _as_function(self.on_host)
-        self.compile = compile
+        # Dynamo has a graph for each state of autocast.
+        self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
+        self.compile = partial(_compiled_under, self.autocast, compile)
         # The least recently used program goes first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
 
@@ -314,8 +316,7 @@ class DeviceGraph:
             hosts = [copies.get(id(whole.storage)) for whole in applied.storages]
             devices = [NAME if host is None else host[0].device.type for host in hosts]
             follow = partial(self._results, devices=devices)
-            compile = partial(_compiled_under, _device_autocast(), self.compile)
-            leaves, results = eager().execute(applied, self.programs, compile, follow)
+            leaves, results = eager().execute(applied, self.programs, self.compile, follow)
             _write_back([hosts[index] for index in results.written], hosts)
             returned = []
             for leaf, place, device in zip(leaves, results.places, results.devices, strict=True):
@@ -328,16 +329,14 @@ class DeviceGraph:
         return pytree.tree_unflatten(returned, results.tree)
 
 
-def _device_autocast() -> torch.dtype | None:
-    """Type of the ``torch.autocast`` of the device that the caller is in; Dynamo has another graph for each."""
-    return torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
+def _on_the_host_under(dtype: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    """Context in which tensors of the host are cast as the autocast to ``dtype`` casts tensors of the device."""
+    return contextlib.nullcontext() if dtype is None else autocasting(dtype)
 
 
 def _compiled_under(dtype: torch.dtype | None, compile: Callable[..., Any], *arguments: Any) -> Any:
-    """Program of a graph with the casts of an autocast to ``dtype``."""
-    if dtype is None:
-        return compile(*arguments)
-    with autocasting(dtype):
+    """Program of a graph with the casts of an autocast to ``dtype``, in whichever thread."""
+    with _on_the_host_under(dtype):
         return compile(*arguments)
 
 

@@ -127,7 +127,7 @@ class Case:
 
     @property
     def coarseness(self) -> int:
-        """Factor of DL16, which has one bit of mantissa less than fp16; bounds of ``clip`` are DL16 for any numerics."""
+        """Factor of DL16, which has a bit of mantissa less than fp16; bounds of ``clip`` are DL16 for any numerics."""
         return 2 if self.options.get("numerics") == "dl16" or "clamp(" in self.source() else 1
 
 

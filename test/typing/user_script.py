@@ -46,6 +46,7 @@ from spyre_mlir.division.core_transfers import transfers_of
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division_search.joint_choice import JointDivider, JointProblem
 from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDivision
+from spyre_mlir.driver.device_report import DeviceReport
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.problem_files import read_problem
 from spyre_mlir.driver.program import Traffic
@@ -403,6 +404,10 @@ def tensors(array: NDArray[np.float32]) -> None:
     empty, numbers = spyre_mlir.empty((4, 64)), spyre_mlir.arange(0, 64, 2)
     y = (x.t()[:64] + 1).restickify([0]).reshape(4, -1).transpose(0, 1).unsqueeze(0).squeeze(0)
     assert_type(spyre_mlir.restickify(x, [1]), spyre_mlir.DeviceTensor)
+    with spyre_mlir.device_report() as report:
+        print(x + 1)
+    assert_type(report, DeviceReport)
+    print(report.activity.device_us, report.metrics()["predicted_us"], report.report("step.html"))
     print(x.shape, x.ndim, x.dim(), x.numel(), x.stride(), x.storage_offset(), x.is_contiguous(), x.dtype)
     print(x.data.nbytes, x.is_view, x.layout.device_size, x.nbytes, x.numpy(), x.cpu(), x.torch(), x.T)
     print(
