@@ -305,7 +305,9 @@ def test_what_is_not_on_the_device_is_compiled_as_before():
 
 def test_refusals():
     x = torch.ones(2, 3, device="spyre")
-    with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.* spyre:0 and cpu"):
+    with pytest.raises(
+        RuntimeError, match=r"Expected all tensors to be on the same device.* spyre:0 and cpu"
+    ):
         _ = x + torch.ones(2, 3)
     with pytest.raises(CompileError, match="float64 has no form on the device"):
         torch.zeros(3, dtype=torch.float64).to("spyre")
