@@ -233,13 +233,26 @@ def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgume
 def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[int, ...]) -> Transfer:
     """Return the transfer of a dense host array of shape ``after`` to where that of shape ``before`` goes.
 
-    A loop counts steps of a dim, those whose stride it has; what is outside of the smaller array is padding.
+    A loop counts steps of a dim, which its bound shows or else its stride; what is outside of the smaller array is
+    padding. A loop over padding of a short dim has the stride of a step of another dim.
     """
     strides = [_strides(shape) for shape in (before, after)]
+    dim_of = {
+        loop: dim
+        for bounded, weights, size in transfer.bounds
+        for dim, step in enumerate(strides[0])
+        if before[dim] == size
+        and all(
+            transfer.host_strides[each] == weight * step
+            for each, weight in zip(bounded, weights, strict=True)
+        )
+        for loop in bounded
+    }
     loops: dict[int, list[tuple[int, int]]] = {}
     host_strides = []
     for loop, stride in enumerate(transfer.host_strides):
-        dim = next((dim for dim, step in enumerate(strides[0]) if stride >= step and before[dim] > 1), None)
+        by_stride = (dim for dim, step in enumerate(strides[0]) if stride >= step and before[dim] > 1)
+        dim = dim_of.get(loop, next(by_stride, None))
         # A loop of one iteration goes nowhere.
         if dim is None or not stride or transfer.ranges[loop] == 1:
             host_strides.append(stride)

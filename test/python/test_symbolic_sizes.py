@@ -250,6 +250,18 @@ def test_updated_inputs() -> None:
     torch.testing.assert_close(cache, expected)
 
 
+@pytest.mark.parametrize("columns", [16, 17, 33])
+def test_rows_shorter_than_a_stick(columns: int) -> None:
+    """Padding of a row of f32 is longer than the row, and so is the step to the next row."""
+    x = torch.randn(6, columns, generator=torch.Generator().manual_seed(0))
+    program = spyre_mlir.compile(
+        lambda x: x.half() * 2, (x,), dynamic=({0: Dim("n", min=1, max=72)},), sencores=8
+    )
+    for size in (6, 3, 24, 65, 72):
+        x = torch.arange(size * columns).reshape(size, columns).float() / 4
+        assert torch.equal(program(x), x.half() * 2)
+
+
 def test_constants_that_follow_the_size() -> None:
     """A result that is computed of no input has the size of the call, and so has an input that is overwritten."""
 
