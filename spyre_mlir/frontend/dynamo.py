@@ -299,7 +299,8 @@ class DeviceGraph:
 
     def _results(self, applied: Application, devices: Sequence[str]) -> OperationResults:
         """Results of the graph, on the devices that it names, with the strides that PyTorch gives on the CPU."""
-        on_host = OperationResults.of(applied, self.on_host, ["cpu"] * len(devices))
+        with _on_the_host_under(self.autocast):
+            on_host = OperationResults.of(applied, self.on_host, ["cpu"] * len(devices))
         return replace(on_host, devices=OperationResults.of(applied, self.graph, devices).devices)
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:
