@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +48,7 @@ def stand_ins(
                     missing.append(f"'{prefix}.{name}'" if prefix else f"'{name}'")
                     if tensor not in known:
                         known[tensor] = _stand_in(tensor)
-                    tensors[name] = known[tensor]
+                    cast(dict[str, Any], tensors)[name] = known[tensor]
         yield pytree.tree_map(on_the_host, inputs), tuple(missing)
     finally:
         for tensors, name, tensor in replaced:
