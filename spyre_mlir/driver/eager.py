@@ -21,6 +21,7 @@ from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
@@ -83,7 +84,7 @@ def execute(
     if known is None:
         try:
             known = _compiled(applied, compile, results_of)
-        except AlgorithmError:
+        except (AlgorithmError, InternalError):
             raise
         except CompileError as error:
             known = error

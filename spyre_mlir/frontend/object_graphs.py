@@ -106,8 +106,9 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values of attributes, those of ``__dict__`` by name, as the order of assignments has no meaning."""
     try:
-        yield from object.__getattribute__(value, "__dict__").items()
+        yield from sorted(object.__getattribute__(value, "__dict__").items(), key=lambda item: str(item[0]))
     except AttributeError:
         pass
     for name, descriptor in _slots(type(value)):

@@ -28,6 +28,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
 from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.foreach import is_foreach, one_by_one
@@ -244,7 +245,8 @@ class SpyreTensor(torch.Tensor):
             if func._schema.is_mutable:
                 return _in_place(func, args, named)
             return _on_device(eager().run(func, *_operands(func, args, named)))
-        except AlgorithmError:
+        # Faults of algorithms and of the compiler are not for the host to hide.
+        except (AlgorithmError, InternalError):
             raise
         except CompileError as error:
             return on_the_host(func, args, named, error.message)
@@ -396,6 +398,8 @@ def to_copy(
     converted = {"memory_format": memory_format} | ({} if func is _aten.clone.default else {"dtype": dtype})
     try:
         return _on_device(eager().run(func, *_operands(func, (tensor,), converted)))
+    except (AlgorithmError, InternalError):
+        raise
     except CompileError as error:
         is_stored = tensor.device_tensor.storage.form is None or not has_form(str(dtype or tensor.dtype)[6:])
         return on_the_host(func, (tensor,), converted, "" if is_stored else error.message)

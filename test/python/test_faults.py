@@ -197,7 +197,7 @@ TOOLS = {
     "calibrate": (["x.csv"], "spyre_mlir.calibration.measurements.read_measurements"),
     "sweep": (["x.toml", "--csv", "new"], "spyre_mlir.experiments.sweeping.sweep"),
     "tune": (["x.mlir", "--trials", "2"], "spyre_mlir.experiments.tuning.compile"),
-    "lsp": ([], "spyre_mlir.language_server.server.SpyreServer.start_io"),
+    "lsp": ([], "spyre_mlir.language_server.server.SpyreServer.serve"),
 }
 
 
