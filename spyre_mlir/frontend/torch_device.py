@@ -41,6 +41,8 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, 
 from spyre_mlir.tensors.device_views import ViewStep
 
 NAME = "spyre"
+#: Errors that the host must not hide by running the operation.
+_FAULTS = (AlgorithmError, InternalError)
 
 _aten = torch.ops.aten
 
@@ -245,8 +247,7 @@ class SpyreTensor(torch.Tensor):
             if func._schema.is_mutable:
                 return _in_place(func, args, named)
             return _on_device(eager().run(func, *_operands(func, args, named)))
-        # Faults of algorithms and of the compiler are not for the host to hide.
-        except (AlgorithmError, InternalError):
+        except _FAULTS:
             raise
         except CompileError as error:
             return on_the_host(func, args, named, error.message)
@@ -269,6 +270,8 @@ def attention(*args: Any, **named: Any) -> Any:
         return _aten._scaled_dot_product_attention_math.default(**_with_added_mask(operands))[0]
     try:
         return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
+    except _FAULTS:
+        raise
     except CompileError as error:
         return on_the_host(_ATTENTION, args, named, error.message)
 
@@ -398,7 +401,7 @@ def to_copy(
     converted = {"memory_format": memory_format} | ({} if func is _aten.clone.default else {"dtype": dtype})
     try:
         return _on_device(eager().run(func, *_operands(func, (tensor,), converted)))
-    except (AlgorithmError, InternalError):
+    except _FAULTS:
         raise
     except CompileError as error:
         is_stored = tensor.device_tensor.storage.form is None or not has_form(str(dtype or tensor.dtype)[6:])
