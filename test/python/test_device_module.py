@@ -304,3 +304,16 @@ def test_a_profile_has_the_programs_of_the_device(tmp_path: Path):
     on_device = [event for event in events if event.get("pid") == "spyre:0"]
     assert [event["name"] for event in on_device] == ["aten.add.Tensor"] * 2
     assert on_device[0]["dur"] == pytest.approx(predicted, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["ones", "eye", "arange", "full", "randn"])
+def test_factories_under_a_default_device(name: str) -> None:
+    """Dynamo gives the factories of PyTorch the default device, too."""
+    arguments = {"full": ((8,), 1.0)}.get(name, (8,))
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return getattr(torch, name)(*arguments) + x
+
+    with torch.device("spyre"):
+        x = torch.ones(8, 8)
+        assert torch.compile(model, backend="aot_eager")(x).device.type == model(x).device.type == "spyre"

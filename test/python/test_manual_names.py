@@ -53,11 +53,12 @@ BLOCK = re.compile(r"^```\w+\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 @functools.cache
 def sources() -> str:
-    """The text of all Python of the checkout but the tests, and what the project declares."""
+    """The text of all Python of the checkout but the tests, and the options of the project and of its tests."""
     files = [
         path for folder in ("spyre_mlir", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
     ]
-    return "\n".join(path.read_text(encoding="utf-8") for path in (*files, ROOT / "pyproject.toml"))
+    declared = (ROOT / "pyproject.toml", Path(__file__).with_name("conftest.py"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in (*files, *declared))
 
 
 @functools.cache
@@ -77,8 +78,8 @@ def flags() -> dict[str, set[str]]:
 
 @functools.cache
 def all_flags() -> set[str]:
-    """Those of examples and of ``python -m spyre_mlir..``, too."""
-    written = re.findall(r'add_argument\(\s*"(--[\w-]+)"', sources())
+    """The flags of examples, of ``python -m spyre_mlir..``, and of the tests, too."""
+    written = re.findall(r'(?:add_argument|addoption)\(\s*"(--[\w-]+)"', sources())
     return set(written).union(*flags().values())
 
 
