@@ -26,7 +26,7 @@ _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "ran
 
 def extend(names: Iterable[str]) -> None:
     """Give functions of ``torch``, by name, the options ``stick_dims``, ``dim_order`` and ``pin_memory``."""
-    # The default device applies to the functions of this set. Dynamo would collect the set again, of the functions here.
+    # The default device applies to the functions of this set, which Dynamo would collect again, of the new functions.
     constructors = _device._device_constructors()
     _device._device_constructors = lambda: constructors
     for name in (*names, *_LIKE, "tensor"):
