@@ -87,7 +87,8 @@ def compiled(
 
     def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
-        return make_boxed_func(CompiledGraph(part, keeping(as_it_is, GraphLabel.of(graph, kind, part), keep)))
+        run = CompiledGraph(part, keeping(as_it_is, GraphLabel.of(graph, kind, part), keep))
+        return make_boxed_func(partial(_with_traced_strides, run, part))
 
     # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
     # AOTAutograd writes the casts of autocast, and gradients of them, into both graphs.
@@ -113,6 +114,21 @@ _INEXACT_VIEWS = {
     "unfold",
     "as_strided",
 }
+
+
+def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: Any) -> Any:
+    """Results of a graph of AOTAutograd, with the strides of the trace: AOTAutograd makes views of these results."""
+    traced = [
+        node.meta.get("val") if isinstance(node, Node) else None for node in part.graph.output_node().args[0]
+    ]
+    results = []
+    for value, like in zip(run(*inputs), traced, strict=True):
+        if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor):
+            strides = like.stride()
+            if value.stride() != strides and all(isinstance(stride, int) for stride in strides):
+                value = torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+        results.append(value)
+    return tuple(results)
 
 
 def _refuse(error: CompileError, *_: Any) -> NoReturn:

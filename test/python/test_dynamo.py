@@ -241,3 +241,17 @@ def test_a_compiled_model_is_copied() -> None:
     model, x = compiled(nn.ReLU()), half(3, 64)
     torch.testing.assert_close(copy.deepcopy(model)(x), model(x))
     assert pickle.loads(pickle.dumps(spyre_mlir.torch_backend)) is spyre_mlir.torch_backend
+
+
+def test_gradients_where_a_result_is_a_view_of_another() -> None:
+    """AOTAutograd makes the view from the other result, whose strides are those of PyTorch."""
+
+    def model(x, index, rows):
+        y = torch.scatter(x, 1, index.view(1, 3).expand(4, 3), rows)
+        return y.squeeze(1), y.view(-1)
+
+    x, rows = (torch.arange(n).reshape(4, -1).half().requires_grad_() for n in (124, 12))
+    index = torch.tensor([3, 7, 1])
+    results = torch.compile(model, backend="spyre")(x, index, rows)
+    for got, expected in zip(results, model(x, index, rows), strict=True):
+        assert torch.equal(got, expected) and got.stride() == expected.stride()
