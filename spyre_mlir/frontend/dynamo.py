@@ -118,9 +118,8 @@ _INEXACT_VIEWS = {
 
 def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: Any) -> Any:
     """Results of a graph of AOTAutograd, with the strides of the trace: AOTAutograd makes views of these results."""
-    traced = [
-        node.meta.get("val") if isinstance(node, Node) else None for node in part.graph.output_node().args[0]
-    ]
+    nodes: Any = part.graph.output_node().args[0]
+    traced = [node.meta.get("val") if isinstance(node, Node) else None for node in nodes]
     results = []
     for value, like in zip(run(*inputs), traced, strict=True):
         if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor):
