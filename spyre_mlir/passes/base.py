@@ -61,11 +61,12 @@ class Pass(Options):
             return
         if not is_ours(cls):
             _require_own_name(cls)
-            _require_method(cls, *cls._entry)
         # A module that is loaded twice defines its passes twice; only other classes are a conflict.
         known = PASSES.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")
+        if not is_ours(cls):
+            _require_method(cls, *cls._entry)
         PASSES[cls.name] = cls
 
     @classmethod
