@@ -67,6 +67,7 @@ class Program(ProgramCalls):
         import_seconds: The time of the frontend before it, in seconds; 0 for MLIR.
         passes: Each pass with its seconds, in the order in which they ran.
         signature: The calling convention of a PyTorch model; None for a module.
+        missing: Tensors of the model on the meta device; a program with any has a plan and figures, and cannot run.
         state: The arguments that stay in device memory from one call to the next, by name (docs/serving.md).
     """
 
@@ -89,6 +90,7 @@ class Program(ProgramCalls):
         # For pickles: the calling convention of a model, and what makes a program of a stored one.
         self.signature: Any = None
         self.state: DeviceState = DeviceState()
+        self.missing: Sequence[str] = ()
         self.restore: Callable[[Any], Program] | None = None
 
     def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:

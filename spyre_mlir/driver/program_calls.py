@@ -38,8 +38,8 @@ class ProgramCalls(ProgramFigures):
     results: list[Value]
     numerics: str
     state: DeviceState
-    #: What of the model was on the meta device: the program then has a plan and figures, and cannot run.
-    missing: Sequence[str] = ()
+    #: Tensors of the model on the meta device: a program with any has a plan and figures, and cannot run.
+    missing: Sequence[str]
     _bind: Callable[..., Bound]
 
     @property
