@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.graph_edits import call_before, metadata_for, schema_name
+from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, schema_name
 from spyre_mlir.frontend.locations import source_of
 
 aten = torch.ops.aten
@@ -67,11 +67,15 @@ def convert_copied_values(graph: Graph) -> None:
     Where a buffer is written as a whole, PyTorch's decomposition replaces the copy by the value itself.
     """
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
-        target, value = (operand.meta["val"] for operand in node.all_input_nodes[:2])
-        if value.dtype != target.dtype:
-            node.update_arg(1, call_before(node, aten._to_copy.default, node.args[1], dtype=target.dtype))
-        if value.shape != target.shape:
-            node.update_arg(1, call_before(node, aten.expand.default, node.args[1], list(target.shape)))
+        target, source, *_ = operands_of(node).values()
+        written, value = target.meta["val"], source.meta["val"]
+        converted = source
+        if value.dtype != written.dtype:
+            converted = call_before(node, aten._to_copy.default, converted, dtype=written.dtype)
+        if value.shape != written.shape:
+            converted = call_before(node, aten.expand.default, converted, list(written.shape))
+        if converted is not source:
+            node.replace_input_with(source, converted)
 
 
 def compare_with_itself(graph: Graph) -> None:

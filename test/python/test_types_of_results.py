@@ -106,7 +106,8 @@ class Copies(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What the buffers have after each copy."""
-        self.state.copy_(x)
+        self.state.copy_(self.state)
+        self.state.copy_(other=x)
         first = self.state * 1
         self.count.copy_(x[0] * 3)
         self.state.copy_(x[:, :1])
