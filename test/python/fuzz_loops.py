@@ -27,6 +27,8 @@ def _associative_scan(
 ) -> Any:
     leaves, tree = pytree.tree_flatten(xs)
     trips = range(leaves[0].shape[dim])
+    if len(trips) < 2:
+        return xs  # PyTorch returns the operands themselves, so that writes to results change them.
     rows: list[Any] = []
     for trip in reversed(trips) if reverse else trips:
         row = pytree.tree_unflatten([x.select(dim, trip) for x in leaves], tree)
