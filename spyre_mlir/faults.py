@@ -12,7 +12,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -87,6 +87,10 @@ def internal_error(error: Exception) -> InternalError:
     return InternalError(message, place.location, place.operation, place.module)
 
 
+#: Context of the outermost entry point, in which Dynamo traces nothing; the frontend sets it.
+untraced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+
 @contextlib.contextmanager
 def faults_reported(always: bool = False) -> Iterator[None]:
     """Context of an entry point, also its decorator, which a fault leaves as an ``InternalError``.
@@ -98,7 +102,7 @@ def faults_reported(always: bool = False) -> Iterator[None]:
         yield
         return
     try:
-        with faults_kept():
+        with untraced(), faults_kept():
             yield
     except Exception as error:
         if os.environ.get(TRACEBACK) or not is_fault(error):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.autograd import Variable
 from torch.utils import _pytree as pytree
 
@@ -29,7 +30,8 @@ def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     def dispatched(
         cls: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operation; its error waits for the end of the backward."""
+        """Run an operation, which Dynamo does not trace; its error waits for the end of the backward."""
+        tracer = set_eval_frame(None)
         try:
             return dispatch(cls, func, types, args, kwargs)
         except Exception as error:
@@ -37,6 +39,8 @@ def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             zeros = _zeros(cls, func, args, kwargs or {})
             kept = error
+        finally:
+            set_eval_frame(tracer)
         Variable._execution_engine.queue_callback(functools.partial(_raise, kept))
         return zeros
 

@@ -17,7 +17,7 @@ import functools
 import importlib
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 import torch._dynamo.config
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
@@ -38,6 +39,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from spyre_mlir import faults
 from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_marks import ignoring_marks
@@ -247,6 +249,17 @@ def install() -> None:
     wrapped.backend_ctx_ctor = property(_context_of)
     trace_rules.SKIP_DIRS.extend(map(str, _own_files()))
     trace_rules._recompile_re()
+    faults.untraced = untraced
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Context whose calls Dynamo does not trace, those of other libraries included."""
+    tracer = set_eval_frame(None)
+    try:
+        yield
+    finally:
+        set_eval_frame(tracer)
 
 
 def _context_of(wrapped: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:

@@ -26,9 +26,11 @@ _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "ran
 
 def extend(names: Iterable[str]) -> None:
     """Give functions of ``torch``, by name, the options ``stick_dims``, ``dim_order`` and ``pin_memory``."""
-    # The default device applies to the functions of this set, which Dynamo would collect again, of the new functions.
+    # PyTorch applies the default device to a set of functions. Dynamo would collect the set again, from the new
+    # functions, and cannot hash the factories of sparse tensors, which it does not trace.
     constructors = _device._device_constructors()
-    _device._device_constructors = lambda: constructors
+    traced = {each for each in constructors if "sparse" not in each.__name__}
+    _device._device_constructors = lambda: traced if torch.compiler.is_dynamo_compiling() else constructors
     for name in (*names, *_LIKE, "tensor"):
         setattr(torch, name, _extended(getattr(torch, name)))
 

@@ -106,16 +106,22 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of attributes, those of ``__dict__`` by name, as the order of assignments has no meaning."""
-    try:
-        yield from sorted(object.__getattribute__(value, "__dict__").items(), key=lambda item: str(item[0]))
-    except AttributeError:
-        pass
+    """Names and values of attributes, those of ``__dict__`` by name: objects are equal in any order of assignments."""
+    named = _named_attributes(value)
+    yield from ((name, named[name]) for name in sorted(named, key=str))
     for name, descriptor in _slots(type(value)):
         try:
             yield name, descriptor.__get__(value)
         except AttributeError:  # a slot without a value
             continue
+
+
+def _named_attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes in ``__dict__``, in the order of their assignments."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
 
 
 def set_contents(value: Any, parts: Mapping[Key, Any]) -> None:
@@ -188,11 +194,20 @@ class ObjectReference:
 
 @dataclass(frozen=True)
 class ObjectNode:
-    """An object of a class with its parts; ``option`` is the factory of a defaultdict or the length of a deque."""
+    """An object of a class with its parts; ``option`` is the factory of a defaultdict or the length of a deque.
+
+    ``attributes`` has the names in ``__dict__`` in the order of their assignments, in which PyTorch flattens an object.
+    """
 
     kind: type
     parts: tuple[tuple[Key, ObjectReference], ...]
     option: Any = None
+    attributes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def parts_as_assigned(self) -> list[tuple[Key, ObjectReference]]:
+        """Return the parts, attributes in the order of their assignments."""
+        places = {(ATTRIBUTE, name): place for place, name in enumerate(self.attributes)}
+        return sorted(self.parts, key=lambda part: places.get(part[0], -1))
 
 
 @dataclass(frozen=True)
@@ -269,7 +284,7 @@ class _ObjectBuilder:
             made.default_factory = node.option
         elif base is deque:
             deque.__init__(made, (), node.option)
-        set_contents(made, {key: self.value(part) for key, part in node.parts})
+        set_contents(made, {key: self.value(part) for key, part in node.parts_as_assigned()})
         return made
 
 
@@ -331,7 +346,10 @@ class ObjectWalk:
         )
         option = getattr(value, "default_factory", getattr(value, "maxlen", None))
         self.nodes[index] = ObjectNode(
-            type(value), references, option if isinstance(value, defaultdict | deque) else None
+            type(value),
+            references,
+            option if isinstance(value, defaultdict | deque) else None,
+            tuple(_named_attributes(value)) if type(value) is not container_of(type(value)) else (),
         )
         self.spans[index] = first, len(self.nodes), len(self.leaves)
         return ObjectReference("object", index)

@@ -316,4 +316,5 @@ def test_factories_under_a_default_device(name: str) -> None:
 
     with torch.device("spyre"):
         x = torch.ones(8, 8)
-        assert torch.compile(model, backend="aot_eager")(x).device.type == model(x).device.type == "spyre"
+        traced = torch.compile(model, backend="aot_eager", fullgraph=True)
+        assert traced(x).device.type == model(x).device.type == "spyre"

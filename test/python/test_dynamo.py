@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import pickle
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -255,3 +257,17 @@ def test_gradients_where_a_result_is_a_view_of_another() -> None:
     results = torch.compile(model, backend="spyre")(x, index, rows)
     for got, expected in zip(results, model(x, index, rows), strict=True):
         assert torch.equal(got, expected) and got.stride() == expected.stride()
+
+
+def test_a_program_inside_of_a_traced_function():
+    """Dynamo leaves the program to Python, and traces nothing that the program imports."""
+    code = """
+import torch, spyre_mlir
+x = torch.linspace(-2, 2, 256).half().reshape(4, 64)
+program = spyre_mlir.compile(torch.tanh, (x,))
+def function(x):
+    torch._dynamo.graph_break()
+    return program(x) + 1
+torch.testing.assert_close(torch.compile(function, backend="eager")(x), torch.tanh(x) + 1, rtol=2e-3, atol=2e-3)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
