@@ -127,7 +127,11 @@ def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: An
         if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor):
             strides = like.stride()
             if value.stride() != strides and all(isinstance(stride, int) for stride in strides):
-                value = torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+                strided = torch.empty_strided(value.shape, strides, dtype=value.dtype)
+                # The elements along a dim of stride 0 are one element.
+                distinct = tuple(slice(0, None if stride else 1) for stride in strides)
+                strided[distinct] = value[distinct]
+                value = strided
         results.append(value)
     return tuple(results)
 

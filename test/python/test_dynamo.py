@@ -271,3 +271,13 @@ def function(x):
 torch.testing.assert_close(torch.compile(function, backend="eager")(x), torch.tanh(x) + 1, rtol=2e-3, atol=2e-3)
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_gradient_whose_elements_are_one():
+    """AOTAutograd expects a gradient of stride 0 where all elements are equal by construction."""
+    x = torch.ones(64, dtype=torch.float16, requires_grad=True)
+    model = torch.compile(
+        lambda x: torch.softmax(x.sum([0], keepdim=True), 0, dtype=torch.float32), backend="spyre"
+    )
+    (gradient,) = torch.autograd.grad(model(x).sum(), x)
+    assert gradient.shape == (64,) and not gradient.any()
