@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -60,6 +61,20 @@ class _TensorArgument:
         return tensor
 
 
+#: Types of arguments in a schema that may be numbers to compute with.
+_NUMBERS = ("number", "float", "Tensor")
+
+
+@functools.cache
+def _kinds_of(operation: Any) -> dict[str, str]:
+    """Types of the arguments of an operation that may be numbers to compute with; "" for other arguments."""
+    types = {
+        argument.name: str(argument.type).removeprefix("Optional[").removesuffix("]")
+        for argument in operation._schema.arguments
+    }
+    return {name: kind if kind in _NUMBERS else "" for name, kind in types.items()}
+
+
 @dataclass(frozen=True)
 class Application:
     """An operation with its arguments, in which tensors are views of ``storages``; each storage comes once.
@@ -98,13 +113,38 @@ class Application:
         return cls(operation, tuple(operands), tree, tuple(storages.values()), frozenset(copied))
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """Indices of the leaves that are numbers to compute with: a scalar, a float, a number in place of a tensor.
+
+        The schema of the operation says so; other numbers are sizes, dims and options.
+        """
+        arguments, named = self.tree.unflatten(range(len(self.leaves)))
+        kinds = _kinds_of(self.operation)
+        places = [*zip(kinds.values(), arguments, strict=False), *((kinds.get(k, ""), v) for k, v in named.items())]
+        return tuple(
+            index
+            for kind, index in places
+            if kind and isinstance(index, int) and type(self.leaves[index]) in (int, float)
+        )
+
+    @property
     def key(self) -> Hashable:
         """Cache key of the program: the operation, its arguments, and layouts, types and dim names of the storages."""
+        return self._key(self.leaves)
+
+    def key_without(self, numbers: Sequence[int]) -> Hashable:
+        """Cache key of a program of which the leaves with these indices are inputs."""
+        leaves = list(self.leaves)
+        for index in numbers:
+            leaves[index] = type(leaves[index])
+        return self._key(leaves)
+
+    def _key(self, leaves: Sequence[Any]) -> Hashable:
         tensors = tuple(
             (whole.storage.form or whole.shape, whole.dtype, names_of(whole)) for whole in self.storages
         )
         sizes = tuple(dim_sizes().items()) if any(names for _, _, names in tensors) else ()
-        return str(self.operation), repr(self.leaves), repr(self.tree), tensors, sizes
+        return str(self.operation), repr(leaves), repr(self.tree), tensors, sizes
 
     @property
     def inputs(self) -> list[Any]:
@@ -118,12 +158,18 @@ class Application:
         """Leaves of the arguments, from tensors that stand for the storages."""
         return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
 
-    def function(self, results: OperationResults | None) -> Callable[..., Any]:
-        """The operation as a function of the storages, without the results that are views of an argument."""
+    def function(self, results: OperationResults | None, numbers: Sequence[int] = ()) -> Callable[..., Any]:
+        """The operation as a function of the storages, without the results that are views of an argument.
+
+        The leaves with the indices ``numbers`` are inputs too, tensors without dims that follow the storages.
+        """
 
         def function(*bases: torch.Tensor) -> Any:
             """Results of the operation on these storages."""
-            arguments, named = pytree.tree_unflatten(self.replay(bases), self.tree)
+            leaves = self.replay(bases)
+            for index, number in zip(numbers, bases[len(self.storages) :], strict=True):
+                leaves[index] = number.item()
+            arguments, named = pytree.tree_unflatten(leaves, self.tree)
             leaves = pytree.tree_leaves(self.operation(*arguments, **named))
             places = [None] * len(leaves) if results is None else results.places
             return [leaf for leaf, place in zip(leaves, places, strict=True) if not _is_argument(place)]
