@@ -68,6 +68,11 @@ class BatchRun:
         self._reader_of_one = functools.partial(OperandReader, plan, space, numerics, inputs, ())
         self._codes = code_function(plan, numerics)
 
+    def keep(self) -> None:
+        """Keep what a run makes ready, for more runs on the same memory after the next."""
+        self._reader.keep()
+        self._writer.keep()
+
     def run(self) -> None:
         """Run all batches; an error is the first that the cores one by one have."""
         batches = self._plan.batches

@@ -56,6 +56,11 @@ class OperandReader:
         )
         self._pending = Counter(key for key in keys if key is not None)
         self._is_shared = {key for key, count in self._pending.items() if count > 1}
+        self._kept: dict[tuple[int, int, int], CoreViews] | None = None
+
+    def keep(self) -> None:
+        """Keep what is read from now on: places whose writers are known from here on, and views of them."""
+        self._kept, self._is_shared = {}, set()
 
     def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Numbers of an operand on some cores, for copies its bits."""
@@ -91,7 +96,13 @@ class OperandReader:
         self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]
     ) -> NDArray[Any]:
         """Read the bits of an operand at its distinct places, which somebody wrote but where ``masked``."""
+        key = (k, id(batch), cores[0])
+        if self._kept is not None and key in self._kept:
+            bits = self._kept[key].bits()
+            return bits if batch.split else self._kept[key].merged(bits)
         views = self._views(k, batch, cores)
+        if self._kept is not None:
+            self._kept[key] = views.keep()
         tags = (self._inputs[k].region.tag, HOST)
         if not views.are_written_by(tags):
             self._check_tags(k, batch, cores, views, masked)

@@ -82,6 +82,10 @@ class RangeCheck:
         self._suspects: list[NDArray[Any]] = []
         self._is_small = True
 
+    def reset(self) -> None:
+        """Begin another run."""
+        self._losses = {}
+
     @property
     def losses(self) -> tuple[RangeLoss, ...]:
         """Losses of the run so far."""
