@@ -13,11 +13,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from spyre_mlir.driver.compilation import compile
+from spyre_mlir.driver.prepared_call import PreparedCall
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
@@ -35,6 +36,7 @@ from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_activity import record_compilation, record_device
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
@@ -45,13 +47,19 @@ _MAX_PROGRAMS = 1024
 _MAX_CONSTANTS = 8
 
 
-class CompiledOperation(NamedTuple):
-    """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns."""
+@dataclass(eq=False)
+class CompiledOperation:
+    """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns.
+
+    Numbers of type ``dtype`` are inputs of the program, which follow the storages; None if they are its constants.
+    ``prepared`` is what warm calls keep, after a first call has tried to make it.
+    """
 
     program: Program | None
     results: operations.OperationResults
-    #: Type of the numbers that the program takes as inputs behind the storages; None if they are its constants.
     dtype: Any = None
+    prepared: PreparedCall | None = None
+    is_tried: bool = False
 
 
 #: The least recently used one first. An operation that is not compiled has the error.
@@ -93,7 +101,16 @@ def execute(
     known = _known(applied, programs, compile, results_of)
     if isinstance(known, CompileError):
         raise known.with_traceback(None)
-    program, results, dtype = known
+    program, results, dtype = known.program, known.results, known.dtype
+    if known.prepared is not None:
+        try:
+            numbers = _number_inputs(applied, dtype) if dtype is not None else []
+            leaves = known.prepared([whole.storage for whole in applied.storages], numbers)
+            record_device(applied.operation, program)
+            return leaves, results
+        # A number that its layout cannot represent, and errors that an ordinary call reports.
+        except CompileError:
+            known.prepared = None
     computed, layouts = [], []
     if program is not None:
         numbers = _number_inputs(applied, dtype) if dtype is not None else []
@@ -101,7 +118,11 @@ def execute(
         layouts = _layouts(program)
         record_device(applied.operation, program)
     storages = [storage.storage for storage in applied.storages]
-    return results.in_memory(computed, layouts, storages), results
+    leaves = results.in_memory(computed, layouts, storages)
+    if program is not None and not known.is_tried:
+        known.is_tried = True
+        known.prepared = PreparedCall.of(program, results, layouts, storages)
+    return leaves, results
 
 
 def _known(

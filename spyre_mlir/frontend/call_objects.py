@@ -187,6 +187,11 @@ class ModelEffect:
     def __init__(self, apply: Callable[[], None] | None) -> None:
         self._apply = apply
 
+    @property
+    def acts(self) -> bool:
+        """True if there is anything to set."""
+        return self._apply is not None
+
     def __call__(self) -> None:
         """Set it."""
         if self._apply is not None:

@@ -52,6 +52,11 @@ class _TensorArgument:
     storage: int
     steps: tuple[ViewStep, ...]
 
+    @property
+    def key(self) -> Hashable:
+        """Part of the key of a program."""
+        return self.storage, repr(self.steps) if self.steps else ""
+
     def replay(self, bases: Sequence[torch.Tensor]) -> torch.Tensor:
         """The argument, from tensors that stand for the storages."""
         tensor = bases[self.storage]
@@ -75,6 +80,43 @@ def _kinds_of(operation: Any) -> dict[str, str]:
     return {name: kind if kind in _NUMBERS else "" for name, kind in types.items()}
 
 
+#: Types whose values are parts of a key, together with the type: True equals 1.
+_KEY_TYPES = {int, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+
+def _key_of(leaf: Any) -> Hashable:
+    """Part of the key of a program for a leaf; two zeros, and NaN and itself, are not equal but are written alike."""
+    kind = type(leaf)
+    if kind is _TensorArgument:
+        return leaf.key
+    return None if leaf is None else (kind, leaf if kind in _KEY_TYPES else repr(leaf))
+
+
+#: Structures of arguments that are no containers, by their number and names.
+_TREES: dict[Hashable, pytree.TreeSpec] = {}
+#: Texts of these structures, by identity.
+_TREE_TEXTS: dict[int, str] = {}
+_CONTAINERS = (list, tuple, dict)
+
+
+def _flattened(arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], pytree.TreeSpec]:
+    """Leaves and structure of arguments."""
+    leaves = [*arguments, *named.values()]
+    if any(isinstance(leaf, _CONTAINERS) for leaf in leaves):
+        return pytree.tree_flatten((tuple(arguments), dict(named)))
+    key = (len(arguments), *named)
+    tree = _TREES.get(key)
+    if tree is None:
+        _, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
+        tree = _TREES.setdefault(key, tree)
+        _TREE_TEXTS[id(tree)] = repr(tree)
+    return leaves, tree
+
+
+def _key_of_tree(tree: pytree.TreeSpec) -> str:
+    return _TREE_TEXTS.get(id(tree)) or repr(tree)
+
+
 @dataclass(frozen=True)
 class Application:
     """An operation with its arguments, in which tensors are views of ``storages``; each storage comes once.
@@ -91,8 +133,9 @@ class Application:
     @classmethod
     def of(cls, operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Application:
         """Application of an operation to arguments; ``CompileError`` for a tensor on the host among them."""
-        leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
+        leaves, tree = _flattened(arguments, named)
         storages: dict[int, DeviceTensor] = {}
+        indices: dict[int, int] = {}
         operands, copied = [], set()
         for leaf in leaves:
             if isinstance(leaf, DeviceTensor):
@@ -100,7 +143,7 @@ class Application:
                 tensor = leaf.contiguous() if names_of(leaf) else leaf
                 if names_of(tensor) or id(tensor.storage) not in storages:
                     storages[id(tensor.storage)] = _whole(tensor)
-                index = list(storages).index(id(tensor.storage))
+                index = indices.setdefault(id(tensor.storage), len(indices))
                 if tensor.storage is not leaf.storage:
                     copied.add(index)
                 leaf = _TensorArgument(index, tensor.steps)
@@ -140,11 +183,9 @@ class Application:
         return self._key(leaves)
 
     def _key(self, leaves: Sequence[Any]) -> Hashable:
-        tensors = tuple(
-            (whole.storage.form or whole.shape, whole.dtype, names_of(whole)) for whole in self.storages
-        )
-        sizes = tuple(dim_sizes().items()) if any(names for _, _, names in tensors) else ()
-        return str(self.operation), repr(leaves), repr(self.tree), tensors, sizes
+        tensors = tuple((whole.storage.key, names_of(whole)) for whole in self.storages)
+        sizes = tuple(dim_sizes().items()) if any(names for _, names in tensors) else ()
+        return self.operation, tuple(map(_key_of, leaves)), _key_of_tree(self.tree), tensors, sizes
 
     @property
     def inputs(self) -> list[Any]:
@@ -351,9 +392,10 @@ def _memory_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
 
 def _whole(tensor: DeviceTensor) -> DeviceTensor:
     """Storage of a tensor as a tensor, with its names if it is no view."""
+    if not (names := names_of(tensor)):
+        return tensor if not tensor.steps else DeviceTensor.of(tensor.storage)
     whole = DeviceTensor.of(tensor.storage)
-    if names := names_of(tensor):
-        name_tensor_dims(whole, names)
+    name_tensor_dims(whole, names)
     return whole
 
 
@@ -422,6 +464,21 @@ def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     return _stored(host, shape, dtype, written)
 
 
+def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
+    """Layout of the storage of a result that is all of it, and the order of its dims in memory; None for other results.
+
+    ``layout`` is the layout in which the device wrote the result.
+    """
+    shape = place.strided.shape
+    order = _memory_order(place.strided.strides, shape)
+    stored = StridedView.whole(shape).permute(order)
+    is_dense = place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
+    if not is_dense or not math.prod(shape) or math.prod(place.shape) != math.prod(shape) or layout.shape != shape:
+        return None
+    form = layout_of_view(layout, stored)
+    return None if form is None else (form, order)
+
+
 def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayout | None) -> Storage:
     """New storage of a dense tensor: in a layout, or without one in the host's own bytes."""
     if host.numel() and has_form(dtype):
@@ -462,6 +519,7 @@ __all__ = [
     "UnknownResultsError",
     "UnsharedMemoryError",
     "bits",
+    "dense_layout",
     "in_its_memory",
     "memory_of",
     "overload",

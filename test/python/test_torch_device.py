@@ -89,8 +89,8 @@ def test_the_second_example_of_working_set_reduction():
 
     made = torch.compile(kernel, backend=backend)(x_1d, y, z)
     close(made, x_1d.cpu().view(M, K) @ y.cpu() + z.cpu(), 0.2)
-    ((program, _),) = programs[0].values()
-    tiled = [remark.reason for remark in program.remarks if remark.kind == "tiling"]
+    (operation,) = programs[0].values()
+    tiled = [remark.reason for remark in operation.program.remarks if remark.kind == "tiling"]
     assert any("8" in reason for reason in tiled) and any("4" in reason for reason in tiled)
 
 
