@@ -161,6 +161,11 @@ class Machine:
         return arrays
 
     @property
+    def multiplies(self) -> bool:
+        """True if the machine has run products of matrices."""
+        return any(plan.op.kind.on_array for plan in self.plans.values())
+
+    @property
     def all_ranges(self) -> tuple[RangeCheck, RangeCheck]:
         """The range checks: of the numerics of the run, and of wide sums."""
         return self.ranges, self._wide[1]

@@ -64,7 +64,7 @@ class OperandReader:
 
     def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Numbers of an operand on some cores, for copies its bits."""
-        key = self._load_key(k, batch, cores)
+        key = self._load_key(k, batch, cores) if self._is_shared else None
         if key not in self._is_shared:
             return self._read(k, batch, cores)
         assert key is not None
@@ -129,7 +129,7 @@ class OperandReader:
     def _read(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
         plan, operand = self._plan, self._inputs[k]
-        masked = masked_ranges(plan.design, operand.boxes[cores[0]])
+        masked = masked_ranges(plan.design, operand.boxes[cores[0]]) if plan.design.masks else []
         form = plan.design.operands[k].data_format
         bits = self._bits(k, batch, cores, masked)
         numbers = bits if plan.op.is_copy else self._numerics.load(bits, form)

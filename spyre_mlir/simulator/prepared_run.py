@@ -8,6 +8,7 @@ run does. A repetition that finds an error gives up, and an ordinary run reports
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections import OrderedDict
@@ -33,6 +34,7 @@ from spyre_mlir.bundle.transfer import (
 from spyre_mlir.simulator.machine import Machine, Result
 from spyre_mlir.simulator.memory import Memory
 from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.workers import single_threaded_blas
 from spyre_mlir.target.formats import FORMATS, Numerics
 
 #: Bytes of simulated memory that a kept run has at most, and that all of them have.
@@ -52,13 +54,19 @@ class _PreparedArgument:
             (part, part_of(memory.data, 0, self._raw, transfer.device_strides, part))
             for part in filled_parts(transfer)
         ]
+        # The type and shape of the last array that fits.
+        self._dtype, self._shape = None, None
         self._first = transfer.host_offset * self._raw.itemsize
 
     def load(self, array: NDArray[Any]) -> bool:
         """Lay out an array; return False if the array does not fit."""
         argument = self.argument
-        if misfit(argument, array) or index_out_of_range(argument, array):
+        is_known = array.dtype == self._dtype and array.shape == self._shape
+        if not is_known and misfit(argument, array):
             return False
+        if argument.index_bounds is not None and index_out_of_range(argument, array):
+            return False
+        self._dtype, self._shape = array.dtype, array.shape
         raw = to_raw(array, argument.host_dtype, argument.data_format, self._numerics)
         host = np.ascontiguousarray(raw)
         if not self._fills_all:
@@ -93,6 +101,8 @@ class PreparedRun:
         self._steps: list[Callable[[], None]] = machine.recording or []
         self._statistics, self._ranges = machine.statistics, machine.all_ranges
         self._lock = threading.Lock()
+        #: Context of products, which other runs need not enter.
+        self._blas = single_threaded_blas if machine.multiplies else contextlib.nullcontext
         self.nbytes: int = space.keep_bytes_alone()
 
     def run(self, arrays: Mapping[str, NDArray[Any]]) -> Result | None:
@@ -100,7 +110,8 @@ class PreparedRun:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return self._run(arrays)
+            with self._blas():
+                return self._run(arrays)
         except SimulationError:
             return None
         finally:

@@ -79,8 +79,7 @@ def run_sequence(
     first, choices = sequence[0], (numerics, lx_backend_fraction)
     is_single = len(sequence) == 1 and not first.images.by_name
     if is_single and (prepared := prepared_runs.find(first.bundle, choices)) is not None:
-        with single_threaded_blas():
-            result = prepared.run(first.arrays)
+        result = prepared.run(first.arrays)
         if result is not None:
             return [result]
     is_recorded = is_single and prepared_runs.wants(first.bundle, choices)
