@@ -45,6 +45,16 @@ class CoreViews:
         self._kept = list(self._views(self._memory.data, self._raw))
         return self
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The split shape of the window behind the axis of cores."""
+        return (self._count, *self._window.shape)
+
+    @property
+    def is_one_view(self) -> bool:
+        """True if ``bits`` is a view of the memory, which is kept."""
+        return self._kept is not None and len(self._kept) == 1
+
     def bits(self) -> NDArray[Any]:
         """The elements in the split shape of the window; may be a view, so they must not be written."""
         return self._joined(self._data_views())
@@ -82,6 +92,9 @@ class CoreViews:
 
     def write(self, bits: NDArray[Any]) -> None:
         """Write elements in the split shape of the window."""
+        if self._kept is not None and len(self._kept) == 1:
+            self._kept[0][1][...] = bits
+            return
         for cores, view in self._data_views():
             view[...] = bits[cores]
 

@@ -30,6 +30,8 @@ class ResultWriter:
         }
 
         self._kept: dict[tuple[int, bool], CoreViews] | None = None
+        #: Views of results without padding, of writes that are kept.
+        self._plain: dict[int, CoreViews] = {}
 
     def keep(self) -> None:
         """Keep views of what is written, whose tags stay as they are from the second time on."""
@@ -48,6 +50,9 @@ class ResultWriter:
 
     def write(self, batch: CoreBatch, bits: NDArray[Any]) -> None:
         """Store the valid part; the rest of the sticks becomes poison that nobody may read."""
+        if (plain := self._plain.get(id(batch))) is not None:
+            plain.write(bits.reshape(plain.shape))
+            return
         cores, raw = [group[-1] for group in batch.groups], self._raw
         box = self._outputs.boxes[cores[0]]
         if not box.padded:
@@ -56,6 +61,8 @@ class ResultWriter:
             views.write(bits.reshape(len(cores), *window.shape))
             if not is_tagged:
                 views.write_tag(self._tag)
+            if self._kept is not None:
+                self._plain[id(batch)] = views
             return
         whole, is_tagged = self._views(batch, True, box.whole)
         poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
