@@ -135,7 +135,7 @@ def _known(
     key = applied.key
     if (known := _used(programs, key)) is not None:
         return known
-    numbers = applied.numbers if hasattr(applied.operation, "_schema") else ()
+    numbers = applied.numbers if applied.is_operation else ()
     family = _used(families, applied.key_without(numbers)) if numbers else None
     if family is not None:
         known = family.program(applied, compile)
@@ -275,6 +275,9 @@ def _program_of(
     # One operation in pieces would be run by PyTorch.
     if not isinstance(program, Program):
         raise program.reason
+    # A context of MLIR for each of many small programs would be most of their memory.
+    if applied.is_operation:
+        program.drop_ir()
     record_compilation(applied.operation, program)
     return program
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.call_objects import CallOutcome, CallOutcomeForm
-from spyre_mlir.frontend.operations import OperationResults, dense_layout
+from spyre_mlir.frontend.operations import OperationResults, ResultPlace, dense_layout
 from spyre_mlir.frontend.signature import Signature, View, to_numpy
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, host_type
@@ -45,13 +45,16 @@ class PreparedCall:
             return None
         if any(storage.form is None for storage in storages) or len(layouts) != len(results.places):
             return None
-        if any(argument.kind == "input" and (argument.leaf is None or argument.part) for argument in signature.arguments):
+        if any(
+            argument.kind == "input" and (argument.leaf is None or argument.part)
+            for argument in signature.arguments
+        ):
             return None
         # Results that share a storage are made together.
         if len({place.storage for place in results.places if place is not None}) < len(results.places):
             return None
         makers = [
-            _maker(index, place, layout, str(signature.results[cast(View, leaf).base].dtype)[6:])
+            _maker(index, place, layout, str(signature.results[cast(int, cast(View, leaf).base)].dtype)[6:])
             for index, (place, layout, leaf) in enumerate(
                 zip(results.places, layouts, signature.leaves, strict=True)
             )
@@ -84,7 +87,12 @@ class PreparedCall:
 def _returns_its_results(signature: Signature) -> bool:
     """Return whether a call returns a list of the results of the program, and changes nothing."""
     form = signature.output_tree.context
-    if signature.updates or signature.numbers or signature.random or signature.output_tree.type is not CallOutcome:
+    if (
+        signature.updates
+        or signature.numbers
+        or signature.random
+        or signature.output_tree.type is not CallOutcome
+    ):
         return False
     if not isinstance(form, CallOutcomeForm) or form.changes or (form.effect and form.effect.acts):
         return False
@@ -94,16 +102,18 @@ def _returns_its_results(signature: Signature) -> bool:
     return (
         is_list
         and [(part.kind, part.value) for part in parts] == [("leaf", i) for i in range(len(signature.leaves))]
-        and all(isinstance(leaf, View) and isinstance(leaf.base, int) and not leaf.steps for leaf in signature.leaves)
+        and all(
+            isinstance(leaf, View) and isinstance(leaf.base, int) and not leaf.steps
+            for leaf in signature.leaves
+        )
     )
 
 
-def _maker(index: int, place: Any, layout: StickLayout | None, dtype: str) -> _Maker | None:
+def _maker(index: int, place: ResultPlace | None, layout: StickLayout | None, dtype: str) -> _Maker | None:
     """Return what makes the tensor of one result; None for a result in memory that is not its own and dense."""
-    dense = dense_layout(place, layout) if place is not None and place.is_new and layout is not None else None
-    if dense is None:
+    if place is None or not place.is_new or layout is None or (dense := dense_layout(place, layout)) is None:
         return None
-    (form, order), kind = dense, host_type(dtype)
+    (form, order), kind, shape = dense, host_type(dtype), place.strided.shape
     shared = DeviceTensor.of(Storage(form, dtype, np.zeros(0, np.uint8)), place.strided)
     strided, steps = shared.strided, shared.steps
 
@@ -113,7 +123,7 @@ def _maker(index: int, place: Any, layout: StickLayout | None, dtype: str) -> _M
         if array.dtype != kind:
             raise CompileError(f"A result has numbers of {array.dtype}, not of {kind}.")
         storage = Storage(form, dtype, np.zeros(form.bytes, np.uint8))
-        storage.write(np.ascontiguousarray(array.reshape(place.strided.shape).transpose(order)))
+        storage.write(np.ascontiguousarray(array.reshape(shape).transpose(order)))
         return DeviceTensor.viewing(storage, strided, steps)
 
     return made

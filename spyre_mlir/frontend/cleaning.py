@@ -155,8 +155,8 @@ def _splat(value: ir.Value) -> ir.Attribute | None:
 class _BodyNumbers:
     """Numbers that the body of a linalg.generic captures: ``tensor.extract %t[]``, and what arith computes of them.
 
-    torch-mlir captures the number of a tensor without dims. The device reads the tensor as an operand that is broadcast,
-    and the body computes with it.
+    torch-mlir captures the number of a tensor without dims. The device reads the tensor as an operand that is
+    broadcast, and the body computes with it.
     """
 
     def __init__(self, generic: ir.Operation) -> None:
@@ -236,9 +236,7 @@ def _fill_in_body(fill: ir.Operation) -> None:
             results=[output.type],
             operands=[output],
             attributes={
-                "indexing_maps": ir.ArrayAttr.get(
-                    [ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]
-                ),
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
                 "iterator_types": ir.ArrayAttr.get(
                     [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank
                 ),
@@ -291,9 +289,7 @@ def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
     )
 
 
-def _with_operands(
-    generic: ir.Operation, operands: list[ir.Value], maps: list[ir.Attribute]
-) -> ir.Operation:
+def _with_operands(generic: ir.Operation, operands: list[ir.Value], maps: list[ir.Attribute]) -> ir.Operation:
     """Replace a linalg.generic by one with the same body, on other operands."""
     results = len(generic.results)
     with generic.location, ir.InsertionPoint(generic):

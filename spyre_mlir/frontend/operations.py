@@ -156,6 +156,11 @@ class Application:
         return cls(operation, tuple(operands), tree, tuple(storages.values()), frozenset(copied))
 
     @property
+    def is_operation(self) -> bool:
+        """True for one operation of PyTorch, False for a graph."""
+        return hasattr(self.operation, "_schema")
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """Indices of the leaves that are numbers to compute with: a scalar, a float, a number in place of a tensor.
 
@@ -163,7 +168,10 @@ class Application:
         """
         arguments, named = self.tree.unflatten(range(len(self.leaves)))
         kinds = _kinds_of(self.operation)
-        places = [*zip(kinds.values(), arguments, strict=False), *((kinds.get(k, ""), v) for k, v in named.items())]
+        places = [
+            *zip(kinds.values(), arguments, strict=False),
+            *((kinds.get(k, ""), v) for k, v in named.items()),
+        ]
         return tuple(
             index
             for kind, index in places
@@ -473,7 +481,12 @@ def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, 
     order = _memory_order(place.strided.strides, shape)
     stored = StridedView.whole(shape).permute(order)
     is_dense = place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
-    if not is_dense or not math.prod(shape) or math.prod(place.shape) != math.prod(shape) or layout.shape != shape:
+    if (
+        not is_dense
+        or not math.prod(shape)
+        or math.prod(place.shape) != math.prod(shape)
+        or layout.shape != shape
+    ):
         return None
     form = layout_of_view(layout, stored)
     return None if form is None else (form, order)

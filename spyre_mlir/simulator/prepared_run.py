@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A run of a bundle that is repeated with other numbers: memory, views and batches of a run before it are kept.
 
-Addresses, and who wrote which byte, do not depend on numbers where no operation gathers rows and no parameter is an
-index. The run that is kept has checked them. A repetition lays out the arguments, computes, and looks at numbers as every
-run does. A repetition that finds an error gives up, and an ordinary run reports the error.
+Addresses, and the writer of each byte, do not depend on numbers where no operation gathers rows and no parameter is an
+index. The run that is kept has checked them. A repetition lays out the arguments, computes, and looks at numbers as
+every run does. A repetition that finds an error gives up, and an ordinary run reports the error.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class PreparedRuns:
 
     def __init__(self) -> None:
         #: By the choices of a run: None once a bundle ran, False for one that cannot be kept.
-        self._runs: IdentityTable[Any, PreparedRun | None | bool] = IdentityTable()
+        self._runs: IdentityTable[Any, PreparedRun | bool | None] = IdentityTable()
         self._used: OrderedDict[int, tuple[PreparedRun, dict[Any, Any], Any]] = OrderedDict()
         # Reentrant: a collection of garbage may give up runs inside of ``keep``.
         self._lock = threading.RLock()

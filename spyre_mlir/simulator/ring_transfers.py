@@ -133,7 +133,10 @@ class _Gather:
     def again(self, targets: Sequence[Access]) -> Callable[[], None]:
         """Return what moves the bits to the windows of cores."""
         pairs = [
-            (bits[move.target], _views(self._sources[move.source], self._space, self._raw).bits()[0][move.inside])
+            (
+                bits[move.target],
+                _views(self._sources[move.source], self._space, self._raw).bits()[0][move.inside],
+            )
             for target in targets
             for bits in [_views(target, self._space, self._raw).bits()[0]]
             for move in self._moves(target)
