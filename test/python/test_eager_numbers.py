@@ -125,12 +125,11 @@ def test_integers_are_inputs():
     assert all(torch.equal(one, x.cpu() * number) for one, number in zip(made, (3, 5, 7, -2), strict=True))
 
 
-def test_sizes_and_dims_are_constants():
-    x = torch.rand(4, 64).half().to("spyre")
-    for dim in (0, 1):
-        assert torch.equal(
-            x.cumsum(dim).cpu().shape and x.sum(dim).cpu() > 0, torch.ones(x.shape[1 - dim]) > 0
-        )
+def test_dims_are_constants():
+    x = torch.rand(4, 64).half()
+    for dim in (0, 1, 0):
+        torch.testing.assert_close(x.to("spyre").sum(dim).cpu(), x.sum(dim), atol=2e-2, rtol=2e-2)
+    assert not eager.families
 
 
 def test_an_operation_that_takes_no_number_goes_to_the_host():
@@ -149,8 +148,10 @@ def test_an_operation_that_takes_no_number_goes_to_the_host():
 
 def test_programs_of_operations_keep_no_ir():
     x = torch.rand(8, 64).half().to("spyre")
-    x + x
-    program = next(reversed(eager.programs.values())).program
+    _ = x + x
+    program: Any = next(
+        program for known in eager.programs.values() if (program := getattr(known, "program", None))
+    )
     with pytest.raises(CompileError, match="has no IR"):
         _ = program.module
     assert program._source is None and "linalg" in program.source_text()

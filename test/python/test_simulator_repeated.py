@@ -64,7 +64,7 @@ def test_losses_are_of_each_run():
                     program(x)
             else:
                 assert torch.equal(program(x), x * x)
-            assert bool(program.last_run.losses) == is_lost
+            assert program.last_run is not None and bool(program.last_run.losses) == is_lost
 
 
 def test_errors_are_those_of_an_ordinary_run():
@@ -98,4 +98,3 @@ def test_kept_runs_are_bounded(monkeypatch: pytest.MonkeyPatch):
         for _ in range(3):
             assert torch.equal(program(torch.ones(rows, 64).half()), torch.full((rows, 64), 2.0).half())
     assert prepared_runs.nbytes <= before + 100_000
-    del programs, program
