@@ -137,6 +137,8 @@ def entry_points(cls: _Class) -> _Class:
 def _entry_point(function: Any) -> Any:
     @functools.wraps(function)
     def entered(*arguments: Any, **named: Any) -> Any:
+        if _is_entered.get():
+            return function(*arguments, **named)
         with faults_reported():
             return function(*arguments, **named)
 

@@ -56,11 +56,11 @@ def lay_out(
 
     ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
     """
-    if problem := misfit(argument, array) or _index_out_of_range(argument, array):
+    if problem := misfit(argument, array) or index_out_of_range(argument, array):
         raise ValueError(problem)
     host = np.ascontiguousarray(to_raw(array, argument.host_dtype, argument.data_format, numerics))
     if not fills_all(argument):
-        _fill(argument, numerics, image)
+        fill(argument, numerics, image)
     scatter(host, image, 0, argument.transfer, copy)
 
 
@@ -84,7 +84,7 @@ def misfit(argument: OnHost, array: NDArray[Any] | Header) -> str | None:
     return None
 
 
-def _index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | None:
+def index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | None:
     """Describe the first index out of range that the array of an argument holds; None if there is none."""
     if argument.index_bounds is None or not array.size:
         return None
@@ -95,7 +95,7 @@ def _index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | 
     return bounds.out_of_range(int(array[outside].flat[0]))
 
 
-def _fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:
+def fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:
     """Makes all bytes of an argument the fill value, or those that nobody may read."""
     if argument.fill is None:
         image[...] = UNDEFINED_BYTE

@@ -13,33 +13,53 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from spyre_mlir.driver.compilation import compile
+from spyre_mlir.driver.prepared_call import PreparedCall
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import operations
+from spyre_mlir.frontend.number_inputs import (
+    Number,
+    are_exact,
+    is_near,
+    is_same,
+    number_inputs,
+    number_types,
+)
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_activity import record_compilation, record_device
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
 _MAX_PROGRAMS = 1024
+#: Programs of one operation with different numbers as constants at most.
+_MAX_CONSTANTS = 8
 
 
-class CompiledOperation(NamedTuple):
-    """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns."""
+@dataclass(eq=False)
+class CompiledOperation:
+    """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns.
+
+    Numbers of type ``dtype`` are inputs of the program, which follow the storages; None if they are its constants.
+    ``prepared`` is what warm calls keep, after a first call has tried to make it.
+    """
 
     program: Program | None
     results: operations.OperationResults
+    dtype: Any = None
+    prepared: PreparedCall | None = None
+    is_tried: bool = False
 
 
 #: The least recently used one first. An operation that is not compiled has the error.
@@ -78,9 +98,47 @@ def execute(
     The program comes from the cache ``programs``, or is compiled into it. ``results_of`` follows the operation without
     numbers.
     """
-    # Popped and set again: the order of the cache is that of last use.
+    known = _known(applied, programs, compile, results_of)
+    if isinstance(known, CompileError):
+        raise known.with_traceback(None)
+    program, results, dtype = known.program, known.results, known.dtype
+    if known.prepared is not None:
+        try:
+            numbers = _number_inputs(applied, dtype) if dtype is not None else []
+            leaves = known.prepared([whole.storage for whole in applied.storages], numbers)
+            record_device(applied.operation, program)
+            return leaves, results
+        # A number that its layout cannot represent, and errors that an ordinary call reports.
+        except CompileError:
+            known.prepared = None
+    computed, layouts = [], []
+    if program is not None:
+        numbers = _number_inputs(applied, dtype) if dtype is not None else []
+        computed = program(*applied.inputs, *numbers)
+        layouts = _layouts(program)
+        record_device(applied.operation, program)
+    storages = [storage.storage for storage in applied.storages]
+    leaves = results.in_memory(computed, layouts, storages)
+    if program is not None and not known.is_tried:
+        known.is_tried = True
+        known.prepared = PreparedCall.of(program, results, layouts, storages)
+    return leaves, results
+
+
+def _known(
+    applied: operations.Application,
+    programs: Programs,
+    compile: Callable[..., Program],
+    results_of: Callable[[operations.Application], operations.OperationResults],
+) -> CompiledOperation | CompileError:
+    """Program of an operation: one that was compiled with its numbers, one that takes them as inputs, or a new one."""
     key = applied.key
-    known = programs.pop(key, None)
+    if (known := _used(programs, key)) is not None:
+        return known
+    numbers = applied.numbers if applied.is_operation else ()
+    family = _used(families, applied.key_without(numbers)) if numbers else None
+    if family is not None:
+        known = family.program(applied, compile)
     if known is None:
         try:
             known = _compiled(applied, compile, results_of)
@@ -88,18 +146,140 @@ def execute(
             raise
         except CompileError as error:
             known = error
-    programs[key] = known
-    if len(programs) > _MAX_PROGRAMS:
-        programs.popitem(last=False)
-    if isinstance(known, CompileError):
-        raise known.with_traceback(None)
-    program, results = known
-    computed = program(*applied.inputs) if program is not None else []
-    layouts = _layouts(program) if program is not None else []
-    storages = [storage.storage for storage in applied.storages]
-    if program is not None:
-        record_device(applied.operation, program)
-    return results.in_memory(computed, layouts, storages), results
+        _keep(programs, key, known)
+    if numbers and not isinstance(known, CompileError) and known.program is not None:
+        if family is None:
+            _keep(families, applied.key_without(numbers), NumberFamily(applied, known))
+        elif known.dtype is None:
+            family.add(applied, known)
+            return family.program(applied, compile) or known
+    return known
+
+
+def _used(cache: OrderedDict[Hashable, Any], key: Hashable) -> Any:
+    """Value of a key, which becomes the last used one; None without one."""
+    value = cache.get(key)
+    if value is not None:
+        cache.move_to_end(key)
+    return value
+
+
+def _keep(cache: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:
+    """Keep a value, in place of the least recently used one of many."""
+    cache[key] = value
+    if len(cache) > _MAX_PROGRAMS:
+        cache.popitem(last=False)
+
+
+class NumberFamily:
+    """Programs of one operation on equal tensors with different numbers.
+
+    The first program has the numbers as constants, from which the compiler makes the best plan. The second numbers
+    make a program that takes numbers as inputs, and all others use it. Its results are compared with those of a program
+    of constants, which decides how an input is rounded: to float32, or to the 16 bits of the tensors where the
+    constant is rounded so. Where neither gives the same bits, 16-bit results of float32 numbers are the nearer ones to
+    PyTorch's.
+
+    An operation that cannot take its numbers as inputs is compiled for each, up to ``_MAX_CONSTANTS``; then it is a
+    ``CompileError``.
+    """
+
+    def __init__(self, applied: operations.Application, known: CompiledOperation) -> None:
+        self.constants: list[tuple[list[Number], CompiledOperation]] = [(_numbers(applied), known)]
+        self.general: CompiledOperation | None = None
+        self.is_refused: bool = bool(known.results.written)
+
+    def add(self, applied: operations.Application, known: CompiledOperation) -> None:
+        """Add a program with other numbers as constants."""
+        self.constants.append((_numbers(applied), known))
+
+    def program(
+        self, applied: operations.Application, compile: Callable[..., Program]
+    ) -> CompiledOperation | CompileError | None:
+        """Program that takes these numbers; None if one has to be compiled with the numbers as constants."""
+        types = number_types(applied)
+        # Such numbers do not show where a program rounds them.
+        shows = [
+            constants
+            for constants in self.constants
+            if len(types) == 1 or not are_exact(constants[0], types[-1])
+        ]
+        if self.general is None and not self.is_refused:
+            if not shows and len(self.constants) == 1 and not are_exact(_numbers(applied), types[-1]):
+                return None
+            self.general = self._generalized(applied, types, compile, *(shows or self.constants)[-1])
+            self.is_refused = self.general is None
+        if self.general is not None and _number_inputs(applied, self.general.dtype) is not None:
+            return self.general
+        if len(self.constants) < _MAX_CONSTANTS:
+            return None
+        return CompileError(
+            f"{applied.operation} was compiled for {len(self.constants)} different numbers, and its program does not "
+            "take a number as an input; give the number as a tensor."
+        )
+
+    def _generalized(
+        self,
+        applied: operations.Application,
+        types: Sequence[Any],
+        compile: Callable[..., Program],
+        numbers: list[Number],
+        constant: CompiledOperation,
+    ) -> CompiledOperation | None:
+        """Program that takes numbers as inputs, compared with one that has these numbers as constants."""
+        if constant.program is None or constant.dtype is not None:
+            return None
+        expected = constant.program(*applied.inputs)
+        nearest = None
+        for dtype in types:
+            if (inputs := number_inputs(numbers, dtype)) is None:
+                continue
+            try:
+                program = _program_of(applied, constant.results, compile, applied.numbers, inputs)
+                results = program(*applied.inputs, *inputs)
+            except (AlgorithmError, InternalError):
+                raise
+            except CompileError:
+                continue
+            general = CompiledOperation(program, constant.results, dtype)
+            if is_same(results, expected):
+                return general
+            if nearest is None and is_near(results, expected):
+                nearest = general
+        return nearest
+
+
+#: Families by key, the least recently used one first.
+families: OrderedDict[Hashable, NumberFamily] = OrderedDict()
+
+
+def _numbers(applied: operations.Application) -> list[Number]:
+    """Numbers that an operation computes with."""
+    return [applied.leaves[index] for index in applied.numbers]
+
+
+def _number_inputs(applied: operations.Application, dtype: Any) -> Any:
+    return number_inputs(_numbers(applied), dtype)
+
+
+def _program_of(
+    applied: operations.Application,
+    results: operations.OperationResults | None,
+    compile: Callable[..., Program],
+    numbers: Sequence[int] = (),
+    inputs: Sequence[Any] = (),
+) -> Program:
+    """Compile an operation, of which some numbers are inputs."""
+    function = applied.function(results, numbers)
+    program = _in_a_thread(lambda: compile(function, [*applied.inputs, *inputs]))
+    # One operation in pieces would be run by PyTorch.
+    if not isinstance(program, Program):
+        raise program.reason
+    # A context of MLIR for each of many small programs would be most of their memory.
+    if applied.is_operation:
+        program.drop_ir()
+    record_compilation(applied.operation, program)
+    return program
 
 
 def _compiled(
@@ -107,24 +287,15 @@ def _compiled(
     compile: Callable[..., Program],
     results_of: Callable[[operations.Application], operations.OperationResults],
 ) -> CompiledOperation:
-    def program_of(results: operations.OperationResults | None) -> Program:
-        program = _in_a_thread(lambda: compile(applied.function(results), applied.inputs))
-        # One operation in pieces would be run by PyTorch.
-        if not isinstance(program, Program):
-            raise program.reason
-        return program
-
     try:
         results = results_of(applied)
     except operations.UnknownResultsError:
         # A refusal of the compiler has its place in the source, so it goes first.
-        program_of(None)
+        _program_of(applied, None, compile)
         raise
     if not results.is_computed:
         return CompiledOperation(None, results)
-    program = program_of(results)
-    record_compilation(applied.operation, program)
-    return CompiledOperation(program, results)
+    return CompiledOperation(_program_of(applied, results, compile), results)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:

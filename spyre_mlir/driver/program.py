@@ -121,6 +121,11 @@ class Program(ProgramCalls):
         # Constants may have been computed of what stood for the numbers.
         self.arrays.clear()
 
+    def drop_ir(self) -> None:
+        """Give up the IR and what is made of it: the plan, the bound and the findings; the text of the linalg stays."""
+        super().drop_ir()
+        self._plan_text = None
+
     def traffic(self) -> Traffic:
         """Return the HBM bytes of the last run, all bundles together.
 

@@ -144,6 +144,13 @@ class ProgramFigures:
             return self._source_text
         return str(self._source[0].get_asm(enable_debug_info=True))
 
+    def drop_ir(self) -> None:
+        """Give up the IR and what is made of it: the plan, the bound and the findings; the text of the linalg stays."""
+        self._source_text, self._source = self.source_text(), None
+        self._rebuild = self._search = None
+        for step in self.bundles:
+            step.module = None
+
     def set_bound(self, bound: ProgramBound) -> None:
         """Set the bound of a program whose linalg is not at hand, or is none."""
         self._bound = bound

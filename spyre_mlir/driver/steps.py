@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -50,7 +51,10 @@ class BundleStep:
 
     def call(self, values: Values) -> BundleCall:
         """The bundle with its arrays and images, as the simulator takes it."""
-        return BundleCall(self.bundle, self.images.without(self._arrays(values)), self.images)
+        arrays = self._arrays(values)
+        return BundleCall(
+            self.bundle, self.images.without(arrays) if self.images.by_name else arrays, self.images
+        )
 
     def results(self) -> dict[str, NDArray[Any]]:
         """The outputs of the last run by the names of the program."""
@@ -66,8 +70,12 @@ class BundleStep:
     def _arrays(self, values: Values) -> dict[str, NDArray[Any]]:
         arrays = {**self.arrays, **{name: values[name] for name in self.inputs if name in values}}
         # Passes drop masks of which they need parts alone: the program still has the array, the bundle does not.
-        read = {argument.array_name for argument in self.bundle.manifest.arguments}
-        return {name: array for name, array in arrays.items() if name in read}
+        return {name: array for name, array in arrays.items() if name in self._read}
+
+    @functools.cached_property
+    def _read(self) -> frozenset[str]:
+        """Names of the arrays that the bundle takes."""
+        return frozenset(argument.array_name for argument in self.bundle.manifest.arguments)
 
     def facts(self) -> ProgramFacts:
         """Return the numbers in the summary and the page of ``report``."""

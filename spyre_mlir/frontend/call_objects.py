@@ -96,6 +96,13 @@ class CallInputs:
             self._carried(by_name, seen),
         )
 
+    @classmethod
+    def of_leaves(cls, args: Sequence[Any]) -> CallInputs:
+        """Inputs by position that are tensors, without their graph."""
+        inputs = cls.__new__(cls)
+        inputs.leaves, inputs.objects, inputs.call = list(args), [tuple(args), {}], (tuple(args), {})
+        return inputs
+
     def _carried(self, reference: ObjectReference, seen: set[int]) -> Any:
         """A part of the inputs as a pytree."""
         if reference.kind == "leaf":
@@ -186,6 +193,11 @@ class ModelEffect:
 
     def __init__(self, apply: Callable[[], None] | None) -> None:
         self._apply = apply
+
+    @property
+    def acts(self) -> bool:
+        """True if there is anything to set."""
+        return self._apply is not None
 
     def __call__(self) -> None:
         """Set it."""

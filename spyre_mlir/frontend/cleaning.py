@@ -49,9 +49,11 @@ def clean(module: ir.Module) -> None:
             _fold_scalar(operation)
         elif operation.name == "arith.select":
             _write_as_extreme(operation)
+        elif operation.name == "linalg.fill" and _BodyNumbers(operation).captures(operation):
+            _fill_in_body(operation)
     generics = [operation for operation in operations(module.operation) if operation.name == "linalg.generic"]
     for generic in generics:
-        _inline_uniform_operands(generic)
+        _inline_uniform_operands(_BodyNumbers(generic).as_operands())
 
 
 def _settle_assertion(operation: ir.Operation) -> None:
@@ -150,6 +152,111 @@ def _splat(value: ir.Value) -> ir.Attribute | None:
     return elements.get_splat_value() if uniform else None
 
 
+class _BodyNumbers:
+    """Numbers that the body of a linalg.generic captures: ``tensor.extract %t[]``, and what arith computes of them.
+
+    torch-mlir captures the number of a tensor without dims. The device reads the tensor as an operand that is
+    broadcast, and the body computes with it.
+    """
+
+    def __init__(self, generic: ir.Operation) -> None:
+        self._generic, self._body = generic, generic.regions[0].blocks[0]
+        self._arguments: dict[ir.Value, ir.Value] = {}
+        self._moved: dict[ir.Value, ir.Value] = {}
+
+    def as_operands(self) -> ir.Operation:
+        """Return the operation with these tensors as inputs; the operation itself if it captures no number."""
+        generic, body = self._generic, self._body
+        outer = [operation for operation in operations(generic) if self.captures(operation)]
+        if not outer:
+            return generic
+        results = len(generic.results)
+        outputs = list(body.arguments)[-results:]
+        for operation in outer:
+            for index, operand in enumerate(operation.operands):
+                operation.operands[index] = self._inside(operand)
+        # The arguments of the outputs follow those of all inputs.
+        for output in outputs:
+            output.replace_all_uses_with(body.add_argument(output.type, generic.location))
+        first = len(generic.operands) - results
+        for _ in outputs:
+            body.erase_argument(first)
+        maps = list(ir.ArrayAttr(generic.attributes["indexing_maps"]))
+        dims = ir.AffineMapAttr(maps[-1]).value.n_dims
+        number = ir.AffineMapAttr.get(ir.AffineMap.get(dims, 0, [], generic.context))
+        operands = list(generic.operands)
+        return _with_operands(
+            generic,
+            [*operands[:first], *self._arguments, *operands[first:]],
+            [*maps[:first], *(number for _ in self._arguments), *maps[first:]],
+        )
+
+    def captures(self, operation: ir.Operation) -> bool:
+        """Return whether an operand of an operation in the body is such a number."""
+        return any(self._is_number(operand) for operand in operation.operands)
+
+    def _is_number(self, value: ir.Value) -> bool:
+        """Return whether a value outside of the body is the number of a tensor or computed of one."""
+        owner = value.owner
+        if isinstance(owner, ir.Block) or _is_in(owner, self._generic):
+            return False
+        if owner.name == "tensor.extract":
+            return len(owner.operands) == 1
+        return owner.name.startswith(("arith.", "math.")) and self.captures(owner)
+
+    def _inside(self, value: ir.Value) -> ir.Value:
+        """Value in the body for one that the body captures; a value that is no such number is unchanged."""
+        if not self._is_number(value):
+            return value
+        owner = value.owner
+        if owner.name == "tensor.extract":
+            tensor = owner.operands[0]
+            if tensor not in self._arguments:
+                self._arguments[tensor] = self._body.add_argument(value.type, owner.location)
+            return self._arguments[tensor]
+        if value not in self._moved:
+            operands = [self._inside(operand) for operand in owner.operands]
+            with ir.InsertionPoint.at_block_begin(self._body):
+                copy = owner.clone()
+            for index, operand in enumerate(operands):
+                copy.operation.operands[index] = operand
+                if not isinstance(operand.owner, ir.Block) and _is_in(operand.owner, self._generic):
+                    copy.operation.move_after(operand.owner)
+            self._moved[value] = copy.operation.results[0]
+        return self._moved[value]
+
+
+def _fill_in_body(fill: ir.Operation) -> None:
+    """linalg.fill ins(%number) -> linalg.generic with a body that captures the number."""
+    number, output = fill.operands
+    rank = ir.RankedTensorType(output.type).rank
+    with fill.location, ir.InsertionPoint(fill):
+        generic = ir.Operation.create(
+            "linalg.generic",
+            results=[output.type],
+            operands=[output],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
+                "iterator_types": ir.ArrayAttr.get(
+                    [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank
+                ),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
+            },
+            regions=1,
+        )
+        body = generic.regions[0].blocks.append(number.type, arg_locs=[fill.location])
+        with ir.InsertionPoint(body):
+            ir.Operation.create("linalg.yield", operands=[number])
+    fill.results[0].replace_all_uses_with(generic.results[0])
+    fill.erase()
+
+
+def _is_in(operation: ir.Operation, outer: ir.Operation) -> bool:
+    """Return whether an operation is nested in another one."""
+    parent = operation.parent
+    return parent is not None and (parent == outer or _is_in(parent.operation, outer))
+
+
 def _inline_uniform_operands(generic: ir.Operation) -> None:
     """linalg.generic ins(%x, %splat) {f(a, b)} -> ins(%x) {f(a, number)}.
 
@@ -173,25 +280,32 @@ def _inline_uniform_operands(generic: ir.Operation) -> None:
 def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
     """Replace a linalg.generic by one without these inputs, whose block arguments have no use."""
     remaining = [index for index in range(len(generic.operands)) if index not in dropped]
-    results = len(generic.results)
     maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
+    # From the last one: an erased argument renumbers those behind it.
+    for index in sorted(dropped, reverse=True):
+        generic.regions[0].blocks[0].erase_argument(index)
+    _with_operands(
+        generic, [generic.operands[index] for index in remaining], [maps[index] for index in remaining]
+    )
+
+
+def _with_operands(generic: ir.Operation, operands: list[ir.Value], maps: list[ir.Attribute]) -> ir.Operation:
+    """Replace a linalg.generic by one with the same body, on other operands."""
+    results = len(generic.results)
     with generic.location, ir.InsertionPoint(generic):
         new = ir.Operation.create(
             "linalg.generic",
             results=[result.type for result in generic.results],
-            operands=[generic.operands[index] for index in remaining],
+            operands=operands,
             attributes={
-                "indexing_maps": ir.ArrayAttr.get([maps[index] for index in remaining]),
+                "indexing_maps": ir.ArrayAttr.get(maps),
                 "iterator_types": generic.attributes["iterator_types"],
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(remaining) - results, results]),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - results, results]),
             },
             regions=1,
         )
-    block = generic.regions[0].blocks[0]
-    block.append_to(new.regions[0])
-    # From the last one: an erased argument renumbers those behind it.
-    for index in sorted(dropped, reverse=True):
-        block.erase_argument(index)
+    generic.regions[0].blocks[0].append_to(new.regions[0])
     for old_result, new_result in zip(generic.results, new.results, strict=True):
         old_result.replace_all_uses_with(new_result)
     generic.erase()
+    return new

@@ -16,6 +16,7 @@ from spyre_mlir.frontend import (
     device_autocast,
     device_module,
     device_profiling,
+    device_storages,
     layout_factories,
     pinned_memory,
     restored_tensors,
@@ -75,6 +76,7 @@ def register() -> None:
         return
     _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
     accelerator.install()
+    device_storages.install()
     restored_tensors.install()
     device_profiling.install()
     library = torch.library.Library("aten", "IMPL")

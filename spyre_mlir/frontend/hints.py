@@ -130,7 +130,7 @@ def _refuse_inside_of_a_model() -> None:
 
 def names_of(tensor: Any) -> tuple[str, ...]:
     """Names of the dims of a tensor; () if it has none."""
-    names = _names.get(tensor) if isinstance(tensor, (torch.Tensor, DeviceTensor)) else None
+    names = _names.get(tensor) if _names and isinstance(tensor, (torch.Tensor, DeviceTensor)) else None
     return names or ()
 
 

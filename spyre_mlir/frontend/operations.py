@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -51,6 +52,11 @@ class _TensorArgument:
     storage: int
     steps: tuple[ViewStep, ...]
 
+    @property
+    def key(self) -> Hashable:
+        """Part of the key of a program."""
+        return self.storage, repr(self.steps) if self.steps else ""
+
     def replay(self, bases: Sequence[torch.Tensor]) -> torch.Tensor:
         """The argument, from tensors that stand for the storages."""
         tensor = bases[self.storage]
@@ -58,6 +64,57 @@ class _TensorArgument:
             result = overload_of(step.name)(tensor, *step.arguments)
             tensor = result if step.number is None else result[step.number]
         return tensor
+
+
+#: Types of arguments in a schema that may be numbers to compute with.
+_NUMBERS = ("number", "float", "Tensor")
+
+
+@functools.cache
+def _kinds_of(operation: Any) -> dict[str, str]:
+    """Types of the arguments of an operation that may be numbers to compute with; "" for other arguments."""
+    types = {
+        argument.name: str(argument.type).removeprefix("Optional[").removesuffix("]")
+        for argument in operation._schema.arguments
+    }
+    return {name: kind if kind in _NUMBERS else "" for name, kind in types.items()}
+
+
+#: Types whose values are parts of a key, together with the type: True equals 1.
+_KEY_TYPES = {int, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+
+def _key_of(leaf: Any) -> Hashable:
+    """Part of the key of a program for a leaf; two zeros, and NaN and itself, are not equal but are written alike."""
+    kind = type(leaf)
+    if kind is _TensorArgument:
+        return leaf.key
+    return None if leaf is None else (kind, leaf if kind in _KEY_TYPES else repr(leaf))
+
+
+#: Structures of arguments that are no containers, by their number and names.
+_TREES: dict[Hashable, pytree.TreeSpec] = {}
+#: Texts of these structures, by identity.
+_TREE_TEXTS: dict[int, str] = {}
+_CONTAINERS = (list, tuple, dict)
+
+
+def _flattened(arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], pytree.TreeSpec]:
+    """Leaves and structure of arguments."""
+    leaves = [*arguments, *named.values()]
+    if any(isinstance(leaf, _CONTAINERS) for leaf in leaves):
+        return pytree.tree_flatten((tuple(arguments), dict(named)))
+    key = (len(arguments), *named)
+    tree = _TREES.get(key)
+    if tree is None:
+        _, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
+        tree = _TREES.setdefault(key, tree)
+        _TREE_TEXTS[id(tree)] = repr(tree)
+    return leaves, tree
+
+
+def _key_of_tree(tree: pytree.TreeSpec) -> str:
+    return _TREE_TEXTS.get(id(tree)) or repr(tree)
 
 
 @dataclass(frozen=True)
@@ -76,8 +133,9 @@ class Application:
     @classmethod
     def of(cls, operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Application:
         """Application of an operation to arguments; ``CompileError`` for a tensor on the host among them."""
-        leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
+        leaves, tree = _flattened(arguments, named)
         storages: dict[int, DeviceTensor] = {}
+        indices: dict[int, int] = {}
         operands, copied = [], set()
         for leaf in leaves:
             if isinstance(leaf, DeviceTensor):
@@ -85,7 +143,7 @@ class Application:
                 tensor = leaf.contiguous() if names_of(leaf) else leaf
                 if names_of(tensor) or id(tensor.storage) not in storages:
                     storages[id(tensor.storage)] = _whole(tensor)
-                index = list(storages).index(id(tensor.storage))
+                index = indices.setdefault(id(tensor.storage), len(indices))
                 if tensor.storage is not leaf.storage:
                     copied.add(index)
                 leaf = _TensorArgument(index, tensor.steps)
@@ -98,13 +156,44 @@ class Application:
         return cls(operation, tuple(operands), tree, tuple(storages.values()), frozenset(copied))
 
     @property
+    def is_operation(self) -> bool:
+        """True for one operation of PyTorch, False for a graph."""
+        return hasattr(self.operation, "_schema")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Indices of the leaves that are numbers to compute with: a scalar, a float, a number in place of a tensor.
+
+        The schema of the operation says so; other numbers are sizes, dims and options.
+        """
+        arguments, named = self.tree.unflatten(range(len(self.leaves)))
+        kinds = _kinds_of(self.operation)
+        places = [
+            *zip(kinds.values(), arguments, strict=False),
+            *((kinds.get(k, ""), v) for k, v in named.items()),
+        ]
+        return tuple(
+            index
+            for kind, index in places
+            if kind and isinstance(index, int) and type(self.leaves[index]) in (int, float)
+        )
+
+    @property
     def key(self) -> Hashable:
         """Cache key of the program: the operation, its arguments, and layouts, types and dim names of the storages."""
-        tensors = tuple(
-            (whole.storage.form or whole.shape, whole.dtype, names_of(whole)) for whole in self.storages
-        )
-        sizes = tuple(dim_sizes().items()) if any(names for _, _, names in tensors) else ()
-        return str(self.operation), repr(self.leaves), repr(self.tree), tensors, sizes
+        return self._key(self.leaves)
+
+    def key_without(self, numbers: Sequence[int]) -> Hashable:
+        """Cache key of a program of which the leaves with these indices are inputs."""
+        leaves = list(self.leaves)
+        for index in numbers:
+            leaves[index] = type(leaves[index])
+        return self._key(leaves)
+
+    def _key(self, leaves: Sequence[Any]) -> Hashable:
+        tensors = tuple((whole.storage.key, names_of(whole)) for whole in self.storages)
+        sizes = tuple(dim_sizes().items()) if any(names for _, names in tensors) else ()
+        return self.operation, tuple(map(_key_of, leaves)), _key_of_tree(self.tree), tensors, sizes
 
     @property
     def inputs(self) -> list[Any]:
@@ -118,12 +207,18 @@ class Application:
         """Leaves of the arguments, from tensors that stand for the storages."""
         return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
 
-    def function(self, results: OperationResults | None) -> Callable[..., Any]:
-        """The operation as a function of the storages, without the results that are views of an argument."""
+    def function(self, results: OperationResults | None, numbers: Sequence[int] = ()) -> Callable[..., Any]:
+        """The operation as a function of the storages, without the results that are views of an argument.
+
+        The leaves with the indices ``numbers`` are inputs too, tensors without dims that follow the storages.
+        """
 
         def function(*bases: torch.Tensor) -> Any:
             """Results of the operation on these storages."""
-            arguments, named = pytree.tree_unflatten(self.replay(bases), self.tree)
+            leaves = self.replay(bases)
+            for index, number in zip(numbers, bases[len(self.storages) :], strict=True):
+                leaves[index] = number.item()
+            arguments, named = pytree.tree_unflatten(leaves, self.tree)
             leaves = pytree.tree_leaves(self.operation(*arguments, **named))
             places = [None] * len(leaves) if results is None else results.places
             return [leaf for leaf, place in zip(leaves, places, strict=True) if not _is_argument(place)]
@@ -317,9 +412,10 @@ def _memory_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
 
 def _whole(tensor: DeviceTensor) -> DeviceTensor:
     """Storage of a tensor as a tensor, with its names if it is no view."""
+    if not (names := names_of(tensor)):
+        return tensor if not tensor.steps else DeviceTensor.of(tensor.storage)
     whole = DeviceTensor.of(tensor.storage)
-    if names := names_of(tensor):
-        name_tensor_dims(whole, names)
+    name_tensor_dims(whole, names)
     return whole
 
 
@@ -388,6 +484,26 @@ def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     return _stored(host, shape, dtype, written)
 
 
+def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
+    """Layout of the storage of a result that is all of it, and the order of its dims in memory; None for other results.
+
+    ``layout`` is the layout in which the device wrote the result.
+    """
+    shape = place.strided.shape
+    order = _memory_order(place.strided.strides, shape)
+    stored = StridedView.whole(shape).permute(order)
+    is_dense = place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
+    if (
+        not is_dense
+        or not math.prod(shape)
+        or math.prod(place.shape) != math.prod(shape)
+        or layout.shape != shape
+    ):
+        return None
+    form = layout_of_view(layout, stored)
+    return None if form is None else (form, order)
+
+
 def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayout | None) -> Storage:
     """New storage of a dense tensor: in a layout, or without one in the host's own bytes."""
     if host.numel() and has_form(dtype):
@@ -428,6 +544,7 @@ __all__ = [
     "UnknownResultsError",
     "UnsharedMemoryError",
     "bits",
+    "dense_layout",
     "in_its_memory",
     "memory_of",
     "overload",

@@ -22,6 +22,11 @@ NARROW = (torch.float16, torch.bfloat16)
 _COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
 
 
+def is_known(number: Any) -> bool:
+    """Return whether a number is a constant of the program; other numbers are inputs of the program."""
+    return isinstance(number, int | float)
+
+
 def silu(x: Tensor) -> Tensor:
     """``silu``: x * sigmoid(x)."""
     return x * torch.sigmoid(x)
@@ -52,7 +57,7 @@ def mish(x: Tensor) -> Tensor:
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
     # With a larger slope the maximum of x and x * slope is the wrong one, with 0 an infinity would be NaN.
-    if not 0 < negative_slope <= 1:
+    if not is_known(negative_slope) or not 0 < negative_slope <= 1:
         return NotImplemented
     return torch.maximum(x, x * negative_slope)
 
@@ -228,7 +233,7 @@ def scaled_by(operation: Callable[..., Tensor]) -> Callable[..., Any]:
 
     def form(x: Tensor, y) -> Tensor:
         """The operation in f32, rounded to the type of ``x``."""
-        if isinstance(y, Tensor) or x.dtype != torch.float16 or fits_fp16(y):
+        if isinstance(y, Tensor) or x.dtype != torch.float16 or (is_known(y) and fits_fp16(y)):
             return NotImplemented
         return operation(x.float(), y).to(x.dtype)
 
@@ -294,6 +299,14 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
         return torch.log(wide / (1 - wide)).to(x.dtype)
     x = x if eps is None else torch.clamp(x, eps, 1 - eps)
     return torch.where(x < 0.25, torch.log(x / (1 - x)), torch.log1p((2 * x - 1) / (1 - x)))
+
+
+def difference_from(x: Tensor, number, alpha=1) -> Tensor:
+    """``rsub`` from a number that is an input of the program."""
+    if is_known(number) or not is_known(alpha) or alpha != 1:
+        return NotImplemented
+    common = torch.result_type(x, number)
+    return _of_type(number, common) - x.to(common)
 
 
 def negative(x: Tensor) -> Tensor:
@@ -412,8 +425,8 @@ def lerp(start: Tensor, end: Tensor, weight) -> Tensor:
     if start.dtype not in NARROW:
         return NotImplemented
     x, y = start.float(), end.float()
-    if isinstance(weight, Tensor):
-        weight = weight.float()
+    if not is_known(weight):
+        weight = _of_type(weight, torch.float32)
         result = torch.where(weight.abs() < 0.5, _moved(x, y, weight), _moved(y, x, 1 - weight))
     else:
         result = _moved(x, y, weight) if abs(weight) < 0.5 else _moved(y, x, 1 - weight)
@@ -443,7 +456,7 @@ def _are_narrow(*tensors: Tensor) -> bool:
 
 def _sum_with(x: Tensor, term: Tensor, value) -> Tensor:
     """Sum of ``x`` and a term in f32 times a number, rounded once."""
-    return (x.float() + (term if value == 1 else term * value)).to(x.dtype)
+    return (x.float() + (term if is_known(value) and value == 1 else term * value)).to(x.dtype)
 
 
 def sum_of_two(x: Tensor, y, *, alpha=1) -> Tensor:
@@ -496,6 +509,7 @@ FORMS = {
     aten.xlogy.Tensor: xlogy,
     aten.logit.default: logit,
     aten.neg.default: negative,
+    aten.rsub.Scalar: difference_from,
     aten.pow.Tensor_Scalar: power,
     aten.fmax.default: without_nan(torch.maximum),
     aten.fmin.default: without_nan(torch.minimum),

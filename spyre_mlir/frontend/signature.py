@@ -10,6 +10,7 @@ of the same tensors.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -22,6 +23,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, input_path
+from spyre_mlir.frontend.object_graphs import LEAVES
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.records import dataclass
@@ -188,6 +190,9 @@ class Signature:
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], CallInputs | None]:
         """Leaves of inputs of the same structure as the example's, and their objects."""
+        is_plain = not kwargs and all(isinstance(value, LEAVES) for value in args)
+        if is_plain and len(args) in self._plain_counts:
+            return [_device_tensor_of(value) for value in args], CallInputs.of_leaves(args)
         # A program that the user has exported has results of his own.
         if self.output_tree.type is not CallOutcome:
             return _leaves_of(self.input_tree, (tuple(args), _ordered(self.input_tree, kwargs))), None
@@ -199,7 +204,15 @@ class Signature:
             raise CompileError(
                 f"The program was compiled for {one} as {path}, not for {other}; compile it for these inputs too."
             )
-        return _leaves_of(self.input_tree, inputs.call), inputs
+        leaves = _leaves_of(self.input_tree, inputs.call)
+        if is_plain:
+            self._plain_counts.add(len(args))
+        return leaves, inputs
+
+    @functools.cached_property
+    def _plain_counts(self) -> set[int]:
+        """Numbers of inputs by position, all of them tensors, of calls that had the structure of the example."""
+        return set()
 
 
 def leaves_of(expected: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -207,10 +220,14 @@ def leaves_of(expected: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[st
     return _leaves_of(expected, CallInputs(args, _ordered(expected, kwargs)).call)
 
 
+def _device_tensor_of(leaf: Any) -> Any:
+    """The DeviceTensor of a SpyreTensor, which this module knows without its subclass; any other leaf unchanged."""
+    return getattr(leaf, "device_tensor", leaf)
+
+
 def _leaves_of(expected: pytree.TreeSpec, call: tuple[tuple[Any, ...], dict[str, Any]]) -> list[Any]:
     leaves, tree = pytree.tree_flatten(call)
-    # A SpyreTensor stands for its DeviceTensor, which this module knows without its subclass.
-    leaves = [getattr(leaf, "device_tensor", leaf) for leaf in leaves]
+    leaves = list(map(_device_tensor_of, leaves))
     if tree != expected:
         raise CompileError(_structure_error(expected, tree))
     return leaves

@@ -7,6 +7,7 @@ No core reads what another one writes (``conflicts``), so a batch writes before 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.access import OperandAccesses
-from spyre_mlir.simulator.code_functions import CodeFunction, code_function
+from spyre_mlir.simulator.code_functions import code_function, smallest
 from spyre_mlir.simulator.compute import combine_partials, compute
 from spyre_mlir.simulator.core_batches import CoreBatch, SplitForm, merged_shape, single_batch
 from spyre_mlir.simulator.gather import check_positions
@@ -67,10 +68,21 @@ class BatchRun:
         self._reader = OperandReader(plan, space, numerics, inputs, plan.batches)
         self._reader_of_one = functools.partial(OperandReader, plan, space, numerics, inputs, ())
         self._codes = code_function(plan, numerics)
+        self._fewest_codes = smallest(self._codes) if self._codes else 0
+        self._form, self._is_copy = plan.design.operands[-1].data_format, plan.op.is_copy
+        self._shapes: dict[int, tuple[int, ...]] = {}
+
+    def keep(self) -> None:
+        """Keep what a run makes ready, for more runs on the same memory after the next."""
+        self._reader.keep()
+        self._writer.keep()
 
     def run(self) -> None:
         """Run all batches; an error is the first that the cores one by one have."""
         batches = self._plan.batches
+        if len(batches) == 1:
+            self._run_alone(batches[0])
+            return
         order = sorted(range(len(batches)), key=lambda index: self._reader.load_order(batches[index]))
         outcomes = run_tasks([functools.partial(self._outcome, batches[index]) for index in order])
         errors = [outcome for outcome in outcomes if isinstance(outcome, SimulationError)]
@@ -88,6 +100,17 @@ class BatchRun:
             raise errors[0]
         self._look_at([outcome for outcome in outcomes if isinstance(outcome, BatchNumbers)])
 
+    def _run_alone(self, batch: CoreBatch) -> None:
+        """Run the only batch."""
+        try:
+            numbers = self._run_batch(batch)
+        except SimulationError:
+            self._reader = self._reader_of_one()
+            for group in self._plan.groups:
+                self._run_batch(single_batch(group, self._plan.work))
+            raise
+        self._look_at([numbers])
+
     def _outcome(self, batch: CoreBatch) -> BatchNumbers | SimulationError:
         try:
             return self._run_batch(batch)
@@ -98,6 +121,8 @@ class BatchRun:
         """Give the range check the numbers that need a look, core by core in the order of the plan."""
         plan, ranges = self._plan, self._ranges
         ranges.note_plain(any(batch.is_plain for batch in numbers))
+        if all(batch.total is None and not batch.infinite for batch in numbers):
+            return
         order = {group: index for index, group in enumerate(plan.groups)}
         places = [
             (order[group], batch, index)
@@ -113,16 +138,14 @@ class BatchRun:
                 ranges.stored(plan, self._index, of_core(batch.total), [of_core(x) for x in batch.operands])
 
     def _run_batch(self, batch: CoreBatch) -> BatchNumbers:
-        plan, split = self._plan, batch.split
-        box = plan.boxes[-1][batch.groups[0][-1]]
-        shape = (len(batch.groups), *(split.windows[-1].shape if split else box.valid))
-        form = plan.design.operands[-1].data_format
+        plan, shape, form = self._plan, self._shape(batch), self._form
         # A slice of padding alone computes nothing.
         if 0 in shape:
             self._writer.write(batch, np.zeros(shape, FORMATS[form].raw))
             return BatchNumbers(batch)
-        if self._codes and (raw := self._computed_codes(self._codes, batch)) is not None:
-            self._writer.write(batch, np.broadcast_to(raw, shape))
+        has_codes = self._codes is not None and math.prod(shape) >= self._fewest_codes
+        if has_codes and (raw := self._computed_codes(batch)) is not None:
+            self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape))
             return BatchNumbers(batch, is_plain=True)
         computed = [self._partial(batch, list(cores)) for cores in zip(*batch.groups, strict=True)]
         infinite = [pair for pair in computed if self._ranges.reads_infinities(plan, pair[0])]
@@ -131,22 +154,31 @@ class BatchRun:
             for index, group in enumerate(batch.groups):
                 _check_sum(plan, _of_core(total, index), group[-1])
         # Bits as they are: conversion to numbers and back would change NaN.
-        raw = total if plan.op.is_copy else self._numerics.store(total, form)
-        self._writer.write(batch, np.broadcast_to(raw, shape))
-        if form != DL16 or plan.op.is_copy:
+        raw = total if self._is_copy else self._numerics.store(total, form)
+        self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape))
+        if form != DL16 or self._is_copy:
             return BatchNumbers(batch, infinite=infinite)
         if self._ranges.is_plain(self._index, total):
             return BatchNumbers(batch, is_plain=True, infinite=infinite)
         operands = computed[-1][0] if plan.elementwise else []
         return BatchNumbers(batch, total=total, operands=operands, infinite=infinite)
 
-    def _computed_codes(self, function: CodeFunction, batch: CoreBatch) -> NDArray[Any] | None:
+    def _shape(self, batch: CoreBatch) -> tuple[int, ...]:
+        """The shape of the result of a batch, with the axis of cores."""
+        if id(batch) not in self._shapes:
+            box = self._plan.boxes[-1][batch.groups[0][-1]]
+            counts = batch.split.windows[-1].shape if batch.split else box.valid
+            self._shapes[id(batch)] = (len(batch.groups), *counts)
+        return self._shapes[id(batch)]
+
+    def _computed_codes(self, batch: CoreBatch) -> NDArray[Any] | None:
         """16-bit results of 16-bit codes of operands; None if some need a look as numbers."""
         cores = [group[0] for group in batch.groups]
         codes = [self._reader.codes(k, batch, cores) for k in range(len(self._inputs))]
         if any(self._ranges.has_last(x) for x in codes):
             return None
-        computed = function(codes)
+        assert self._codes is not None
+        computed = self._codes(codes)
         if computed is None:
             return None
         raw, largest = computed

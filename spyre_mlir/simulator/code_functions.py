@@ -54,6 +54,11 @@ def code_function(plan: Plan, numerics: Numerics) -> CodeFunction | None:
     return functools.partial(_compute, _FUNCTIONS[expression[0]], numerics.mode == BIT_TRUE)
 
 
+def smallest(function: CodeFunction) -> int:
+    """Return the number of elements of a result from which a function of codes pays."""
+    return _COMPILED if isinstance(function, functools.partial) and function.func is _compute else 0
+
+
 def _look_up(
     opcode: str, constants: tuple[tuple[str, float], ...], mode: str, codes: Sequence[NDArray[np.uint16]]
 ) -> CodeResults:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,14 +38,30 @@ class CoreViews:
         self._runs, self._count = runs_of(offsets), len(offsets)
         # The tags of sticks stand for sticks that begin where those of the memory do.
         self._is_aligned = all(offset % memory.stick_bytes == 0 for offset in offsets)
+        self._kept: list[tuple[slice, NDArray[Any]]] | None = None
+
+    def keep(self) -> CoreViews:
+        """Keep views of the bytes, which stay in their place from now on."""
+        self._kept = list(self._views(self._memory.data, self._raw))
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The split shape of the window behind the axis of cores."""
+        return (self._count, *self._window.shape)
+
+    @property
+    def is_one_view(self) -> bool:
+        """True if ``bits`` is a view of the memory, which is kept."""
+        return self._kept is not None and len(self._kept) == 1
 
     def bits(self) -> NDArray[Any]:
         """The elements in the split shape of the window; may be a view, so they must not be written."""
-        return self._joined(self._memory.data)
+        return self._joined(self._data_views())
 
     def tags(self) -> NDArray[Any]:
         """The tags of the elements in the split shape of the window."""
-        return self._joined(self._shadow())
+        return self._joined(self._views(self._shadow(), self._raw))
 
     def merged(self, array: NDArray[Any]) -> NDArray[Any]:
         """Elements with one axis for each label in the place of the split shape; those to read."""
@@ -76,12 +92,15 @@ class CoreViews:
 
     def write(self, bits: NDArray[Any]) -> None:
         """Write elements in the split shape of the window."""
-        for cores, view in self._views(self._memory.data, self._raw):
+        if self._kept is not None and len(self._kept) == 1:
+            self._kept[0][1][...] = bits
+            return
+        for cores, view in self._data_views():
             view[...] = bits[cores]
 
     def fill(self, bits: int) -> None:
         """Write the same bits to all elements."""
-        for _, view in self._views(self._memory.data, self._raw):
+        for _, view in self._data_views():
             view[...] = bits
 
     def write_tag(self, tag: int, first_bytes: int = 0) -> None:
@@ -109,8 +128,11 @@ class CoreViews:
         for cores, first, step in self._runs:
             yield cores, np.ndarray((cores.stop - cores.start, *shape), raw, array, first, (step, *strides))
 
-    def _joined(self, array: NDArray[np.uint8]) -> NDArray[Any]:
-        views = list(self._views(array, self._raw))
+    def _data_views(self) -> Iterable[tuple[slice, NDArray[Any]]]:
+        return self._views(self._memory.data, self._raw) if self._kept is None else self._kept
+
+    def _joined(self, parts: Iterable[tuple[slice, NDArray[Any]]]) -> NDArray[Any]:
+        views = list(parts)
         if len(views) == 1:
             return views[0][1]
         joined = np.empty((self._count, *self._window.shape), self._raw)

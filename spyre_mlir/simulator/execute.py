@@ -8,7 +8,8 @@ Of a split reduction the last core of each group has the result; into LX, it alo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Sequence
 
 from spyre_mlir.simulator.access import Access, OperandAccesses, resolve
 from spyre_mlir.simulator.batch_run import BatchRun
@@ -18,10 +19,13 @@ from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ranges import RangeCheck
 from spyre_mlir.simulator.result_writer import ResultWriter
-from spyre_mlir.simulator.ring_transfers import relayout
+from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.target.formats import Numerics
 from spyre_mlir.target.ops import Kind
+
+#: What repeats the operations of a run, in order.
+Recording = list[Callable[[], None]]
 
 
 def execute(
@@ -32,12 +36,18 @@ def execute(
     numerics: Numerics,
     statistics: ExecuteStatistics,
     ranges: RangeCheck,
+    recording: Recording | None = None,
 ) -> None:
-    """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` the addresses bound."""
+    """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` the addresses bound.
+
+    What repeats the operation on the same memory is added to a ``recording``.
+    """
     *inputs, outputs = resolve(plan, regions, symbols, space)
     statistics.runs += 1
     if plan.op.kind is Kind.RELAYOUT:
         statistics.relayout_bytes += relayout(plan, list(inputs[0]), list(outputs), space)
+        if recording is not None:
+            recording.append(relayout_again(plan, list(inputs[0]), list(outputs), space))
         return
     writers = {group[-1] for group in plan.groups}
     written = [outputs[core] for core in outputs.boxes if core in writers]
@@ -49,9 +59,20 @@ def execute(
     for access in used:
         if access.core not in writers:
             writer.leave_part(access)
-    BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index).run()
+    batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index)
+    if recording is not None:
+        batches.keep()
+        recording.append(functools.partial(_repeat, batches, ranges, plan))
+    batches.run()
     ranges.finish(plan)
     _count(plan, statistics, inputs, written)
+
+
+def _repeat(batches: BatchRun, ranges: RangeCheck, plan: Plan) -> None:
+    """Run the batches of an operation again, on what their memory holds now."""
+    ranges.begin()
+    batches.run()
+    ranges.finish(plan)
 
 
 def _count(

@@ -27,7 +27,7 @@ from spyre_mlir.bundle.model import (
     Statement,
 )
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.execute import execute
+from spyre_mlir.simulator.execute import Recording, execute
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
 from spyre_mlir.simulator.index_values import index_values
 from spyre_mlir.simulator.memory import AddressRange, AddressSpace
@@ -37,9 +37,13 @@ from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.formats import BIT_TRUE, Numerics
+from spyre_mlir.target.ops import Kind
 
 #: Plans of the designs of bundles, by file name.
 _PLANS: IdentityTable[str, Plan] = IdentityTable()
+
+#: Executions of a run that is recorded at most.
+_MOST_RECORDED = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Machine:
         self.elements = Elements(bundle.target)
         self.first_execute = 0
         self.advance: Advance = ignore
+        self.recording: Recording | None = None
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
         self.indices: dict[str, int] = {}
         for argument in bundle.manifest.arguments:
@@ -154,6 +159,16 @@ class Machine:
                 self.ranges.read(argument, array)
                 arrays[argument.name] = array
         return arrays
+
+    @property
+    def multiplies(self) -> bool:
+        """True if the machine has run products of matrices."""
+        return any(plan.op.kind.on_array for plan in self.plans.values())
+
+    @property
+    def all_ranges(self) -> tuple[RangeCheck, RangeCheck]:
+        """The range checks: of the numerics of the run, and of wide sums."""
+        return self.ranges, self._wide[1]
 
     def losses(self) -> tuple[RangeLoss, ...]:
         """What left the range of the numerics so far, of wide sums that of DL16."""
@@ -241,7 +256,9 @@ class Machine:
         symbols = self._symbols(design, statement)
         self.advance(self.first_execute + index, design.opcode)
         numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
-        execute(plan, regions, symbols, self.space, numerics, statistics, ranges)
+        if plan.op.kind is Kind.GATHER or len(self.recording or ()) >= _MOST_RECORDED:
+            self.recording = None
+        execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording)
         self._check_elements(design, regions, index)
         _note_lx(self.statistics, design, regions)
 

@@ -145,6 +145,10 @@ class Memory:
         part.stick_tags = self.stick_tags[begin // self.stick_bytes : -(-end // self.stick_bytes)]
         return part
 
+    def forget_writers(self) -> None:
+        """Give up the shadow and the tags of sticks, which nothing reads any more."""
+        self._shadow, self.stick_tags = np.zeros(0, np.uint8), np.zeros(0, np.uint32)
+
     def own(self) -> None:
         """Make the bytes writable, which those of a mapped file are not."""
         if not self.data.flags.writeable:
@@ -185,6 +189,32 @@ class AddressSpace:
         self._hbm: dict[str, Memory] = {}
         self._loads: dict[str, list[Load]] = {}
         self._lx: Memory | None = None
+        self._is_kept = False
+
+    def keep(self) -> None:
+        """Give back no memory from now on."""
+        self._is_kept = True
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the memory that is there once all of it is used."""
+        of_hbm = sum(size for _, size in self.allocations.values())
+        return of_hbm + self.target.device_cores * self.lx_row_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the memory that is there."""
+        return sum(memory.data.nbytes for memory in self._held)
+
+    @property
+    def _held(self) -> list[Memory]:
+        return [*self._hbm.values(), *([self._lx] if self._lx is not None else [])]
+
+    def keep_bytes_alone(self) -> int:
+        """Forget who wrote the bytes of the memory that is there; return the number of bytes."""
+        for memory in self._held:
+            memory.forget_writers()
+        return self.held_bytes
 
     def allocate(self, name: str, size: int) -> int:
         """Reserve HBM for a parameter or a `device_mem_allocate`; returns its address."""
@@ -250,7 +280,8 @@ class AddressSpace:
 
     def release(self, allocation: str) -> None:
         """Give back the memory of an allocation that nothing reads any more."""
-        self._hbm.pop(allocation, None)
+        if not self._is_kept:
+            self._hbm.pop(allocation, None)
 
     @property
     def lx_row_bytes(self) -> int:
@@ -272,7 +303,8 @@ class AddressSpace:
 
     def wipe_lx(self) -> None:
         """Forget what the scratchpads hold: reading it from now on is reading what nobody wrote."""
-        self._lx = None
+        if not self._is_kept:
+            self._lx = None
 
     def memory(self, region: AddressRange) -> Memory:
         """The memory that a region is in: that of its allocation, or the scratchpads of all cores."""

@@ -56,10 +56,22 @@ class OperandReader:
         )
         self._pending = Counter(key for key in keys if key is not None)
         self._is_shared = {key for key, count in self._pending.items() if count > 1}
+        self._kept: dict[tuple[int, int, int], CoreViews] | None = None
+        #: Bits that are read as they lie in memory, of reads that are kept.
+        self._plain: dict[tuple[int, int, int], NDArray[Any]] = {}
+        self._is_copy = plan.op.is_copy
+        self._forms = [operand.data_format for operand in plan.design.operands]
+
+    def keep(self) -> None:
+        """Keep what is read from now on: places whose writers are known from here on, and views of them."""
+        self._kept, self._is_shared = {}, set()
 
     def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Numbers of an operand on some cores, for copies its bits."""
-        key = self._load_key(k, batch, cores)
+        plain = self._plain.get((k, id(batch), cores[0]))
+        if plain is not None:
+            return plain if self._is_copy else self._numerics.load(plain, self._forms[k])
+        key = self._load_key(k, batch, cores) if self._is_shared else None
         if key not in self._is_shared:
             return self._read(k, batch, cores)
         assert key is not None
@@ -91,7 +103,13 @@ class OperandReader:
         self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]
     ) -> NDArray[Any]:
         """Read the bits of an operand at its distinct places, which somebody wrote but where ``masked``."""
+        key = (k, id(batch), cores[0])
+        if self._kept is not None and key in self._kept:
+            bits = self._kept[key].bits()
+            return bits if batch.split else self._kept[key].merged(bits)
         views = self._views(k, batch, cores)
+        if self._kept is not None:
+            self._kept[key] = views.keep()
         tags = (self._inputs[k].region.tag, HOST)
         if not views.are_written_by(tags):
             self._check_tags(k, batch, cores, views, masked)
@@ -100,6 +118,9 @@ class OperandReader:
 
     def codes(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Read the bits of an operand without masks on some cores."""
+        plain = self._plain.get((k, id(batch), cores[0]))
+        if plain is not None:
+            return plain
         return self._by_core(k, cores, self._bits(k, batch, cores, []))
 
     def _views(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> CoreViews:
@@ -118,10 +139,10 @@ class OperandReader:
     def _read(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
         """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
         plan, operand = self._plan, self._inputs[k]
-        masked = masked_ranges(plan.design, operand.boxes[cores[0]])
+        masked = masked_ranges(plan.design, operand.boxes[cores[0]]) if plan.design.masks else []
         form = plan.design.operands[k].data_format
         bits = self._bits(k, batch, cores, masked)
-        numbers = bits if plan.op.is_copy else self._numerics.load(bits, form)
+        numbers = bits if self._is_copy else self._numerics.load(bits, form)
         if masked:
             assert plan.mask_value is not None
             fill = (
@@ -130,11 +151,19 @@ class OperandReader:
             numbers = numbers.copy()
             for part in masked:
                 numbers[_masked_part(part)] = fill
+        if self._kept is not None and batch.split and not masked and len(numbers) in (1, len(cores)):
+            self._keep_plain((k, id(batch), cores[0]), bits)
         if not batch.split:
             self._check_padding(operand[cores[0]], batch, cores, numbers)
         if plan.design.operands[k].windows:
             return slid(plan, operand[cores[0]], numbers[0])[None]
         return self._by_core(k, cores, numbers)
+
+    def _keep_plain(self, key: tuple[int, int, int], bits: NDArray[Any]) -> None:
+        """Keep bits that are a view of the memory."""
+        assert self._kept is not None
+        if self._kept[key].is_one_view:
+            self._plain[key] = bits
 
     def _by_core(self, k: int, cores: Sequence[int], numbers: NDArray[Any]) -> NDArray[Any]:
         """Numbers of distinct places as those of the cores; one entry if there is one place."""

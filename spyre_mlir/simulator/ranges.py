@@ -82,6 +82,10 @@ class RangeCheck:
         self._suspects: list[NDArray[Any]] = []
         self._is_small = True
 
+    def reset(self) -> None:
+        """Begin another run."""
+        self._losses = {}
+
     @property
     def losses(self) -> tuple[RangeLoss, ...]:
         """Losses of the run so far."""
@@ -93,7 +97,7 @@ class RangeCheck:
 
     def is_plain(self, index: int, result: NDArray[Any]) -> bool:
         """Return whether ``stored`` would say nothing about a float32 result but that its numbers are not all small."""
-        largest = max(float(result.max()), -float(result.min()))
+        largest = max(float(np.maximum.reduce(result, None)), -float(np.minimum.reduce(result, None)))
         if not math.isfinite(largest):
             largest = float(np.max(np.abs(result), where=np.isfinite(result), initial=0))
         return self.is_plain_size(index, largest)
@@ -109,7 +113,7 @@ class RangeCheck:
         if index in self._amplified:
             return False
         first, last = self._plain_codes
-        return first < int((codes & np.uint16(0x7FFF)).max()) < last
+        return first < int(np.maximum.reduce(codes & np.uint16(0x7FFF), None)) < last
 
     def has_last(self, codes: NDArray[np.uint16]) -> bool:
         """Return whether codes have the number that stands for an infinity in DL16."""

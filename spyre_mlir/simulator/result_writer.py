@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, OperandAccesses
+from spyre_mlir.simulator.boxes import StridedWindow
 from spyre_mlir.simulator.core_batches import CoreBatch
 from spyre_mlir.simulator.core_views import CoreViews
 from spyre_mlir.simulator.memory import PARTIAL, POISON, POISON_BYTE, AddressSpace, spread
@@ -28,34 +29,60 @@ class ResultWriter:
             core: space.place(outputs.region, core, address) for core, address in outputs.addresses.items()
         }
 
+        self._kept: dict[tuple[int, bool], CoreViews] | None = None
+        #: Views of results without padding, of writes that are kept.
+        self._plain: dict[int, CoreViews] = {}
+
+    def keep(self) -> None:
+        """Keep views of what is written, whose tags stay as they are from the second time on."""
+        self._kept = {}
+
+    def _views(self, batch: CoreBatch, is_whole: bool, window: StridedWindow) -> tuple[CoreViews, bool]:
+        """Views of a window of a batch, and whether their tags are known."""
+        key = (id(batch), is_whole)
+        if self._kept is not None and key in self._kept:
+            return self._kept[key], True
+        places = [self._places[group[-1]] for group in batch.groups]
+        views = CoreViews(self._memory, window, places, self._raw)
+        if self._kept is not None:
+            self._kept[key] = views.keep()
+        return views, False
+
     def write(self, batch: CoreBatch, bits: NDArray[Any]) -> None:
         """Store the valid part; the rest of the sticks becomes poison that nobody may read."""
+        if (plain := self._plain.get(id(batch))) is not None:
+            plain.write(bits.reshape(plain.shape))
+            return
         cores, raw = [group[-1] for group in batch.groups], self._raw
-        places = [self._places[core] for core in cores]
         box = self._outputs.boxes[cores[0]]
         if not box.padded:
             window = batch.split.windows[-1] if batch.split else box.whole
-            views = CoreViews(self._memory, window, places, raw)
+            views, is_tagged = self._views(batch, True, window)
             views.write(bits.reshape(len(cores), *window.shape))
-            views.write_tag(self._tag)
+            if not is_tagged:
+                views.write_tag(self._tag)
+            if self._kept is not None:
+                self._plain[id(batch)] = views
             return
-        whole = CoreViews(self._memory, box.whole, places, raw)
+        whole, is_tagged = self._views(batch, True, box.whole)
         poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
         if box.is_sparse:
             window = box.read_window
             # The bits of a copy in place are those that the poison overwrites.
             bits = bits.reshape(len(cores), *window.shape).copy()
             whole.fill(poison)
-            CoreViews(self._memory, window, places, raw).write(bits)
-            whole.write_tag(self._tag, window.bytes_in_stick(raw) or 0)
+            self._views(batch, False, window)[0].write(bits)
+            if not is_tagged:
+                whole.write_tag(self._tag, window.bytes_in_stick(raw) or 0)
             return
         valid = tuple(slice(count) for count in box.valid)
         values = np.full((len(cores), *box.extents), poison, raw)
         values[(slice(None), *valid)] = bits.reshape(len(cores), *box.valid)
-        tags = np.full(box.extents, spread(POISON, raw))
-        tags[valid] = spread(self._tag, raw)
         whole.write(values.reshape(len(cores), *box.whole.shape))
-        whole.write_tags(tags.reshape(box.whole.shape))
+        if not is_tagged:
+            tags = np.full(box.extents, spread(POISON, raw))
+            tags[valid] = spread(self._tag, raw)
+            whole.write_tags(tags.reshape(box.whole.shape))
 
     def leave_part(self, access: Access) -> None:
         """Note that a core of a split reduction, which does not finish it, has nothing there that anybody may read."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,13 @@ def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], s
     return gather.moved_bytes
 
 
+def relayout_again(
+    plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace
+) -> Callable[[], None]:
+    """Return what moves the bits of a relayout again, which was checked."""
+    return _Gather(plan, sources, targets[0].box, space).again(targets)
+
+
 def ring_distance(nodes: int, one: int, other: int) -> int:
     """Hops between two cores of a ring of so many, which are all cores of the device."""
     around = abs(one - other)
@@ -122,6 +129,25 @@ class _Gather:
             self.moved_bytes += moved
             results.append((data, self._tags(target, of_target, held)))
         return results
+
+    def again(self, targets: Sequence[Access]) -> Callable[[], None]:
+        """Return what moves the bits to the windows of cores."""
+        pairs = [
+            (
+                bits[move.target],
+                _views(self._sources[move.source], self._space, self._raw).bits()[0][move.inside],
+            )
+            for target in targets
+            for bits in [_views(target, self._space, self._raw).bits()[0]]
+            for move in self._moves(target)
+        ]
+
+        def move() -> None:
+            """Copy each piece."""
+            for part, source in pairs:
+                part[...] = source
+
+        return move
 
     def _moves(self, target: Access) -> list[_Move]:
         moves = _MOVES.entries_of(self._plan)

@@ -19,6 +19,7 @@ from spyre_mlir.errors import listed
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
+from spyre_mlir.simulator.prepared_run import MOST_BYTES, prepared_runs
 from spyre_mlir.simulator.progress import simulation_progress
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
@@ -59,7 +60,6 @@ class BundleCall:
     images: Images = field(default_factory=Images)
 
 
-@scope("simulate", "stages")
 def run_sequence(
     sequence: Sequence[BundleCall], numerics: str | None = None, lx_backend_fraction: float | None = None
 ) -> list[Result]:
@@ -76,6 +76,24 @@ def run_sequence(
     Raises:
         SimulationError: As of ``run``, or a bundle does not follow the one before it.
     """
+    first, choices = sequence[0], (numerics, lx_backend_fraction)
+    is_single = len(sequence) == 1 and not first.images.by_name
+    if is_single and (prepared := prepared_runs.find(first.bundle, choices)) is not None:
+        result = prepared.run(first.arrays)
+        if result is not None:
+            return [result]
+    is_recorded = is_single and prepared_runs.wants(first.bundle, choices)
+    results, machines = _run(sequence, numerics, lx_backend_fraction, is_recorded)
+    if is_recorded:
+        prepared_runs.keep(machines[0], choices)
+    return results
+
+
+@scope("simulate", "stages")
+def _run(
+    sequence: Sequence[BundleCall], numerics: str | None, lx_backend_fraction: float | None, is_recorded: bool
+) -> tuple[list[Result], list[Machine]]:
+    """Results of an ordinary run, in which all is checked, and the machines of the bundles."""
     sequence = [replace(entry, bundle=at_arrays(entry.bundle, entry.arrays)) for entry in sequence]
     _check_order([entry.bundle for entry in sequence])
     keep_freed_memory()
@@ -86,6 +104,9 @@ def run_sequence(
     needed = numerics or next((form for entry in sequence if (form := entry.bundle.manifest.numerics)), IEEE)
     machines = [Machine(entry.bundle, Numerics(needed), space) for entry in sequence]
     _allocate(machines, space)
+    if is_recorded and space.most_bytes <= MOST_BYTES:
+        space.keep()
+        machines[0].recording = []
     results, elements, executes = [], Elements(target), 0
     kept, total = _expected_bases(machines), sum(executes_of(entry.bundle.statements) for entry in sequence)
     with simulation_progress(total) as advance:
@@ -101,7 +122,7 @@ def run_sequence(
                 # Behind a terminal bundle other programs may use the LX.
                 space.wipe_lx()
                 elements = Elements(target)
-    return results
+    return results, machines
 
 
 def _expected_bases(machines: Sequence[Machine]) -> set[str]:

@@ -53,8 +53,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 def run_tasks(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """Run tasks, several at a time, and return their results in order; the error is that of the first that fails."""
-    threads = worker_count()
-    if threads < 2 or len(tasks) < 2:
+    if len(tasks) < 2 or (threads := worker_count()) < 2:
         return [task() for task in tasks]
     futures = [_pool(os.getpid(), threads).submit(task) for task in tasks]
     for future in futures:

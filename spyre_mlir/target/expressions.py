@@ -158,10 +158,15 @@ def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
     Several functions compute in float64, and only their result is rounded.
     """
     with np.errstate(all="ignore"):
-        if sum(1 for _ in applications_of(expression)) < 2:
+        if _is_one_function(expression):
             return _evaluate(expression, values, {})
         wide = {name: np.asarray(value, np.float64) for name, value in values.items()}
         return np.asarray(_evaluate(expression, wide, {})).astype(np.result_type(*values.values()))
+
+
+@functools.cache
+def _is_one_function(expression: Expression) -> bool:
+    return sum(1 for _ in applications_of(expression)) < 2
 
 
 def _evaluate(expression: Expression, values: Mapping[str, Any], known: dict[tuple, Any]) -> Any:

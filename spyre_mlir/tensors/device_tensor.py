@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Transfer
-from spyre_mlir.bundle.transfer import from_raw, gather, scatter, to_raw
+from spyre_mlir.bundle.transfer import filled_parts, from_raw, to_raw
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
@@ -39,6 +39,10 @@ _DTYPES: dict[str, tuple[str, str | None]] = {
 
 #: The numpy type that holds the bits of a dtype which numpy lacks.
 _BITS = {"float8_e4m3fn": "uint8"}
+
+
+#: Numbers of the layouts and dtypes of storages.
+_KEYS: dict[Hashable, int] = {}
 
 
 @dataclass(eq=False)
@@ -71,8 +75,18 @@ class Storage:
         """The sizes of the dense tensor that has all of the storage."""
         return self.plain_shape if self.form is None else self.form.shape
 
+    #: The number of ``key`` once it is known.
+    _key = None
+
     def __post_init__(self) -> None:
         live_storages.allocate(self, self.data.nbytes)
+
+    @property
+    def key(self) -> Hashable:
+        """Layout and dtype as a part of keys: a number that stands for them."""
+        if self._key is None:
+            self._key = _KEYS.setdefault((self.form or self.plain_shape, self.dtype), len(_KEYS))
+        return self._key
 
     def read(self) -> NDArray[Any]:
         """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
@@ -80,7 +94,8 @@ class Storage:
             return _host_numbers(self.data, self.dtype).reshape(self.plain_shape)
         form = _DTYPES[self.dtype][1]
         host = np.zeros(self.form.shape, np.uint8 if form is None else FORMATS[form].raw)
-        gather(self.data, 0, host, transfer_of(self.form))
+        for device, elements in _sides(self.form, self.data, host):
+            np.copyto(elements, device)
         if form is None:
             return host.view(_BITS.get(self.dtype, self.dtype))
         return from_raw(host, self.dtype, form, _numerics(self.dtype))
@@ -90,13 +105,15 @@ class Storage:
         if self.form is None:
             self.data[...] = _host_bytes(host, self.dtype)
         else:
-            scatter(_raw(host, self.dtype, _DTYPES[self.dtype][1]), self.data, 0, transfer_of(self.form))
+            raw = _raw(host, self.dtype, _DTYPES[self.dtype][1])
+            for device, elements in _sides(self.form, self.data, raw):
+                np.copyto(device, elements)
 
     def give_up_layout(self) -> None:
         """Keep the elements in the host's own bytes from now on, as views of another dtype read them."""
         if self.form is not None:
             shape, data = self.form.shape, _host_bytes(self.read(), self.dtype)
-            self.form, self.plain_shape, self.data = None, shape, data
+            self.form, self.plain_shape, self.data, self._key = None, shape, data, None
 
 
 class DeviceTensor(DeviceViews):
@@ -140,10 +157,15 @@ class DeviceTensor(DeviceViews):
                 f"A view of shape {list(strided.shape)} with strides {list(strided.strides)} from element "
                 f"{strided.offset} on is outside its storage of {math.prod(shape)} elements; clone() the tensor."
             )
-        tensor = cls.__new__(cls)
-        tensor.storage, tensor.strided = storage, strided
         # A view that undoes those before it is the storage again: no program has to repeat the steps.
-        tensor.steps = () if strided == whole else steps_to(shape, strided) if steps is None else steps
+        steps = () if strided == whole else steps_to(shape, strided) if steps is None else steps
+        return cls.viewing(storage, strided, steps)
+
+    @classmethod
+    def viewing(cls, storage: Storage, strided: StridedView, steps: tuple[ViewStep, ...]) -> Self:
+        """Create a tensor in a storage that has its elements, which ``of`` checks."""
+        tensor = cls.__new__(cls)
+        tensor.storage, tensor.strided, tensor.steps = storage, strided, steps
         return tensor
 
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
@@ -364,6 +386,37 @@ def element_type(dtype: str) -> str:
 def has_form(dtype: str) -> bool:
     """Return whether elements of a dtype of the host have a form on the device."""
     return dtype in _DTYPES
+
+
+def _sides(
+    layout: StickLayout, data: NDArray[np.uint8], host: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Views of the elements of each part of a layout, on the device and in a dense array of the host."""
+    raw = host.dtype
+    for shape, first, device_strides, host_first, host_strides in _moves_of(layout, raw.itemsize):
+        yield (
+            np.ndarray(shape, raw, data, first, device_strides),
+            np.ndarray(shape, raw, host, host_first, host_strides),
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def _moves_of(layout: StickLayout, itemsize: int) -> list[tuple[Any, ...]]:
+    """Parts of a layout: the shape, and the first byte and the strides in bytes on the device and on the host."""
+    transfer = transfer_of(layout)
+    moves = []
+    for part in filled_parts(transfer):
+        places = []
+        for strides, offset in ((transfer.device_strides, 0), (transfer.host_strides, transfer.host_offset)):
+            first = offset + sum(start * stride for (start, _), stride in zip(part, strides, strict=True))
+            places += [first * itemsize, tuple(stride * itemsize for stride in strides)]
+        moves.append((tuple(count for _, count in part), *places))
+    return moves
+
+
+def host_type(dtype: str) -> np.dtype:
+    """Return the numpy type of the numbers of a dtype, as ``Storage.read`` gives them."""
+    return np.dtype("float32" if dtype == "bfloat16" else _BITS.get(dtype, dtype))
 
 
 @functools.lru_cache(maxsize=1024)

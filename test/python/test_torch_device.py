@@ -89,8 +89,8 @@ def test_the_second_example_of_working_set_reduction():
 
     made = torch.compile(kernel, backend=backend)(x_1d, y, z)
     close(made, x_1d.cpu().view(M, K) @ y.cpu() + z.cpu(), 0.2)
-    ((program, _),) = programs[0].values()
-    tiled = [remark.reason for remark in program.remarks if remark.kind == "tiling"]
+    (operation,) = programs[0].values()
+    tiled = [remark.reason for remark in operation.program.remarks if remark.kind == "tiling"]
     assert any("8" in reason for reason in tiled) and any("4" in reason for reason in tiled)
 
 
@@ -266,7 +266,7 @@ def test_a_compiled_graph_is_one_program_on_storages_where_they_lie():
 
     function = torch.compile(lambda a: torch.exp(a.t()) * 2, backend=backend)
     close(function(x.t()), torch.exp(x.cpu()) * 2)
-    ((program, _),) = compiled[0].programs.values()
+    (program,) = (known.program for known in compiled[0].programs.values())
     (argument,) = [each for each in program.bundle.manifest.arguments if each.kind == "input"]
     assert argument.host_shape == (128, 64) and argument.device_size == (2, 64, 64)
 
