@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from spyre_mlir.analysis.loops import LOOP
@@ -29,24 +30,27 @@ class DropDeadResults(Pass):
     name: ClassVar[str] = "drop-dead-results"
 
     def run(self, module: ir.Operation) -> None:
-        candidates: list[ir.Operation] = []
-        loops: list[ir.Operation] = []
-
-        def visit(op: ir.Operation) -> ir.WalkResult:
-            if op.name == "linalg.generic" and len(op.results) > 1:
-                candidates.append(op)
-            elif op.name == LOOP:
-                loops.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.walk(visit)
-        for loop in reversed(loops):  # the outer ones first
+        for loop in reversed(_operations(module, lambda op: op.name == LOOP)):  # the outer ones first
             _carry_dead_values(loop)
-        for op in candidates:
+        # Found now: the body of a loop may have lost some.
+        for op in _operations(module, lambda op: op.name == "linalg.generic" and len(op.results) > 1):
             live = _live(op)
             if live and len(live) < len(op.results):
                 self.remark(op, "rewrite", f"dropped {len(op.results) - len(live)} results without a reader")
                 _rebuild(op, live)
+
+
+def _operations(module: ir.Operation, is_wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
+    """Return the operations for which a predicate holds, an inner one before the outer one."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if is_wanted(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    return found
 
 
 def _carry_dead_values(loop: ir.Operation) -> None:
