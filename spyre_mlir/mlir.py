@@ -9,6 +9,7 @@ module does not import torch.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -52,10 +53,12 @@ class _DeferredDialect(ModuleType):
     """The Python module of an upstream dialect, imported when one of its names is asked for.
 
     The bindings import it at the first operation of the dialect, for the classes of its operations, which we do not
-    use. That of linalg compiles a language of its own: a quarter of the time of a small pipeline.
+    use. The module of linalg compiles a language of its own: a quarter of the time of a small pipeline.
     """
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":  # of ``import *``, which otherwise reads the names of this object
+            return [each for each in dir(self) if not each.startswith("_")]
         if name.startswith("__") and name != "__path__":
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         return getattr(self._imported(), name)
@@ -69,12 +72,15 @@ class _DeferredDialect(ModuleType):
         return importlib.import_module(self.__name__)
 
 
-def _defer_dialect(namespace: str) -> None:
-    name = f"torch_mlir.dialects.{namespace}"
-    sys.modules.setdefault(name, _DeferredDialect(name))
+def _defer_dialects() -> None:
+    package = sys.modules[ext.__package__]
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            name = f"{package.__name__}.{module.name}"
+            sys.modules.setdefault(name, _DeferredDialect(name))
 
 
-_defer_dialect("linalg")
+_defer_dialects()
 
 
 def clean(operation: ir.Operation) -> None:
