@@ -433,7 +433,8 @@ class _Runs:
             return last
         for following in range(index + 1, min(index + half, len(self.ops))):
             has_more = not self.present[following].keys() <= self.present[index].keys()
-            if has_more or fewest_tiles[following] > fewest_tiles[index]:
+            # The cuts that are tried begin with the fewest tiles and go on to about twice as many.
+            if has_more or fewest_tiles[following] > 2 * fewest_tiles[index]:
                 break
             last = following
         return last
