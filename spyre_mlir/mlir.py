@@ -73,7 +73,7 @@ class _DeferredDialect(ModuleType):
 
 
 def _defer_dialects() -> None:
-    package = sys.modules[ext.__package__]
+    package = importlib.import_module("torch_mlir.dialects")
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             name = f"{package.__name__}.{module.name}"
