@@ -9,7 +9,6 @@ module does not import torch.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -72,15 +71,13 @@ class _DeferredDialect(ModuleType):
         return importlib.import_module(self.__name__)
 
 
-def _defer_dialects() -> None:
-    package = importlib.import_module("torch_mlir.dialects")
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            name = f"{package.__name__}.{module.name}"
-            sys.modules.setdefault(name, _DeferredDialect(name))
+def _defer_dialect(namespace: str) -> None:
+    name = f"torch_mlir.dialects.{namespace}"
+    sys.modules.setdefault(name, _DeferredDialect(name))
 
 
-_defer_dialects()
+# Passes of users take attributes from the classes of the other dialects, as ``name`` of func.func.
+_defer_dialect("linalg")
 
 
 def clean(operation: ir.Operation) -> None:
