@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -80,6 +79,8 @@ class ProgressLine:
             if not is_part:
                 _write(f"{text}\n")
             return
+        import shutil  # with it come three libraries of compression
+
         width = shutil.get_terminal_size().columns - 1  # a full line would wrap, and could not be overwritten
         _write(f"\r{text[:width]}\x1b[K")
         self._drawn = True

@@ -52,10 +52,12 @@ class _DeferredDialect(ModuleType):
     """The Python module of an upstream dialect, imported when one of its names is asked for.
 
     The bindings import it at the first operation of the dialect, for the classes of its operations, which we do not
-    use. That of linalg compiles a language of its own: a quarter of the time of a small pipeline.
+    use. The module of linalg compiles a language of its own: a quarter of the time of a small pipeline.
     """
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":  # of ``import *``, which otherwise reads the names of this object
+            return [each for each in dir(self) if not each.startswith("_")]
         if name.startswith("__") and name != "__path__":
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         return getattr(self._imported(), name)
@@ -74,6 +76,7 @@ def _defer_dialect(namespace: str) -> None:
     sys.modules.setdefault(name, _DeferredDialect(name))
 
 
+# Passes of users take attributes from the classes of the other dialects, as ``name`` of func.func.
 _defer_dialect("linalg")
 
 

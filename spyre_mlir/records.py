@@ -123,7 +123,9 @@ class _MatchArguments:
     """The attribute by which ``match`` knows fields by position."""
 
     def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:
-        return tuple(field.name for field in dataclasses.fields(owner) if field.init and not field.kw_only)
+        names = tuple(field.name for field in dataclasses.fields(owner) if field.init and not field.kw_only)
+        owner.__match_args__ = names
+        return names
 
 
 def _eq(cls: Any) -> FunctionType:

@@ -22,6 +22,8 @@ Table = NDArray[np.float64]
 _FEW = 6
 #: Comparisons for one variable; one with so many neighbours is left as it is.
 _MANY_COMPARISONS = 1 << 22
+#: So few comparisons take less time than the search for equal columns.
+_FEW_COMPARISONS = 1 << 16
 
 
 def undominated(
@@ -90,11 +92,11 @@ def _needed(rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
     if states < _FEW or states * sum(table.size for table, _ in rows) > _MANY_COMPARISONS:
         return None
     costs = np.concatenate([_by_state(table, axis) for table, axis in rows], axis=1)
-    # States of a neighbour repeat few columns, and a column counts once.
-    distinct = {column.tobytes(): column for column in np.ascontiguousarray(costs.T)}
-    no_more = np.ones((states, states), dtype=bool)
-    for column in distinct.values():
-        no_more &= column[:, None] <= column
+    columns = np.ascontiguousarray(costs.T)
+    if states * columns.size > _FEW_COMPARISONS:
+        # States of a neighbour repeat few columns, and a column counts once.
+        columns = np.array(list({column.tobytes(): column for column in columns}.values()))
+    no_more = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)
     equal = no_more & no_more.T
     better = no_more & ~equal | equal & _earlier(states)
     return np.flatnonzero(~better.any(axis=0))

@@ -128,6 +128,7 @@ class AutoTiling(EvaluatingPass):
 
     def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, lx_bytes: int) -> None:
         live, runs = _live_bytes(ops), _Runs(ops, min(self.bundle_operations or _LONGEST, _LONGEST))
+        fewest_tiles = [math.ceil(size / lx_bytes) for size in live]
         index = 0
         while index < len(ops):
             # What a hint tiles is the user's decision.
@@ -135,10 +136,18 @@ class AutoTiling(EvaluatingPass):
                 index += 1
                 continue
             # A run is tiled once: its operations are no candidates for a second loop.
-            index = max(self._best_run(runs, index, evaluator, live[index], lx_bytes), index) + 1
+            last = self._best_run(runs, index, evaluator, live[index], lx_bytes)
+            if last is None:
+                last = runs.tried_with(index, fewest_tiles)
+            index = last + 1
 
-    def _best_run(self, runs: _Runs, index: int, evaluator: Evaluator, live: int, lx_bytes: int) -> int:
-        """Tile the run around an operation along the dim that saves most time, and return the last index of the run."""
+    def _best_run(
+        self, runs: _Runs, index: int, evaluator: Evaluator, live: int, lx_bytes: int
+    ) -> int | None:
+        """Tile the run around an operation along the dim that saves most time.
+
+        Return the last index of the run; None if no run is tiled.
+        """
         choice = _RunChoice(runs, index, evaluator)
         number = self._choice(choice.problem(live, lx_bytes))
         attempts = "; ".join(dict.fromkeys(choice.attempts))
@@ -146,7 +155,7 @@ class AutoTiling(EvaluatingPass):
             if attempts:
                 reasons = [*choice.reasons, attempts]
                 self.remark(runs.ops[index].op, "no tiling", "; ".join(reasons))
-            return index
+            return None
         run, _, cut = choice.candidates[number]
         tiling, price, untiled = choice.tiling(number), choice.tiled[number], choice.untiled(number)
         assert price is not None and untiled is not None
@@ -157,7 +166,7 @@ class AutoTiling(EvaluatingPass):
         what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
         before, after = round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
-        return runs.ops.index(run[-1])
+        return max(runs.ops.index(run[-1]), index)
 
 
 def _why_not_among_neighbours(
@@ -412,6 +421,23 @@ class _Runs:
                 reduces = any(self._reduces(position, class_index) for position in range(first, last + 1))
                 runs.append((reduces, (first, last, dim_class)))
         yield from (run for _, run in sorted(runs, key=lambda pair: pair[0]))
+
+    def tried_with(self, index: int, fewest_tiles: Sequence[int]) -> int:
+        """Return the last operation that needs no runs of its own after no tiling of the runs around another one pays.
+
+        Each of these operations lies in the inner half of the runs around the first operation, or around the operation
+        that follows them: neighbours share nearly all operations of their longest runs, and a run takes a second.
+        """
+        last, half = index, self.longest // 2
+        if all(stop - start < half for start, stop, _ in self.around(index)):
+            return last
+        for following in range(index + 1, min(index + half, len(self.ops))):
+            has_more = not self.present[following].keys() <= self.present[index].keys()
+            # The cuts that are tried begin with the fewest tiles and go on to about twice as many.
+            if has_more or fewest_tiles[following] > 2 * fewest_tiles[index]:
+                break
+            last = following
+        return last
 
     def _reduces(self, position: int, class_index: int) -> bool:
         """Return whether an operation reduces the dim of a class."""

@@ -7,7 +7,6 @@ pipeline that has a manager for each pass, is done here to the files that they w
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import field
 from pathlib import Path
@@ -124,12 +123,18 @@ class _DumpFiles:
             name = f"{self.count + numbers[-1]}_{rest}"
             printing.emit(path.relative_to(self.folder).with_name(name), f"{head}\n{text}")
         self.count += max(numbers, default=-1) + 1
-        shutil.rmtree(self.folder)
+        self._remove_folder(self.folder)
         self.folder.mkdir()
 
     def __del__(self) -> None:
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._remove_folder(self.folder)
+
+    @staticmethod
+    def _remove_folder(folder: Path) -> None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _in_form(text: str, form: AsmForm, operation: ir.Operation) -> str:

@@ -56,9 +56,11 @@ print([name for name in {large!r} if name in sys.modules])
         "import torch_mlir.dialects.linalg as linalg; print(linalg.GenericOp.__name__, True)",
         "from torch_mlir.dialects.linalg import GenericOp; print(GenericOp.__name__, True)",
         "import torch_mlir.dialects.linalg.opdsl.lang as lang; print('GenericOp', hasattr(lang, 'TensorDef'))",
+        "from torch_mlir.dialects.linalg import *; print(GenericOp.__name__, True)",
+        "from torch_mlir.dialects import arith; print('GenericOp', arith.AddFOp.OPERATION_NAME == 'arith.addf')",
     ],
 )
-def test_the_module_of_linalg_is_there_when_it_is_used(statement):
+def test_the_module_of_an_upstream_dialect_is_there_when_it_is_used(statement):
     assert output_of(f"import spyre_mlir.mlir\n{statement}") == "GenericOp True\n"
 
 
