@@ -130,3 +130,32 @@ func.func @loop(%x: tensor<64xf32>) -> tensor<64xf32> {
   }
   return %0#0 : tensor<64xf32>
 }
+
+// -----
+// A maximum with its index inside of a loop is erased with the value that the loop no longer carries.
+// CHECK-LABEL: func.func @maximum_in_a_loop
+// CHECK: %[[L:.*]]:2 = scf.for {{.*}} iter_args(%[[A:.*]] = %{{.*}}, %[[B:.*]] = %{{.*}})
+// CHECK-NOT: linalg.generic
+// CHECK: scf.yield %{{.*}}, %[[B]] : tensor<64xf32>, tensor<f32>
+#row = affine_map<(d0) -> (d0)>
+#one = affine_map<(d0) -> ()>
+func.func @maximum_in_a_loop(%x: tensor<64xf32>, %least: tensor<f32>, %none: tensor<i64>) -> tensor<64xf32> {
+  %zero = arith.constant 0 : index
+  %step = arith.constant 1 : index
+  %four = arith.constant 4 : index
+  %0:2 = scf.for %i = %zero to %four step %step iter_args(%a = %x, %b = %least) -> (tensor<64xf32>, tensor<f32>) {
+    %m:2 = linalg.generic {indexing_maps = [#row, #one, #one], iterator_types = ["reduction"]}
+        ins(%a : tensor<64xf32>) outs(%b, %none : tensor<f32>, tensor<i64>) {
+    ^bb0(%v: f32, %o: f32, %p: i64):
+      %at = linalg.index 0 : index
+      %here = arith.index_cast %at : index to i64
+      %more = arith.cmpf ogt, %v, %o : f32
+      %r = arith.maximumf %v, %o : f32
+      %s = arith.select %more, %here, %p : i64
+      linalg.yield %r, %s : f32, i64
+    } -> (tensor<f32>, tensor<i64>)
+    %n = arith.negf %a : tensor<64xf32>
+    scf.yield %n, %m#0 : tensor<64xf32>, tensor<f32>
+  }
+  return %0#0 : tensor<64xf32>
+}
