@@ -146,7 +146,12 @@ def _lost_write(graph: GraphModule, example_inputs: Sequence[Any]) -> CompileErr
     if not any(getattr(node.target, "__name__", node.target) in _INEXACT_VIEWS for node in graph.graph.nodes):
         return None
     with torch.no_grad(), _disable_current_modes():
-        operations = make_fx(Interpreter(graph).run, tracing_mode="fake")(*example_inputs)
+        # Fake inputs of Dynamo keep the sizes that Dynamo fixed; a fake trace would make symbols of all sizes.
+        is_fake = all(
+            isinstance(x, fake_tensor.FakeTensor) for x in example_inputs if isinstance(x, torch.Tensor)
+        )
+        mode = "real" if is_fake else "fake"
+        operations = make_fx(Interpreter(graph).run, tracing_mode=mode)(*example_inputs)
     if (node := inexact_write(operations.graph)) is None:
         return None
     return CompileError(

@@ -246,8 +246,12 @@ class OperationResults:
         known = iter(layouts if len(layouts) == tensors else [None] * tensors)
         values = iter(computed)
         leaves = [None if _is_argument(place) else next(values) for place in self.places]
+        places = [
+            _place_of_value(place, value, -1 - at)
+            for at, (place, value) in enumerate(zip(self.places, leaves, strict=True))
+        ]
         parts: dict[int, list[_ResultPart]] = {}
-        for place, value in zip(self.places, leaves, strict=True):
+        for place, value in zip(places, leaves, strict=True):
             if place is not None and place.is_new:
                 parts.setdefault(place.storage, []).append(
                     _ResultPart(place, cast(torch.Tensor, value), next(known))
@@ -255,8 +259,16 @@ class OperationResults:
         memories = dict(enumerate(storages)) | {index: _storage_of(group) for index, group in parts.items()}
         return [
             value if place is None else DeviceTensor.of(memories[place.storage], place.strided)
-            for place, value in zip(self.places, leaves, strict=True)
+            for place, value in zip(places, leaves, strict=True)
         ]
+
+
+def _place_of_value(place: ResultPlace | None, value: Any, storage: int) -> ResultPlace | None:
+    """Place of a computed tensor: its own new storage where PyTorch's form without numbers gives another shape."""
+    if place is None or not place.is_new or tuple(value.shape) == place.strided.shape:
+        return place
+    shape = tuple(value.shape)
+    return ResultPlace(storage, True, shape, StridedView.whole(shape))
 
 
 class _ResultPart(NamedTuple):

@@ -281,3 +281,16 @@ def test_a_gradient_whose_elements_are_one():
     )
     (gradient,) = torch.autograd.grad(model(x).sum(), x)
     assert gradient.shape == (64,) and not gradient.any()
+
+
+def test_a_search_for_lost_writes_keeps_fixed_sizes():
+    """A view by expand makes the backend trace the graph; sizes that Dynamo fixed stay numbers in this trace."""
+
+    def model(x: torch.Tensor, kernel: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        convolved = torch.nn.functional.conv1d(x, kernel, padding=1)
+        return convolved + torch.scatter_add(x[0, 0], 0, index.view([1]).expand([1]), x[0, 0, :1])
+
+    x, kernel = torch.rand(2, 3, 4).half(), torch.rand(2, 3, 3).half().requires_grad_()
+    operands = (x, kernel, torch.tensor([0]))
+    got = torch.compile(model, backend="spyre")(*operands)
+    torch.testing.assert_close(got, model(*operands), rtol=1e-2, atol=1e-2)

@@ -295,3 +295,15 @@ def test_results_of_operations_are_written_through_views(operation: str) -> None
     x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)).half()
     for got, expected in zip(spyre_mlir.compile(model, (x,))(x), model(x), strict=True):
         torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_results_whose_sizes_differ_from_their_form_without_numbers(mode):
+    """PyTorch's form of ``embedding_bag`` without numbers gives sizes that its kernel of the CPU does not give."""
+    table = torch.rand(64, 8).half().requires_grad_()
+    bags = torch.tensor([[1, 2, 3, 2], [5, 0, 2, 2]])
+    wanted = torch.nn.functional.embedding_bag(bags, table, mode=mode)
+    got = torch.nn.functional.embedding_bag(
+        bags.to("spyre"), table.detach().to("spyre").requires_grad_(), mode=mode
+    )
+    torch.testing.assert_close(got.cpu(), wanted, rtol=2e-3, atol=2e-3)
