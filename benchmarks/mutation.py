@@ -84,7 +84,7 @@ FAULTS = (
           "return (work.parts - 1) * work.outputs_per_core", "return work.parts * work.outputs_per_core"),
     Fault("results stored for nothing", "timeline/events.py",
           "stored = max(self.cores, self.store)", "stored = self.cores"),
-    Fault("overlap of buffers", "timeline/of_bundle.py",
+    Fault("overlap of buffers", "timeline/timeline.py",
           "return one.offset < other.offset + other.bytes and other.offset < one.offset + one.bytes",
           "return one.offset == other.offset"),
     Fault("buffers beyond the memory", "bundle/rules_memory.py",

@@ -12,17 +12,330 @@ import enum
 import functools
 import json
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir.bundle import conformance_layouts, conformance_operations
-from spyre_mlir.bundle.conformance_fields import DesignFields, Difference, missing_members
-from spyre_mlir.bundle.json_fields import Field, load, shorten
+from spyre_mlir.bundle.json_fields import Field, load, only_item, shorten
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
+
+
+# The fields of a design as the rules of the conformance check look at them, and the members that it must have.
+
+#: The path of a field and a sentence about it.
+Difference = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TensorFields:
+    """One tensor of a design: its entry of ``labeledDs_``, its allocation, and the layout of its role."""
+
+    label: Field
+    node: Field
+    layout: Field
+
+    @property
+    def role(self) -> str:
+        return self.label["dsType_"].text()
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The dims that the tensor lists, present or not."""
+        return self.layout["layoutDimOrder_"].texts()
+
+    @property
+    def scales(self) -> dict[str, float]:
+        values = self.label["scale_"].value if "scale_" in self.label else [1] * len(self.listed)
+        return dict(zip(self.listed, values, strict=False))
+
+
+@dataclass(frozen=True)
+class DesignFields:
+    """The parts of the JSON of a design; ``tensors`` stand in the order of ``labeledDs_``."""
+
+    body: Field
+    dsc: Field
+    compute: Field
+    tensors: tuple[TensorFields, ...]
+
+    @classmethod
+    def of(cls, root: Field) -> DesignFields:
+        """The parts of a JSON object; ``CompileError`` if a tensor has no layout or no allocation."""
+        _, body = root.only_member()
+        _, dsc = only_item(body["dscs_"]).only_member()
+        labels, nodes = dsc["labeledDs_"].items(), dsc["scheduleTree_"].items()
+        by_index = {node["ldsIdx_"].integer(): node for node in nodes if "ldsIdx_" in node}
+        tensors = []
+        for label in labels:
+            index = label["ldsIdx_"].integer()
+            if index not in by_index:
+                label.fail("has no allocation in scheduleTree_")
+            layout = dsc["primaryDsInfo_"][label["dsType_"].text()]
+            tensors.append(TensorFields(label, by_index[index], layout))
+        return cls(body, dsc, only_item(dsc["computeOp_"]), tuple(tensors))
+
+    @property
+    def function(self) -> str:
+        return self.compute["opFuncName"].text()
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the operation; None for one that the package does not know."""
+        return KINDS.get(self.function)
+
+    def named(self, key: str) -> list[str]:
+        """The names of the tensors in a list of ``computeOp_``, without their numbers."""
+        texts = self.compute[key].texts() if key in self.compute else ()
+        return [text.rpartition("-idx")[0] or text for text in texts]
+
+
+# -- members that torch-spyre always writes -------------------------------------------------------------
+
+_BODY = "sdscFoldProps_ sdscFolds_ numWkSlicesPerDim_ coreIdToWkSlice_"
+_DSC = "numCoreletsUsed_ coordinateMasking_ maskingConstId_ dataStageParam_ primaryDsInfo_ constantInfo_"
+_TENSOR = "scale_ wordLength"
+_NODE = "prev_ ldsIdx_ component_ layoutDimOrder_ maxDimSizes_ startAddressCoreCorelet_ coordinates_"
+_COORDINATES = "coordInfo coreIdToWkSlice_"
+_COMPUTE = "attributes_ location"
+
+#: Members that torch-spyre writes since it writes ``debug_handle_``; its designs of June 2026 lack all of them.
+_LATER_STAGE = "symbolicDimInfo_ maxSymbolicVolume_ coreletSplit_ rowSplit_ peSfpSplit_ paddingSizes_"
+_LATER_NODE = "indirectAllocType_"
+
+
+def missing_members(design: DesignFields) -> Iterator[Difference]:
+    """Members that the SuperDSC schema leaves open and that every design of torch-spyre has."""
+    is_later = "debug_handle_" in design.body
+    places = [(design.body, _BODY), (design.dsc, _DSC), (design.compute, _COMPUTE)]
+    if is_later and "dataStageParam_" in design.dsc and "0" in design.dsc["dataStageParam_"]:
+        places += [(design.dsc["dataStageParam_"]["0"][half], _LATER_STAGE) for half in ("ss_", "el_")]
+    for tensor in design.tensors:
+        places += [(tensor.label, _TENSOR), (tensor.node, _NODE)]
+        if is_later:
+            places.append((tensor.node, _LATER_NODE))
+        if "coordinates_" in tensor.node:
+            places.append((tensor.node["coordinates_"], _COORDINATES))
+    for place, members in places:
+        missing = [f"'{member}'" for member in members.split() if member not in place]
+        if missing:
+            yield place.path, f"lacks {', '.join(missing)}, which torch-spyre always writes"
+
+
+# Rules of the conformance check on the dims and the layouts of tensors: which are listed, by which role and folds.
+
+_CONTRACTIONS = (Kind.MATMUL, Kind.CONVOLUTION)
+
+#: The dims that a design may iterate over, those of ``DataStructDims``.
+_DIM_LABELS = frozenset(
+    "in out mb i j ki kj x x1 y r c ij rc kij sij zij si sj zi zj".split()
+)  # fmt: skip
+
+_MATMUL_ROLES = ("INPUT", "KERNEL", "OUTPUT")
+_ROLES = ("OUTPUT", "KERNEL", "INPUT", "KERNEL_IDX")
+
+
+def matmul_dims(design: DesignFields) -> Iterator[Difference]:
+    """The operands of a matmul tell its dims apart by which of them list a dim: there is one reduced dim and one
+    generated one, and up to two each that KERNEL lacks and that all have."""
+    if design.kind is not Kind.MATMUL or len(design.tensors) != 3:
+        return
+    rows, columns, result = (set(tensor.listed) for tensor in design.tensors)
+    for name, dims, most in (
+        ("of both inputs that the output lacks", rows & columns - result, 1),
+        ("of KERNEL and OUTPUT that INPUT lacks", columns & result - rows, 1),
+        ("of INPUT and OUTPUT that KERNEL lacks", rows & result - columns, 2),
+        ("of all three operands", rows & columns & result, 2),
+    ):
+        if len(dims) > most or (most == 1 and not dims):
+            found = ", ".join(sorted(dims)) or "none"
+            expected = "exactly one" if most == 1 else "up to two"
+            yield design.dsc["labeledDs_"].path, f"has as dims {name} {found}; expected {expected}"
+    for number, tensor in enumerate(design.tensors):
+        # Batch dims that INPUT is repeated for are listed, so that one dim alone is generated.
+        repeated = columns & result if number == 0 else set()
+        for dim, scale in tensor.scales.items():
+            if scale != 1 and dim not in repeated:
+                text = f"lists the dim {dim} at the scale {scale:g}; expected the dims that the operand has"
+                yield tensor.label["scale_"].path, text
+
+
+def matmul_roles(design: DesignFields) -> Iterator[Difference]:
+    """The operands of a matmul or a convolution are its INPUT, its KERNEL and its OUTPUT."""
+    if design.kind not in _CONTRACTIONS:
+        return
+    for tensor, role in zip(design.tensors, _MATMUL_ROLES, strict=False):
+        if tensor.role != role:
+            yield tensor.label["dsType_"].path, f"is {tensor.role}; expected {role}"
+
+
+def roles(design: DesignFields) -> Iterator[Difference]:
+    """Other operations hand out OUTPUT, KERNEL, INPUT, KERNEL_IDX in the order in which layouts come up; tensors with
+    the same dims and the same stick share one. An index tensor is KERNEL_IDX."""
+    if design.kind in _CONTRACTIONS:
+        return
+    indices = design.named("indirectAccessIndexLabeledDs")
+    if indices:
+        for tensor in design.tensors:
+            if tensor.label["dsName_"].text() in indices and tensor.role != "KERNEL_IDX":
+                yield (
+                    tensor.label["dsType_"].path,
+                    f"is {tensor.role}; expected KERNEL_IDX of an index tensor",
+                )
+        return
+    first: dict[tuple, str] = {}
+    for tensor in design.tensors:
+        key = (
+            frozenset(tensor.listed),
+            *(tensor.layout[key].value for key in ("stickDimOrder_", "stickSize_")),
+        )
+        key = (key[0], tuple(key[1]), tuple(key[2]))
+        if key not in first and len(first) < len(_ROLES):
+            first[key] = _ROLES[len(first)]
+        if tensor.role != first.get(key):
+            text = f"is {tensor.role}; expected {first.get(key, 'at most four layouts')}, by order of first layout"
+            yield tensor.label["dsType_"].path, text
+
+
+def cast_rows(design: DesignFields) -> Iterator[Difference]:
+    """A cast iterates over a dim beside that of its stick, of size 1 if there is no other."""
+    for tensor in design.tensors if design.kind is Kind.CAST else ():
+        if len(tensor.listed) < 2:
+            yield tensor.layout["layoutDimOrder_"].path, "has nothing but the stick; expected a dim of rows"
+
+
+def dim_labels(design: DesignFields) -> Iterator[Difference]:
+    """The dims have names that the back end knows."""
+    known = {f"{label}_" for label in _DIM_LABELS} | {"name_", "paddingSizes_"}
+    sizes = design.dsc["N_"]
+    for key, member in sizes.members():
+        if key not in known and not isinstance(member.value, dict):
+            yield member.path, "is a dim that the format does not know"
+    for tensor in design.tensors:
+        for dim in tensor.listed:
+            if f"{dim}_" not in sizes:
+                yield tensor.layout["layoutDimOrder_"].path, f"lists the dim {dim}, which N_ does not have"
+
+
+def padding_sizes(design: DesignFields) -> Iterator[Difference]:
+    """``paddingSizes_`` is of windows, whose dim each entry names; a dim that is padded to whole sticks has its padded
+    size and nothing else."""
+    places = [design.dsc["N_"]]
+    if "dataStageParam_" in design.dsc:
+        stages = design.dsc["dataStageParam_"].members()
+        places += [stage[half] for _, stage in stages for half in ("ss_", "el_")]
+    for place in places:
+        for _, pad in place["paddingSizes_"].members() if "paddingSizes_" in place else ():
+            window = pad.value.get("windowDim_", "")
+            if f"{window.removesuffix('_')}_" not in design.dsc["N_"]:
+                yield pad.path, "names no dim of N_ as its window; expected no padding but that of windows"
+
+
+def folds(design: DesignFields) -> Iterator[Difference]:
+    """The coordinates of a dim are a fold each over cores, corelets and rows and one for each arrangement of elements,
+    and the latter multiply to the elements of a core; a dim that is reduced or repeated has one position."""
+    shares = design.dsc["dataStageParam_"]["0"]["ss_"] if "dataStageParam_" in design.dsc else None
+    for tensor in design.tensors:
+        if "coordinates_" not in tensor.node or "coordInfo" not in tensor.node["coordinates_"]:
+            continue
+        for dim, info in tensor.node["coordinates_"]["coordInfo"].members():
+            attributes = info["folds"]["dim_prop_attr"]
+            arrangements = info["elemArr"].integer()
+            labels = [fold["label_"].text() for fold in attributes.items()]
+            expected = ["core_fold", "corelet_fold", "row_fold"]
+            expected += [f"elem_arr_{number}" for number in reversed(range(arrangements))]
+            if labels != expected:
+                yield attributes.path, f"has the folds {', '.join(labels)}; expected {', '.join(expected)}"
+            elif len(info["folds"]["dim_prop_func"].items()) != len(labels):
+                yield info["folds"].path, "has more or fewer functions than folds"
+            elif tensor.scales.get(dim) == 1 and shares is not None and design.kind is not Kind.RELAYOUT:
+                yield from _elements(tensor, dim, shares.value.get(f"{dim}_"), attributes)
+
+
+def _elements(tensor: TensorFields, dim: str, share: int, attributes) -> Iterator[Difference]:
+    elements = prod(fold["factor_"].integer() for fold in attributes.items()[3:])
+    if elements < share:
+        yield attributes.path, f"has {elements} elements of {dim} per core; expected {share}"
+
+
+# Rules of the conformance check on stages, constants and single operations.
+
+#: The constant that masked elements read as.
+_MASK_VALUE = "samv-maskvalue"
+
+_REDUCTIONS = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
+
+
+def stage_names(design: DesignFields) -> Iterator[Difference]:
+    """Both halves of the stage have its name."""
+    if "dataStageParam_" not in design.dsc:
+        return
+    for _, stage in design.dsc["dataStageParam_"].members():
+        for half in ("ss_", "el_"):
+            if stage[half].value.get("name_") != "core":
+                yield stage[half].path, "has no member 'name_' that is \"core\""
+
+
+def constant_data(design: DesignFields) -> Iterator[Difference]:
+    """The data of a constant is a list of one string."""
+    if not isinstance(design.dsc.value.get("constantInfo_"), dict):
+        return
+    for _, constant in design.dsc["constantInfo_"].members():
+        data = constant["data_"]
+        for _, value in data["data_"].members() if "data_" in data else ():
+            values = value.value
+            if not isinstance(values, list) or len(values) != 1 or not isinstance(values[0], str):
+                yield value.path, "is not a list of one string"
+
+
+def mask_constant(design: DesignFields) -> Iterator[Difference]:
+    """Masks read as the constant that the kernels know by its name."""
+    constants, number = design.dsc.value.get("constantInfo_"), design.dsc.value.get("maskingConstId_", -1)
+    names = [constant["name_"] for constant in constants.values()] if isinstance(constants, dict) else []
+    name = names[number] if 0 <= number < len(names) else None
+    if design.dsc.value.get("coordinateMasking_") and name != _MASK_VALUE:
+        expected = f"expected '{_MASK_VALUE}'"
+        yield design.dsc["maskingConstId_"].path, f"is {number}, the constant {name!r}; {expected}"
+
+
+def reduction_inputs(design: DesignFields) -> Iterator[Difference]:
+    """A reduction adds to its output, so the output is among the inputs, too; other operations do not have it there."""
+    inputs, outputs = design.named("inputLabeledDs"), design.named("outputLabeledDs")
+    has_output = any(name in inputs for name in outputs)
+    if design.kind in _REDUCTIONS and not has_output:
+        yield design.compute["inputLabeledDs"].path, "lacks the output, to which a reduction adds"
+    elif design.function in DEVICE_OPS and design.kind not in _REDUCTIONS and has_output:
+        yield design.compute["inputLabeledDs"].path, "has the output, which only reductions add to"
+
+
+def restickify_format(design: DesignFields) -> Iterator[Difference]:
+    """A restickify moves numbers of 16 bits."""
+    if design.kind is not Kind.RESTICKIFY:
+        return
+    for tensor in design.tensors:
+        name = tensor.label["dataFormat_"].text()
+        if name != "SEN169_FP16":
+            yield tensor.label["dataFormat_"].path, f"is {name}; expected SEN169_FP16 of a restickify"
+
+
+def shuffle(design: DesignFields) -> Iterator[Difference]:
+    """A shuffle goes from LX to LX, both sides say which core has which slice, and copies are cores with one slice."""
+    if design.kind is not Kind.RELAYOUT:
+        return
+    for tensor in design.tensors:
+        if tensor.node["component_"].text() != "lx":
+            yield tensor.node["component_"].path, "is not lx, between which a shuffle copies"
+        coordinates = tensor.node["coordinates_"] if "coordinates_" in tensor.node else tensor.node
+        if not coordinates.value.get("coreIdToWkSlice_"):
+            yield coordinates.path, "does not say which core has which slice"
+    slices = design.body["numWkSlicesPerDim_"] if "numWkSlicesPerDim_" in design.body else None
+    for dim, count in slices.members() if slices is not None else ():
+        if count.integer() > 1 and all(tensor.scales.get(dim, -1) != 1 for tensor in design.tensors):
+            yield count.path, "divides a dim of neither side; copies are cores with the same slice"
 
 
 class Weight(enum.Enum):
@@ -51,39 +364,21 @@ _CONTRACT = "LX Relayout SHUFFLE Contract"
 
 #: The rules by name. A design that is not even of the schema's form is checked against nothing else.
 RULES: dict[str, ConformanceRule] = {
-    "matmul-dims": ConformanceRule(
-        Weight.REFUSED, f"{_SPEC}, stick constraints of BatchMatmul", conformance_layouts.matmul_dims
-    ),
-    "matmul-roles": ConformanceRule(
-        Weight.REFUSED, f"{_PARSER}, MATMUL_LAYOUT_LABELS", conformance_layouts.matmul_roles
-    ),
-    "roles": ConformanceRule(Weight.MISREAD, f"{_PARSER}, LAYOUT_LABELS", conformance_layouts.roles),
-    "cast-rows": ConformanceRule(Weight.REFUSED, f"{_PARSER}, parse_op_spec", conformance_layouts.cast_rows),
-    "dim-labels": ConformanceRule(
-        Weight.REFUSED, f"{_SCHEMA_SOURCE}, DataStructDims", conformance_layouts.dim_labels
-    ),
-    "folds": ConformanceRule(Weight.MISREAD, f"{_EMITTER}, gen_coord_info_value", conformance_layouts.folds),
+    "matmul-dims": ConformanceRule(Weight.REFUSED, f"{_SPEC}, stick constraints of BatchMatmul", matmul_dims),
+    "matmul-roles": ConformanceRule(Weight.REFUSED, f"{_PARSER}, MATMUL_LAYOUT_LABELS", matmul_roles),
+    "roles": ConformanceRule(Weight.MISREAD, f"{_PARSER}, LAYOUT_LABELS", roles),
+    "cast-rows": ConformanceRule(Weight.REFUSED, f"{_PARSER}, parse_op_spec", cast_rows),
+    "dim-labels": ConformanceRule(Weight.REFUSED, f"{_SCHEMA_SOURCE}, DataStructDims", dim_labels),
+    "folds": ConformanceRule(Weight.MISREAD, f"{_EMITTER}, gen_coord_info_value", folds),
     "padding-sizes": ConformanceRule(
-        Weight.REFUSED, f"{_SPEC}, padding of windows; {_EMITTER}", conformance_layouts.padding_sizes
+        Weight.REFUSED, f"{_SPEC}, padding of windows; {_EMITTER}", padding_sizes
     ),
-    "stage-names": ConformanceRule(
-        Weight.MISREAD, f"{_SPEC}, dataStageParam_; {_EMITTER}", conformance_operations.stage_names
-    ),
-    "constant-data": ConformanceRule(
-        Weight.MISREAD, f"{_EMITTER}, generate_constant_info", conformance_operations.constant_data
-    ),
-    "mask-constant": ConformanceRule(
-        Weight.REFUSED, f"{_PARSER}, _get_coordinate_mask", conformance_operations.mask_constant
-    ),
-    "reduction-inputs": ConformanceRule(
-        Weight.MISREAD, f"{_PARSER}, num_inputs", conformance_operations.reduction_inputs
-    ),
-    "restickify-format": ConformanceRule(
-        Weight.REFUSED, f"{_SPEC}, ReStickifyOpHBM", conformance_operations.restickify_format
-    ),
-    "shuffle": ConformanceRule(
-        Weight.REFUSED, f"{_CONTRACT}, descriptor shape", conformance_operations.shuffle
-    ),
+    "stage-names": ConformanceRule(Weight.MISREAD, f"{_SPEC}, dataStageParam_; {_EMITTER}", stage_names),
+    "constant-data": ConformanceRule(Weight.MISREAD, f"{_EMITTER}, generate_constant_info", constant_data),
+    "mask-constant": ConformanceRule(Weight.REFUSED, f"{_PARSER}, _get_coordinate_mask", mask_constant),
+    "reduction-inputs": ConformanceRule(Weight.MISREAD, f"{_PARSER}, num_inputs", reduction_inputs),
+    "restickify-format": ConformanceRule(Weight.REFUSED, f"{_SPEC}, ReStickifyOpHBM", restickify_format),
+    "shuffle": ConformanceRule(Weight.REFUSED, f"{_CONTRACT}, descriptor shape", shuffle),
     "members": ConformanceRule(Weight.COSMETIC, f"{_EMITTER}, generate_sdsc", missing_members),
 }
 

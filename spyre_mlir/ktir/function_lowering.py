@@ -3,31 +3,149 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from spyre_mlir.bundle.model import Bundle, Design, Execute, Loop, Statement
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir import compute_forms, moving_forms, window_forms
+from spyre_mlir.ktir import compute_forms, window_forms
 from spyre_mlir.ktir.barriers import barrier_points
 from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
-from spyre_mlir.ktir.lx_accesses import LxAccesses, buffers_of, executes
 from spyre_mlir.ktir.memory_tiles import MemoryTiles
 from spyre_mlir.ktir.memory_views import LARGEST_LX_BYTES, SCRATCHPADS
-from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
+from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS, TileAxis, refined
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
     ProgramState,
+    Tensor,
+    buffer_access,
     element_of_format,
 )
+from spyre_mlir.ktir.operation_steps import runs_in_loop
 from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import inserted
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+# Operations that move elements between cores, or from rows of a table, in KTIR.
+
+
+def relayout(lowering: OperationLowering) -> None:
+    """Build a relayout: every core puts what it has where the others see it, and takes what it wants."""
+    state, build, memory = lowering.state, lowering.build, lowering.state.memory
+    source = lowering.tiles[0]
+    element = lowering.elements[0]
+    strides = _dense_strides(source.shape)
+    if lowering.is_tensor(0):
+        value = lowering.loaded(0)
+        base = build.number(memory.new_stage(element, math.prod(source.shape)))
+        memory.store_to(
+            memory.local_view(base, source.shape, strides, element), [build.number(0)] * len(strides), value
+        )
+    else:
+        place = lowering.place(0)
+        address = next(each for each in place.addresses if each is not None)
+        size = lowering.design.target.stick_bytes // lowering.design.operands[0].elements_per_stick
+        base = build.number(SCRATCHPADS[element] + address.offset // size)
+        strides = [axis.stride for axis in source.axes]
+    lowering.barrier()
+    view = _distributed(lowering, base, strides)
+    _take(lowering, view)
+    # Later stores must not reach what others still read: in a loop those of the next iteration.
+    if state.loops or not lowering.is_tensor(0):
+        lowering.barrier()
+
+
+def _dense_strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[int]) -> ir.Value:
+    """Build one view of what all cores have, each part once."""
+    build, memory, source = lowering.build, lowering.state.memory, lowering.tiles[0]
+    element = lowering.elements[0]
+    holders: dict[tuple[int, ...], int] = {}
+    for core, firsts in source.firsts.items():
+        holders.setdefault(firsts, core)
+    parts = [
+        memory.new_view(
+            base, source.shape, strides, element, ktdp.LOCAL, core, memory.box(source.counts[core], firsts)
+        )
+        for firsts, core in holders.items()
+    ]
+    type_ = ir.MemRefType.get([axis.total for axis in source.axes], ir.Type.parse(element))
+    return build.op("ktdp.construct_distributed_memory_view", type_, *parts)
+
+
+def _take(lowering: OperationLowering, view: ir.Value) -> None:
+    """Load what this core wants of a view of all, and store it as the result."""
+    memory = lowering.state.memory
+    value = memory.load(lowering.place(1), view)
+    digits = refined(lowering.tiles[1].digits, lowering.weights)
+    lowering.store(Tensor(lowering.build.reshaped(value, [digit.count for digit in digits] or [1]), digits))
+
+
+def gather(lowering: OperationLowering) -> None:
+    """Build an indirect access: rows of a table by their positions, which are data."""
+    build, memory, state = lowering.build, lowering.state.memory, lowering.state
+    index, table = lowering.tiles[0], lowering.tiles[1]
+    (label,) = lowering.reduced
+    if any(lowering.design.operands[k].memory == "lx" for k in (0, 1)):
+        raise CompileError("The positions and the table of a lookup are in device memory.")
+    rows = [axis for axis in table.axes if axis.label == label]
+    if any(axis.weight > 1 for axis in rows) or len(rows) > 1:
+        raise CompileError("A lookup reads rows of a table that are not in its sticks.")
+    places = [lowering.place(k) for k in (0, 1)]
+    views = [memory.part_view(place) for place in places]
+    columns = [axis for axis in table.axes if axis.label != label]
+    digits = tuple(axis.digit for axis in (*index.axes, *columns))
+    names = [f"%d{dim}" for dim in range(len(digits))]
+    position = f"ind(1, {', '.join(names[: len(index.axes)])})"
+    others = dict(zip(map(id, columns), names[len(index.axes) :], strict=True))
+    subscripts = ", ".join(
+        position if axis.label == label else f"({others[id(axis)]})" for axis in table.axes
+    )
+    shape = tuple(digit.count for digit in digits)
+
+    def part(counts: Sequence[int] | None) -> ir.Value:
+        if counts is None:
+            return build.filled(shape, lowering.elements[1], 0)
+        tile = build.op(
+            "ktdp.construct_indirect_access_tile",
+            ktdp.tile_type(counts),
+            *reversed(views),
+            subscripts=ir.StringAttr.get(subscripts),
+            variables=ir.StringAttr.get(", ".join(names)),
+            variables_space_set=memory.box(counts),
+            variables_space_order=ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(counts))),
+        )
+        value = build.op("ktdp.load", build.type(counts, lowering.elements[1]), tile)
+        if tuple(counts) == shape:
+            return value
+        return inserted(value, build.filled(shape, lowering.elements[1], 0), [0] * len(shape))
+
+    counts = [_counts(lowering, core, columns) for core in range(state.cores.cores)]
+    value = memory.branches(counts, part, build.type(shape, lowering.elements[1]))
+    assert value is not None
+    kept = refined(digits, lowering.weights)
+    lowering.store(Tensor(build.reshaped(value, [digit.count for digit in kept] or [1]), kept))
+
+
+def _counts(lowering: OperationLowering, core: int, columns: Sequence[TileAxis]) -> tuple[int, ...] | None:
+    """Return the positions along the dims of the tile that a core reads; None for a core that reads none."""
+    index, table = lowering.tiles[0], lowering.tiles[1]
+    if core not in index.counts:
+        return None
+    of_axis = dict(zip(map(id, table.axes), table.counts[core], strict=True))
+    return (*index.counts[core], *(of_axis[id(axis)] for axis in columns))
+
 
 _FORMS: dict[Kind, Callable[[OperationLowering], None]] = {
     Kind.POINTWISE: compute_forms.elementwise,
@@ -38,8 +156,8 @@ _FORMS: dict[Kind, Callable[[OperationLowering], None]] = {
     Kind.MATMUL: compute_forms.product,
     Kind.CONVOLUTION: window_forms.convolution,
     Kind.POOLING: window_forms.pooling,
-    Kind.RELAYOUT: moving_forms.relayout,
-    Kind.GATHER: moving_forms.gather,
+    Kind.RELAYOUT: relayout,
+    Kind.GATHER: gather,
 }
 
 
@@ -237,3 +355,121 @@ def operand_addresses(
         ]
         found.append((*starts, *[None] * (cores - len(starts))))
     return found
+
+
+# Buffers in LX of a bundle: which operations access them, and what of them a loop carries.
+
+#: Bytes of a buffer from which it is memory, and of a core's buffers that several operations read.
+_LARGE_BYTES, _SHARED_BYTES = 1 << 18, 1 << 19
+
+
+def executes(statements: Sequence[Statement]) -> list[Execute]:
+    """Return the executes of statements, those in loops among them."""
+    found: list[Execute] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            found += executes(statement.body)
+        elif isinstance(statement, Execute):
+            found.append(statement)
+    return found
+
+
+def buffers_of(bundle: Bundle, names: Sequence[str]) -> list[Buffer]:
+    """Return the buffers of a bundle by their names."""
+    by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
+    return [by_name[name] for name in names]
+
+
+class LxAccesses:
+    """Facts about the buffers in LX of a bundle.
+
+    ``tensors`` are those that are tensors of KTIR, with their elements: all but large ones, those of operations that
+    run in a loop, and those that several operations read if these take much of LX. ktir-cpu charges
+    such a tensor until the function ends. ``sparse`` buffers have one element per stick.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.elements: dict[str, int] = {}
+        self.types: dict[str, str] = {}
+        self.buffers: dict[str, Buffer] = {}
+        dense: set[str] = set()
+        stick = bundle.target.stick_bytes
+        self.users: list[list[tuple[str, int, Design]]] = []
+        for execute, names in zip(executes(bundle.statements), bundle.manifest.uses, strict=True):
+            design = bundle.designs[execute.filename]
+            users = []
+            for k, buffer in enumerate(buffers_of(bundle, names)):
+                if buffer.base != "lx":
+                    continue
+                users.append((buffer.name, k, design))
+                element = self.types[buffer.name] = element_of_format(design, k)
+                self.buffers[buffer.name] = buffer
+                self.elements[buffer.name] = buffer.bytes // ELEMENT_BYTES[element]
+                operand = design.operands[k]
+                if any(operand.scale.get(dim, 1) == 1 for dim in (operand.stick_dim, *operand.beside)):
+                    dense.add(buffer.name)
+            self.users.append(users)
+        self.sparse = frozenset(self.elements.keys() - dense)
+        for name in self.sparse:
+            self.elements[name] = self.elements[name] * ELEMENT_BYTES[self.types[name]] // stick
+
+        self.tensors = self._tensors()
+
+    def _tensors(self) -> dict[str, int]:
+        sizes = {name: count * ELEMENT_BYTES[self.types[name]] for name, count in self.elements.items()}
+        readers: Counter[str] = Counter()
+        for users in self.users:
+            readers.update({name for name, k, design in users if k < len(design.operands) - 1})
+        shared = {name for name, count in readers.items() if count > 1}
+        memory = shared if sum(sizes[name] for name in shared) > _SHARED_BYTES else set()
+        memory = memory | {name for users in self.users for name, _, design in users if runs_in_loop(design)}
+        memory |= {name for name, size in sizes.items() if size > _LARGE_BYTES}
+        return {name: count for name, count in self.elements.items() if name not in memory}
+
+    def leave_slices(self, values: ScratchpadValues) -> None:
+        """Make memory of the buffers of which some operation accesses what is no slice of a tensor."""
+        for users in self.users:
+            for name, k, design in users:
+                access = buffer_access(design, k, self.buffers[name])
+                if name in self.tensors and not values.is_slice(access, k == len(design.operands) - 1):
+                    del self.tensors[name]
+
+    def ends(self, tensors: Collection[str]) -> dict[str, int]:
+        """Return the byte behind the last buffer that is memory, for each element type."""
+        ends: dict[str, int] = {}
+        for name, buffer in self.buffers.items():
+            if name not in tensors:
+                element = self.types[name]
+                ends[element] = max(ends.get(element, 0), buffer.offset + buffer.bytes)
+        return ends
+
+    def carried(self, body: Sequence[Statement], first: int) -> dict[str, str]:
+        """Return the buffers that a loop carries, with their element types: written in it and of use outside of it.
+
+        ``first`` is the number of its first execute. A buffer that each iteration writes first is carried too if
+        something outside accesses it.
+        """
+        inside = range(first, first + len(executes(body)))
+        outside = {
+            name for number, users in enumerate(self.users) if number not in inside for name, _, _ in users
+        }
+        written: dict[str, None] = {}
+        started: set[str] = set()
+        needed: set[str] = set()
+        for number in inside:
+            last = len(self.bundle.manifest.uses[number]) - 1
+            for name, k, design in self.users[number]:
+                if name not in self.tensors:
+                    continue
+                is_first = name not in started
+                started.add(name)
+                if k == last:
+                    written[name] = None
+                if is_first and not (k == last and self._is_whole(name, k, design)):
+                    needed.add(name)
+        return {name: self.types[name] for name in written if name in outside or name in needed}
+
+    def _is_whole(self, name: str, k: int, design: Design) -> bool:
+        access = buffer_access(design, k, self.buffers[name])
+        return math.prod(access.tile.shape) == self.elements[name]

@@ -8,18 +8,22 @@ the server answers from names at once, and from decisions once they are known.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, BinaryIO
 
 from spyre_mlir.faults import internal_error
-from spyre_mlir.language_server import json_rpc, lsp_types, text_names
+from spyre_mlir.language_server import json_rpc, lsp_types
+from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
-from spyre_mlir.language_server.document import UNITS, Document, plain_text
 from spyre_mlir.language_server.json_rpc import Connection, ProtocolError
-from spyre_mlir.language_server.lsp_types import Severity
+from spyre_mlir.language_server.lsp_types import Severity, TextLocation, TextPosition, TextRange
 from spyre_mlir.language_server.text_errors import TextError
-from spyre_mlir.language_server.text_levels import LEVELS
+from spyre_mlir.language_server.text_index import NAME, NameUse, Outline, TextIndex
+from spyre_mlir.language_server.text_levels import LEVELS, level_of
+from spyre_mlir.records import dataclass
 from spyre_mlir.version import VERSION
 
 #: The command of a code lens: the arguments are the document, the level and the line of a program, the answer is its
@@ -61,15 +65,15 @@ class SpyreServer:
             "textDocument/didSave": self._saved,
             "textDocument/didClose": self._closed,
             "textDocument/hover": self._at_place(self._hover),
-            "textDocument/definition": self._at_place(text_names.definition),
+            "textDocument/definition": self._at_place(definition),
             "textDocument/references": self._references,
-            "textDocument/documentHighlight": self._at_place(text_names.highlights),
+            "textDocument/documentHighlight": self._at_place(highlights),
             "textDocument/rename": self._renamed,
-            "textDocument/prepareRename": self._at_place(text_names.renameable),
-            "textDocument/completion": self._at_place(text_names.completions),
-            "textDocument/foldingRange": self._of_document(text_names.folds),
+            "textDocument/prepareRename": self._at_place(renameable),
+            "textDocument/completion": self._at_place(completions),
+            "textDocument/foldingRange": self._of_document(folds),
             "textDocument/documentSymbol": self._of_document(self._symbols),
-            "textDocument/codeLens": self._of_document(lambda found: text_names.lenses(found, SHOW_LEVEL)),
+            "textDocument/codeLens": self._of_document(lambda found: lenses(found, SHOW_LEVEL)),
             "workspace/executeCommand": self._execute,
         }
         try:
@@ -233,16 +237,16 @@ class SpyreServer:
 
     def _references(self, params: Any) -> object:
         with_definition = _field(params, "context", "includeDeclaration", kind=bool)
-        return text_names.references(*self._place(params), with_definition)
+        return references(*self._place(params), with_definition)
 
     def _renamed(self, params: Any) -> object:
-        return text_names.renamed(*self._place(params), _field(params, "newName", kind=str))
+        return renamed(*self._place(params), _field(params, "newName", kind=str))
 
     def _symbols(self, document: Document) -> object:
-        tree = text_names.symbols(document)
+        tree = symbols(document)
         if self.supports("textDocument", "documentSymbol", "hierarchicalDocumentSymbolSupport"):
             return tree
-        return list(text_names.flat(document.uri, tree))
+        return list(flat(document.uri, tree))
 
     def _execute(self, params: Any) -> Future[str]:
         """Return the IR of a program of a document at a level."""
@@ -323,3 +327,226 @@ def _sentences(plan: Future[dict[int, list[str]]], line: int) -> list[str]:
     if failure is not None:
         return [f"The compiler failed on this program: {failure}."]
     return plan.result().get(line + 1, [])
+
+
+# Answers about the names of a document, from its text alone.
+
+_KINDS = {"module": types.SymbolKind.MODULE, "global": types.SymbolKind.VARIABLE}
+
+
+def definition(document: Document, position: types.TextPosition) -> types.TextLocation | None:
+    """Return where the name at a position is defined."""
+    use = document.name_at(position)
+    found = use and document.index.definition(use)
+    return document.location_of(found) if found else None
+
+
+def references(
+    document: Document, position: types.TextPosition, with_definition: bool
+) -> list[types.TextLocation]:
+    """Return where what the name at a position refers to is named."""
+    uses = _references(document, position)
+    return [document.location_of(use) for use in uses if with_definition or not use.is_definition]
+
+
+def highlights(document: Document, position: types.TextPosition) -> list[types.Highlight]:
+    """Return the same places within the text, the definition as one that writes."""
+    kinds = {True: types.AccessKind.WRITE, False: types.AccessKind.READ}
+    return [
+        types.Highlight(document.range_of(use), kinds[use.is_definition])
+        for use in _references(document, position)
+    ]
+
+
+def renamed(document: Document, position: types.TextPosition, name: str) -> types.WorkspaceEdit:
+    """Return the edits that give what the name at a position refers to another name; one that changes no meaning."""
+    uses = _references(document, position)
+    if not uses:
+        raise ProtocolError("There is no name with a definition here.")
+    sigil = uses[0].name[0]
+    new = name if name.startswith(sigil) else sigil + name
+    if not re.fullmatch(NAME, new):
+        raise ProtocolError(f"'{new}' is not a name of MLIR.")
+    if f"::{uses[0].name}" in document.text:
+        raise ProtocolError(f"'{uses[0].name}' is named within another symbol, where it is not followed.")
+    after = TextIndex(_with_name(document.index.lines, uses, new))
+    if after.bindings() != document.index.bindings():
+        raise ProtocolError(f"'{new}' is the name of something else where this is used.")
+    return types.WorkspaceEdit({document.uri: [types.TextEdit(document.range_of(use), new) for use in uses]})
+
+
+def renameable(document: Document, position: types.TextPosition) -> types.TextRange | None:
+    """Return the range of the name at a position, if it has a definition to be renamed with."""
+    use = document.name_at(position)
+    return document.range_of(use) if use and document.index.definition(use) else None
+
+
+def folds(document: Document) -> list[types.FoldingRange]:
+    """Return the lines between braces."""
+    return [types.FoldingRange(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
+
+
+def completions(document: Document, position: types.TextPosition) -> list[types.Completion]:
+    """Return the names that may stand at a position: values that are visible there, and all others of the kind."""
+    lines = document.index.lines
+    line = lines[position.line] if position.line < len(lines) else ""
+    column = document.column(position)
+    typed = re.search(r"[%@^#!][A-Za-z0-9$._-]*$", line[:column])
+    if typed is None:
+        return []
+    kind = typed[0][0]
+    if kind == "%":
+        found = TextIndex("\n".join([*lines[: position.line], line[:column]])).visible.values()
+    else:
+        found = document.index.definitions
+    names = {use.name: use for use in found if use.name[0] == kind and use.line != position.line}
+    place = document.range(position.line, typed.start(), column)
+    return [
+        types.Completion(
+            name, lines[use.line].strip()[:200], types.TextEdit(place, name), filter_text=name
+        )
+        for name, use in names.items()
+    ]  # fmt: skip
+
+
+def symbols(document: Document) -> list[types.DocumentSymbol]:
+    """Return the functions, whose details are their levels, with their values."""
+    return [_symbol(document, outline) for outline in document.index.outline]
+
+
+def lenses(document: Document, command: str) -> list[types.CodeLens]:
+    """Return a lens above each function for each level that is below its own."""
+    found = []
+    for function in _functions(document.index.outline):
+        begin = level_of(_text(document, function))
+        levels = LEVELS[LEVELS.index(begin) + 1 :] if begin in LEVELS else LEVELS
+        for level in levels:
+            arguments = [document.uri, level, function.name.line]
+            action = types.EditorCommand(f"run to {level}", command, arguments)
+            found.append(types.CodeLens(document.range_of(function.name), action))
+    return found
+
+
+def flat(
+    uri: str, tree: list[types.DocumentSymbol], container: str | None = None
+) -> Iterator[types.SymbolInformation]:
+    """Return an outline without a tree, for an editor that knows none."""
+    for symbol in tree:
+        place = types.TextLocation(uri, symbol.range)
+        yield types.SymbolInformation(symbol.name, symbol.kind, place, container)
+        yield from flat(uri, list(symbol.children or ()), symbol.name)
+
+
+def _symbol(document: Document, outline: Outline) -> types.DocumentSymbol:
+    lines, name = document.index.lines, outline.name
+    keyword = re.search(r"(module|global)\b[^@]*$", lines[name.line][: name.column])
+    values = [
+        types.DocumentSymbol(
+            use.name, types.SymbolKind.VARIABLE,
+            document.range(use.line, use.column, len(lines[use.line])),
+            document.range_of(use), document.index.operation(use),
+        )
+        for use in outline.values
+    ]  # fmt: skip
+    return types.DocumentSymbol(
+        name.name,
+        _KINDS[keyword[1]] if keyword else types.SymbolKind.FUNCTION,
+        types.TextRange(document.position(name.line, 0), document.position(*outline.end)),
+        document.range_of(name),
+        level_of(_text(document, outline)),
+        children=[*values, *(_symbol(document, inner) for inner in outline.symbols)],
+    )
+
+
+def _text(document: Document, outline: Outline) -> str:
+    return "\n".join(document.index.lines[outline.name.line : outline.end[0] + 1])
+
+
+def _functions(outlines: list[Outline]) -> Iterator[Outline]:
+    """Yield the symbols of a text with a body, modules aside."""
+    for outline in outlines:
+        yield from _functions(outline.symbols) if outline.symbols else [outline]
+
+
+def _references(document: Document, position: types.TextPosition) -> list[NameUse]:
+    use = document.name_at(position)
+    return document.index.references(use) if use else []
+
+
+def _with_name(lines: list[str], uses: list[NameUse], name: str) -> str:
+    changed = list(lines)
+    for line, in_line in itertools.groupby(uses, lambda use: use.line):
+        for use in reversed(list(in_line)):
+            changed[line] = changed[line][: use.column] + name + changed[line][use.end :]
+    return "\n".join(changed)
+
+
+# A document of the editor at one of its versions, and its positions in the units that the editor counts.
+
+#: The codec of each encoding of positions, and the bytes of its units.
+UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
+
+
+@dataclass(frozen=True)
+class Document:
+    """The text of a document; ``encoding`` is that of the columns of an editor."""
+
+    uri: str
+    version: int | None
+    text: str
+    encoding: str
+
+    @property
+    def index(self) -> TextIndex:
+        """The names of the text."""
+        return _index(self.text)
+
+    def name_at(self, position: TextPosition) -> NameUse | None:
+        """Return the name at a position of the editor."""
+        return self.index.at(position.line, self.column(position))
+
+    def column(self, position: TextPosition) -> int:
+        """Return the column of a position of the editor, in characters; the end of the line for one behind it."""
+        lines = self.index.lines
+        line = lines[position.line] if position.line < len(lines) else ""
+        codec, size = UNITS[self.encoding]
+        if line.isascii():
+            return min(position.character, len(line))
+        return len(line.encode(codec)[: position.character * size].decode(codec, "ignore"))
+
+    def position(self, line: int, column: int) -> TextPosition:
+        """Return a position for the editor; within the text, whatever the line and the column are."""
+        lines = self.index.lines
+        line = min(line, len(lines) - 1)
+        if lines[line].isascii():
+            return TextPosition(line, min(column, len(lines[line])))
+        codec, size = UNITS[self.encoding]
+        return TextPosition(line, len(lines[line][:column].encode(codec)) // size)
+
+    def range(self, line: int, begin: int, end: int) -> TextRange:
+        """Return the range between two columns of a line."""
+        return TextRange(self.position(line, begin), self.position(line, end))
+
+    def range_of(self, use: NameUse) -> TextRange:
+        """Return the range of a name."""
+        return self.range(use.line, use.column, use.end)
+
+    def location_of(self, use: NameUse) -> TextLocation:
+        """Return the location of a name."""
+        return TextLocation(self.uri, self.range_of(use))
+
+
+def plain_text(source: str) -> str:
+    r"""Return a text whose lines end in ``\n`` alone, and that UTF-8 has bytes for: positions are those of ``source``.
+
+    The parser ends a line at no other character than the editor does, which ends one at a lone ``\r``, too.
+    """
+    text = source.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+@functools.lru_cache(8)
+def _index(text: str) -> TextIndex:
+    return TextIndex(text)

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits
 from spyre_mlir.bundle.model import Bundle, Origin
+from spyre_mlir.bundle.program_text import print_program
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
 from spyre_mlir.report.lx_map import LxMap
 from spyre_mlir.report.lx_picture import FILLS
-from spyre_mlir.report.module_data import MODULE, equal_modules, module_rows_of
+from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
-from spyre_mlir.report.program_lines import execute_lines
-from spyre_mlir.report.source_lines import source_lines
 from spyre_mlir.report.tracks import Bar, Track, tracks
 
 Json = dict[str, Any]
@@ -274,3 +275,164 @@ def _what(bar: Bar) -> tuple[int, ...]:
     if bar.bars == 1 and bar.first == bar.last:
         return (bar.first,)
     return bar.first, bar.last, bar.bars, bar.busy
+
+
+# The lines of source files around those that a program comes from, where the files can be read.
+
+#: Lines told before and after a line that a program comes from; lines of all files together, so that a page stays
+#: small; characters of a line; bytes of a file that is read.
+_AROUND, _MOST_LINES, _CHARACTERS, _LARGEST = 4, 12_000, 160, 1 << 24
+
+
+def source_lines(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]:
+    """By file, the text of the lines around each place, which is a file and a line from 1; files not read are empty."""
+    lines: dict[str, set[int]] = {}
+    for file, line in places:
+        lines.setdefault(file, set()).add(line)
+    around = _AROUND if sum(map(len, lines.values())) * (2 * _AROUND + 1) <= _MOST_LINES else 0
+    return {file: _texts(Path(file), numbers, around) for file, numbers in lines.items()}
+
+
+def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
+    try:
+        if not file.is_file() or file.stat().st_size > _LARGEST:
+            return {}
+        # Not splitlines, for which a form feed ends a line too.
+        texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return {}
+    # A set, since the surroundings of neighbouring lines overlap.
+    near = {line_number for line in numbers for line_number in range(line - around, line + around + 1)}
+    return {
+        line_number: texts[line_number - 1][:_CHARACTERS]
+        for line_number in sorted(near)
+        if 1 <= line_number <= len(texts)
+    }
+
+
+# Lines of the operations of a bundle in the text of its `bundle.mlir`.
+
+#: Characters of an execute that are told; with an address for each core of each operand it has thousands.
+_program_lines_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class ExecuteLines:
+    """``last`` is the line of an execute, from 1, ``first`` that of the first address computed for it alone.
+
+    ``text`` is how the execute begins.
+    """
+
+    first: int
+    last: int
+    text: str
+
+
+def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
+    """The lines of each execute, in program order."""
+    executes = list[ExecuteLines]()
+    first = 1
+    for number, line in enumerate(print_program(bundle.parameters, bundle.statements).split("\n"), 1):
+        text = line.strip()
+        if text.startswith("sdscbundle.sdsc_execute"):
+            executes.append(ExecuteLines(first, number, _beginning(text)))
+        # Any other statement ends the addresses that stand before an execute.
+        if not (text.startswith("%") and ("arith." in text or "affine.apply" in text)):
+            first = number + 1
+    return executes
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _program_lines_CHARACTERS else text[:_program_lines_CHARACTERS] + " …"
+
+
+# The tree of modules as rows for the script of the page: parents before their children.
+
+#: Fields of a row. Positions are those of the operations that are in no submodule, of the first of equal modules;
+#: ``others`` are pairs: an operation of another of them, and that of the first which computes the same, or -1.
+MODULE = (
+    "$name",
+    "$path",
+    "parent",
+    "first",
+    "copies",
+    "count",
+    "ps",
+    "bytes",
+    "work",
+    "positions",
+    "others",
+)
+
+
+def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
+    """Return the rows; a program without modules is one row with all operations."""
+    rows: list[tuple[Any, ...]] = []
+    _add(rows, module_tree(operations) or ModuleNode(("",), tuple(operations), ()), -1, "")
+    return rows
+
+
+def equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return for the path of each module that of the first of the modules that it equals, which may be its own."""
+    firsts: dict[str, str] = {}
+    waiting = [root] if (root := module_tree(operations)) else []
+    while waiting:
+        node = waiting.pop()
+        firsts |= dict.fromkeys(node.paths, node.paths[0])
+        waiting.extend(node.children)
+    return firsts
+
+
+def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
+    index, work = len(rows), node.work
+    of_first = [operation for operation in node.operations if operation.module == node.paths[0]]
+    every = node.all_operations
+    rows.append(
+        (
+            _name(node.label, outer),
+            node.label,
+            parent,
+            every[0].position if every else 0,
+            node.times,
+            work.executes,
+            work.picoseconds,
+            work.bytes,
+            work.operations,
+            [operation.position for operation in of_first],
+            _others(node, of_first),
+        )
+    )
+    for child in node.children:
+        _add(rows, _filled(child), index, node.label if parent >= 0 else "")
+
+
+def _others(node: ModuleNode, of_first: Sequence[Operation]) -> list[tuple[int, int]]:
+    """Return the pairs of a node: equal modules compute the same, but move and copy what they need."""
+    firsts = {key: operation.position for key, operation in zip(_keys(of_first), of_first, strict=True)}
+    others = [operation for operation in node.operations if operation.module != node.paths[0]]
+    return [
+        (operation.position, firsts.get(key, -1))
+        for key, operation in zip(_keys(others), others, strict=True)
+    ]
+
+
+def _keys(operations: Sequence[Operation]) -> list[tuple[str, str, int]]:
+    """Return for each operation its opcode, its shape, and how many of its module before it have the same."""
+    seen = Counter[tuple[str, str, str]]()
+    keys: list[tuple[str, str, int]] = []
+    for operation in operations:
+        key = operation.module, operation.opcode, operation.shape
+        keys.append((operation.opcode, operation.shape, seen[key]))
+        seen[key] += 1
+    return keys
+
+
+def _name(label: str, outer: str) -> str:
+    """What is behind the path of the outer module; of a number, with the name of the list in front."""
+    name = label.removeprefix(f"{outer}.") if outer else label
+    return f"{outer.rpartition('.')[2]}.{name}" if outer and name[0].isdecimal() else name
+
+
+def _filled(node: ModuleNode) -> ModuleNode:
+    """The first module from here on that has more in it than one other module, as a list of layers has not."""
+    return node if node.operations or len(node.children) != 1 else _filled(node.children[0])

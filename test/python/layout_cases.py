@@ -12,7 +12,7 @@ import numpy as np
 from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples
 from spyre_mlir.layout.rules import Iteration
-from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
+from spyre_mlir.layout.view_transforms import collapse, drop_dims, expand
 from spyre_mlir.target.target import default_target
 
 ELEMENTS = {"f16": 64, "f32": 32, "i32": 32}

@@ -13,7 +13,7 @@ from spyre_mlir.division import CoreView, Division, core_view
 from spyre_mlir.division.matching import matching_division, same_slices
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
-from spyre_mlir.layout.view_reshapes import expand
+from spyre_mlir.layout.view_transforms import expand
 from spyre_mlir.target.target import default_target
 
 ROWS = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)))

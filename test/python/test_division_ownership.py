@@ -16,7 +16,7 @@ from layout_cases import addresses, random_form, random_layout, random_step, vie
 from spyre_mlir.division import CoreView, Division, core_view, local_bytes, mismatch, same_owners
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.view_reshapes import collapse
+from spyre_mlir.layout.view_transforms import collapse
 from spyre_mlir.target.target import default_target
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.experiments.result_store import ResultStore
+from spyre_mlir.experiments.sweeping import ResultStore
 from spyre_mlir.experiments.task import LOST, REFUSED, Outcome
 
 DONE = Outcome({"predicted_us": 1.25, "bundles": 1}, "", "", 2.0, 1.0)

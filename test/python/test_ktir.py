@@ -23,7 +23,7 @@ from spyre_mlir.driver.ktir_interpreter import run_interpreter
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.ktir import lx_accesses
+from spyre_mlir.ktir import function_lowering
 from spyre_mlir.ktir.ktir_parser import parse_ktir
 from spyre_mlir.ktir.ktir_text import to_text
 
@@ -95,7 +95,7 @@ def _overlapping(bundle: Bundle) -> Bundle:
 @pytest.mark.parametrize("addresses", [False, True])
 def test_loops_carry_their_values(addresses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention in tiles of keys, whose running sums are iter_args, or memory of LX."""
-    monkeypatch.setattr(lx_accesses, "_SHARED_BYTES", 1 << 30)
+    monkeypatch.setattr(function_lowering, "_SHARED_BYTES", 1 << 30)
     torch.manual_seed(0)
     inputs = tuple(torch.randn(1, 2, 1024, 64).half() for _ in range(3))
     model = Apply(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))

@@ -24,8 +24,7 @@ from layout_cases import (
 from spyre_mlir import dialects
 from spyre_mlir.dialects import stick
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.report.layout_picture import _FILLS, picture
-from spyre_mlir.report.layouts import map_text, shown
+from spyre_mlir.report.layout_picture import _FILLS, map_text, picture, shown
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tools import spyre_report
 

@@ -23,7 +23,7 @@ from layout_cases import (
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import Space, refined
-from spyre_mlir.layout.view_reshapes import collapse
+from spyre_mlir.layout.view_transforms import collapse
 from spyre_mlir.target.target import default_target
 
 #: The forms of 8 and 4 bits (docs/layouts.md), of inputs [M=32, K=512] and [K=512, N=256]: type, shape, sticks, digits,

@@ -14,7 +14,7 @@ from spyre_mlir.division_search.joint_choice import JointDivider
 from spyre_mlir.division_search.work_division import WorkDivision
 from spyre_mlir.driver.problem_files import problem_text, read_problem, write_problem
 from spyre_mlir.errors import CompileError
-from spyre_mlir.experiments.check.random_problems import random_division, random_joint, random_layouts
+from spyre_mlir.experiments.check.algorithm_checks import random_division, random_joint, random_layouts
 from spyre_mlir.layout_search.layout_choice import LayoutChoice
 from spyre_mlir.scratchpad import MemorySpace, solver
 from spyre_mlir.scratchpad.buffer_table import buffers_table, read_buffers

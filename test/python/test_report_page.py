@@ -31,10 +31,10 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.report import lx_page, lx_picture
-from spyre_mlir.report.buffer_columns import buffer_columns
 from spyre_mlir.report.lx_map import lx_map
-from spyre_mlir.report.owners import ResultAxis, owners
 from spyre_mlir.report.page import PANELS, page
+from spyre_mlir.report.panels.division import ResultAxis, owners
+from spyre_mlir.report.panels.graph import buffer_columns
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.tracks import tracks
 from spyre_mlir.simulator import run

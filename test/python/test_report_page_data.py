@@ -15,10 +15,8 @@ from test_report_page import llama_block, made, softmax
 from spyre_mlir.bundle.folder import write_bundle
 from spyre_mlir.bundle.model import KERNEL, Origin
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.page_data import json_text, page_data, remark_steps
+from spyre_mlir.report.page_data import execute_lines, json_text, page_data, remark_steps, source_lines
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
-from spyre_mlir.report.program_lines import execute_lines
-from spyre_mlir.report.source_lines import source_lines
 
 
 def rows(data, kind: str, name: str | None = None) -> list[dict]:

@@ -16,8 +16,8 @@ from test_report_page_browser import COLLISIONS, TIMELINE
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.report.module_data import MODULE, module_rows_of
 from spyre_mlir.report.page import page
+from spyre_mlir.report.page_data import MODULE, module_rows_of
 
 LAYERS = 4
 

@@ -12,7 +12,7 @@ from layout_cases import addresses, random_layout
 
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space, refined
-from spyre_mlir.layout.view_reshapes import collapse
+from spyre_mlir.layout.view_transforms import collapse
 from spyre_mlir.target.target import default_target
 
 
