@@ -22,13 +22,13 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
-from spyre_mlir.frontend import operations
+from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.target.target import default_target
-from spyre_mlir.tensors.device_activity import record_compilation, record_device
+from spyre_mlir.tensors.device_activity import record_compilation, record_device, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
@@ -47,6 +47,14 @@ Programs = OrderedDict[Hashable, CompiledOperation | CompileError]
 
 programs: Programs = OrderedDict()
 
+#: Operations on integers whose program the host runs alone, at any sizes.
+_of_the_host: set[Hashable] = set()
+
+
+class OfTheHostError(CompileError):
+    """An operation on integers needs no program, because the host runs all of the operation."""
+
+
 to_torch = operations.to_torch
 bits = operations.bits
 
@@ -55,7 +63,12 @@ def call(name: str, *arguments: Any, **named: Any) -> Any:
     """Run the operation ``torch.ops.aten.<name>``; tensors of the result are on the device."""
     # PyTorch takes no scalar of numpy for a number.
     numbers = [value.item() if isinstance(value, np.generic) else value for value in arguments]
-    return run(operations.overload(name, numbers, named), numbers, named)
+    operation = operations.overload(name, numbers, named)
+    try:
+        return run(operation, numbers, named)
+    except OfTheHostError as error:
+        record_host(operation, error.message)
+        return host_operations.run(operation, numbers, named).results
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -114,6 +127,9 @@ def _compiled(
             raise program.reason
         return program
 
+    kind = str(applied.operation), tuple(map(type, applied.leaves)), *(x.dtype for x in applied.storages)
+    if kind in _of_the_host:
+        raise OfTheHostError("integers are for the host")
     try:
         results = results_of(applied)
     except operations.UnknownResultsError:
@@ -124,6 +140,10 @@ def _compiled(
         return CompiledOperation(None, results)
     program = program_of(results)
     record_compilation(applied.operation, program)
+    # The side of an operation on integers does not depend on sizes.
+    values = [*program.arguments, *program.results]
+    if not program.bundles and all(np.dtype(value.host_dtype).kind in "iub" for value in values):
+        _of_the_host.add(kind)
     return CompiledOperation(program, results)
 
 
