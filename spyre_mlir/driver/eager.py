@@ -63,12 +63,16 @@ def call(name: str, *arguments: Any, **named: Any) -> Any:
     """Run the operation ``torch.ops.aten.<name>``; tensors of the result are on the device."""
     # PyTorch takes no scalar of numpy for a number.
     numbers = [value.item() if isinstance(value, np.generic) else value for value in arguments]
-    operation = operations.overload(name, numbers, named)
+    return _run_anywhere(operations.overload(name, numbers, named), numbers, named)
+
+
+def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Run one operation in a program, or on the host where the operation needs no program."""
     try:
-        return run(operation, numbers, named)
+        return run(operation, arguments, named)
     except OfTheHostError as error:
         record_host(operation, error.message)
-        return host_operations.run(operation, numbers, named).results
+        return host_operations.run(operation, arguments, named).results
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -150,7 +154,7 @@ def _compiled(
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
     """Copy a tensor on the device to one with the strides of a dense array."""
     operation, named = operations.DENSE_COPY
-    return run(operation, (tensor,), named)
+    return _run_anywhere(operation, (tensor,), named)
 
 
 def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
