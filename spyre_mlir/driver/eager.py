@@ -23,7 +23,7 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
-from spyre_mlir.frontend import operations
+from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.frontend.number_inputs import (
     Number,
     are_exact,
@@ -38,7 +38,7 @@ from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import default_target
-from spyre_mlir.tensors.device_activity import record_compilation, record_device
+from spyre_mlir.tensors.device_activity import record_compilation, record_device, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
@@ -67,6 +67,14 @@ Programs = OrderedDict[Hashable, CompiledOperation | CompileError]
 
 programs: Programs = OrderedDict()
 
+#: Operations on integers whose program the host runs alone, at any sizes.
+_of_the_host: set[Hashable] = set()
+
+
+class OfTheHostError(CompileError):
+    """An operation on integers needs no program, because the host runs all of the operation."""
+
+
 to_torch = operations.to_torch
 bits = operations.bits
 
@@ -75,7 +83,16 @@ def call(name: str, *arguments: Any, **named: Any) -> Any:
     """Run the operation ``torch.ops.aten.<name>``; tensors of the result are on the device."""
     # PyTorch takes no scalar of numpy for a number.
     numbers = [value.item() if isinstance(value, np.generic) else value for value in arguments]
-    return run(operations.overload(name, numbers, named), numbers, named)
+    return _run_anywhere(operations.overload(name, numbers, named), numbers, named)
+
+
+def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Run one operation in a program, or on the host where the operation needs no program."""
+    try:
+        return run(operation, arguments, named)
+    except OfTheHostError as error:
+        record_host(operation, error.message)
+        return host_operations.run(operation, arguments, named).results
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -287,6 +304,9 @@ def _compiled(
     compile: Callable[..., Program],
     results_of: Callable[[operations.Application], operations.OperationResults],
 ) -> CompiledOperation:
+    kind = str(applied.operation), tuple(map(type, applied.leaves)), *(x.dtype for x in applied.storages)
+    if kind in _of_the_host:
+        raise OfTheHostError("integers are for the host")
     try:
         results = results_of(applied)
     except operations.UnknownResultsError:
@@ -295,13 +315,18 @@ def _compiled(
         raise
     if not results.is_computed:
         return CompiledOperation(None, results)
-    return CompiledOperation(_program_of(applied, results, compile), results)
+    program = _program_of(applied, results, compile)
+    # The side of an operation on integers does not depend on sizes.
+    values = [*program.arguments, *program.results]
+    if not program.bundles and all(np.dtype(value.host_dtype).kind in "iub" for value in values):
+        _of_the_host.add(kind)
+    return CompiledOperation(program, results)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
     """Copy a tensor on the device to one with the strides of a dense array."""
     operation, named = operations.DENSE_COPY
-    return run(operation, (tensor,), named)
+    return _run_anywhere(operation, (tensor,), named)
 
 
 def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:

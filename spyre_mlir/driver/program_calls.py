@@ -150,7 +150,9 @@ class ProgramCalls(ProgramFigures):
             for argument in step.bundle.manifest.arguments:
                 if argument.name == name:
                     _check_layout(argument, value)
-        return value.numpy()
+        host = value.numpy()
+        # Integers of MLIR have no sign of their own.
+        return host.view(np.int8) if value.dtype == "uint8" else host
 
 
 def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:

@@ -16,7 +16,14 @@ from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_state import DeviceState
-from spyre_mlir.tensors.device_tensor import DeviceTensor, laid_out, to_device
+from spyre_mlir.tensors.device_tensor import (
+    DeviceTensor,
+    dtype_name,
+    has_form,
+    laid_out,
+    to_device,
+    to_plain,
+)
 
 
 @dataclass(frozen=True)
@@ -94,22 +101,28 @@ def _arguments(signature: Any) -> dict[str, Any]:
 
 def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTensor:
     """The tensor of an argument: the given one, or a new one that begins with a value."""
-    if value is None:
-        argument = _arguments(program.signature)[name]
-        value = argument.tensor if argument.leaf is None else program.signature.example(argument, inputs)
-    tensor = value if isinstance(value, DeviceTensor) else _new_tensor(program, name, value)
+    argument = _arguments(program.signature)[name]
+    own = argument.tensor if argument.leaf is None else program.signature.example(argument, inputs)
+    value = own if value is None else value
+    dtype = dtype_name(own.dtype)
+    tensor = value if isinstance(value, DeviceTensor) else _new_tensor(program, name, value, dtype)
     expected = next((argument for argument in program.arguments if argument.name == name), None)
-    if expected is not None and (tensor.shape, tensor.dtype) != (expected.host_shape, expected.host_dtype):
+    if expected is not None and (tensor.shape, tensor.dtype) != (expected.host_shape, dtype):
         raise CompileError(
             f"The state '{name}' is {list(tensor.shape)} {tensor.dtype}, but the model takes "
-            f"{list(expected.host_shape)} {expected.host_dtype}."
+            f"{list(expected.host_shape)} {dtype}."
         )
     return tensor
 
 
-def _new_tensor(program: Program, name: str, value: Any) -> DeviceTensor:
-    """Lay out a value as a bundle takes the argument, else as one makes its new value, else by default."""
+def _new_tensor(program: Program, name: str, value: Any, dtype: str) -> DeviceTensor:
+    """Lay out a value as a bundle takes the argument, else as one makes its new value, else by default.
+
+    A ``dtype`` without a form on the device stays in the host's own bytes.
+    """
     try:
+        if not has_form(dtype):
+            return to_plain(value, dtype)
         if _readers(program.steps, name):
             return program.to_device(name, value)
         tensor = to_device(value)
@@ -166,6 +179,8 @@ def _written(steps: Sequence[Step], value: str | None) -> tuple[BundleStep, Kern
 def _is_read_as_it_lies(steps: Sequence[Step], name: str, tensor: DeviceTensor) -> bool:
     """Return whether bundles alone take an argument, in the layout of the tensor."""
     is_of_the_host = any(isinstance(step, HostStep) and name in step.inputs for step in steps)
+    if tensor.storage.form is None:
+        return False
     same = (same_moves(reader.transfer, tensor.transfer) for reader in _readers(steps, name))
     return not is_of_the_host and all(same)
 

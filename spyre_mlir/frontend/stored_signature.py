@@ -234,6 +234,9 @@ class _SignatureReader:
 
     def _array(self, entry: Mapping[str, Any]) -> Tensor:
         data = np.ascontiguousarray(self._arrays[entry["name"]], dtype=np.uint8)
+        if not data.size:
+            # The stride of an array without elements may be 0, and such bytes have no view of another type.
+            return torch.empty(entry["shape"], dtype=_dtype(entry["dtype"]))
         return torch.from_numpy(data).view(_dtype(entry["dtype"])).reshape(entry["shape"])
 
     def _leaf(self, leaf: list[Any]) -> Any:

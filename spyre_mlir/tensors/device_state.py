@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError, listed
-from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device, to_plain
 
 
 class DeviceState(Mapping[str, DeviceTensor]):
@@ -36,7 +36,8 @@ class DeviceState(Mapping[str, DeviceTensor]):
         if name not in self._tensors:
             raise CompileError(self._unknown(name))
         tensor = self._tensors[name]
-        host = to_device(
+        to_storage = to_plain if tensor.storage.form is None else to_device
+        host = to_storage(
             value.cpu() if isinstance(value, DeviceTensor) else value, dtype=tensor.dtype
         ).numpy()
         if host.shape != tensor.shape:

@@ -360,6 +360,12 @@ def laid_out(host: NDArray[Any], dtype: str, layout: StickLayout) -> DeviceTenso
     return tensor
 
 
+def to_plain(array: Any, dtype: str) -> DeviceTensor:
+    """Copy an array or a tensor on the CPU to a storage without a layout, which dtypes without a form may have."""
+    host, dtype = _host_array(array, dtype, has_layout=False)
+    return DeviceTensor.of(Storage(None, dtype, _host_bytes(host, dtype), host.shape))
+
+
 def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
     """Copy a tensor on the device to a layout with other stick dims: every byte is read and written.
 
@@ -440,7 +446,7 @@ def strided_array(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
-def _host_array(array: Any, dtype: Any) -> tuple[NDArray[Any], str]:
+def _host_array(array: Any, dtype: Any, has_layout: bool = True) -> tuple[NDArray[Any], str]:
     """Convert an array to a dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
     try:
         if str(getattr(array, "dtype", "")).startswith("torch."):
@@ -449,7 +455,8 @@ def _host_array(array: Any, dtype: Any) -> tuple[NDArray[Any], str]:
     except (ValueError, TypeError, RuntimeError) as error:
         raise CompileError(f"What goes to the device is no array: {str(error).rstrip('.')}.") from error
     dtype = host.dtype.name if dtype is None else dtype_name(dtype)
-    element_type(dtype)
+    if has_layout:
+        element_type(dtype)
     if 0 in host.shape:
         raise CompileError(f"An array of shape {list(host.shape)} has no elements to lay out.")
     return _converted(host, dtype), dtype

@@ -77,3 +77,26 @@ def test_a_page_is_xml_with_the_numbers_of_the_text(tmp_path: Path):
 def test_nothing_happened():
     assert "on the device       0 calls" in activity_text(Activity())
     assert "no operation ran on tensors of the device" in activity_page(Activity(), "Empty")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_integers_of_other_sizes_compile_nothing():
+    """The host runs operations on integers by PyTorch's kernel once a program has shown that it runs them alone."""
+
+    def counts(size: int) -> dict[str, float]:
+        host = torch.arange(size)
+        x, tensor = host.to("spyre"), spyre_mlir.to_device(host)
+        with spyre_mlir.device_report() as report:
+            results = (x * 3, x < 3, x * x, x.cumsum(0))
+            assert torch.equal((tensor + tensor).cpu(), host + host)
+        expected = (host * 3, host < 3, host * host, host.cumsum(0))
+        assert all(torch.equal(one.cpu(), other) for one, other in zip(results, expected, strict=True))
+        return report.metrics()
+
+    counts(5)
+    for size in (6, 7):
+        metrics = counts(size)
+        assert (metrics["compiled_programs"], metrics["host_calls"]) == (0, 5)
+    # Numbers of another type have results of another type, which the device may compute.
+    host = torch.arange(9)
+    assert torch.equal((host.to("spyre") * 1.5).cpu(), host * 1.5)

@@ -97,6 +97,40 @@ def test_without_the_option_the_buffer_is_that_of_the_model():
     assert "keys" in crossing(program)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_a_buffer_of_a_dtype_without_a_form(dtype):
+    """The state has the buffer's own dtype, whether functions of the host or bundles read the buffer."""
+
+    class Codes(nn.Module):
+        """Codes with a scale; a call may change a row of codes."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("codes", torch.randint(0, 256, (64, 64)).to(dtype))
+
+        def forward(self, x, row, position):
+            if row is not None:
+                self.codes.index_copy_(0, position, row)
+            return x @ self.codes.half()
+
+    for row in (None, torch.randint(200, 256, (1, 64)).to(dtype)):
+        model, x = Codes(), torch.ones(2, 64).half()
+        reference = copy.deepcopy(model)
+        program = spyre_mlir.compile(model, (x, row, torch.tensor([3])), state=["codes"])
+        for position in (3, 5):
+            operands = (x, row, torch.tensor([position]))
+            assert torch.equal(program(*operands), reference(*operands))
+        codes = program.state["codes"].cpu()
+        assert codes.dtype == dtype and torch.equal(codes, reference.codes)
+        restored = pickle.loads(pickle.dumps(program)).state["codes"].cpu()
+        assert restored.dtype == dtype and torch.equal(restored, codes)
+        program.state["codes"] = codes.flip(0)
+        assert torch.equal(program.state["codes"].cpu(), codes.flip(0))
+        program.state.reset()
+        assert torch.equal(program.state["codes"].cpu(), model.codes)
+
+
 def test_programs_share_a_state():
     """Prefill lays the cache out, decoding writes rows of it, and a third program reads what both wrote."""
     keys = torch.zeros(2, 128, 64).half()
