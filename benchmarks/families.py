@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.programs import families as families_module
 from benchmarks.registry import Metrics, Noted, benchmark
-from spyre_mlir.driver.bound_remark import FAR, FAR_FROM_BOUND
+from spyre_mlir.driver.program_figures import FAR, FAR_FROM_BOUND
 from spyre_mlir.target.target import default_target
 
 COLUMNS = (

@@ -162,7 +162,7 @@ def is_integer_sum(op: ir.Operation | None) -> bool:
 def widens(op: ir.Operation) -> bool:
     """Return whether an op makes 16-bit numbers of 8-bit ones: a cast, or the product of int8 with a unit matrix.
 
-    That one is copied from a constant (``rewriting/widened_integers.py``).
+    That one is copied from a constant (``rewriting/body_decomposer.py``).
     """
     if sdsc.opcode_of(op) != "batchmatmulint8":
         return sdsc.opcode_of(op) == "fp8todl16"

@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import field
+from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.files import write_text
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST
-from spyre_mlir.report.activity import PLACES, Activity, activity_page, activity_text
+from spyre_mlir.report.html import bytes_text, count, time_text
 from spyre_mlir.report.report_forms import form_of
+from spyre_mlir.report.steps_page import document
+from spyre_mlir.report.summary import Row, table
 from spyre_mlir.tensors.device_activity import Listener, listening, predicted_us
 
 
@@ -103,3 +110,122 @@ def device_report() -> DeviceReport:
     Threads count too: PyTorch computes gradients in threads of its own.
     """
     return DeviceReport()
+
+
+# The activity of the device in a block of code: counts by operation, as a table of text and as a page of HTML.
+
+#: The places of an operation, in the order of the columns.
+PLACES = ("device", "device and host", "host")
+
+_HEADS = ("operation", *PLACES, "predicted", "share", "why on the host")
+
+#: The time that is not part of the predicted time.
+_HOST_NOTE = "The predicted time is the time of the device; the time of the host is not predicted."
+
+
+@dataclass
+class OperationActivity:
+    """The calls of one operation by place, their predicted time on the device, and why the host ran some."""
+
+    name: str
+    calls: Counter[str] = field(default_factory=Counter)
+    device_us: float = 0.0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Activity:
+    """Operations by name, programs that were compiled, and copies between host and device in numbers and bytes."""
+
+    operations: dict[str, OperationActivity] = field(default_factory=dict)
+    compiled: int = 0
+    copies: Counter[str] = field(default_factory=Counter)
+    copied_bytes: Counter[str] = field(default_factory=Counter)
+
+    def operation(self, name: str) -> OperationActivity:
+        """The counts of an operation, which begin with zeros."""
+        return self.operations.setdefault(name, OperationActivity(name))
+
+    @property
+    def device_us(self) -> float:
+        """Predicted time of all programs on the device in microseconds."""
+        return sum(row.device_us for row in self.operations.values())
+
+    def calls(self, place: str) -> int:
+        """Number of the calls of all operations in a place."""
+        return sum(row.calls[place] for row in self.operations.values())
+
+    def sorted(self) -> list[OperationActivity]:
+        """The operations, the longest predicted time first; those of the host alone follow by number of calls."""
+        rows = self.operations.values()
+        return sorted(rows, key=lambda row: (-row.device_us, -row.calls.total(), row.name))
+
+
+def activity_text(activity: Activity) -> str:
+    """Totals, and a line for each operation."""
+    lines = [_cells(row, activity.device_us) for row in activity.sorted()]
+    widths = [max(map(len, column)) for column in zip(_HEADS, *lines, strict=True)]
+    rows = [
+        "  ".join(
+            text.ljust(width) if index in (0, len(_HEADS) - 1) else text.rjust(width)
+            for index, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in ([_HEADS, *lines] if lines else [])
+    ]
+    return "\n".join([table(list(_totals(activity))), *([""] if rows else []), *rows])
+
+
+def activity_page(activity: Activity, title: str) -> str:
+    """A page with the totals and a table of the operations."""
+    parts = [
+        '<div class="wide"><table id="totals"><tbody>',
+        *(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _totals(activity)),
+        "</tbody></table></div>",
+        f'<p class="note">{_HOST_NOTE}</p>',
+        "<h2>Operations</h2>",
+        *_table(activity),
+    ]
+    return document(title, parts)
+
+
+def _totals(activity: Activity) -> Iterator[Row]:
+    calls = [count(activity.calls(place), "call") for place in PLACES]
+    yield "on the device", calls[0]
+    yield "on device and host", calls[1]
+    yield "on the host", calls[2]
+    yield "compiled", count(activity.compiled, "program")
+    for way in ("to the device", "from the device"):
+        yield way, f"{bytes_text(activity.copied_bytes[way])} in {_copies(activity.copies[way])}"
+    yield "predicted", time_text(1000 * activity.device_us)
+
+
+def _copies(number: int) -> str:
+    return f"{number:,} copy" if number == 1 else f"{number:,} copies"
+
+
+def _cells(row: OperationActivity, total_us: float) -> list[str]:
+    share = f"{row.device_us / total_us:.1%}" if total_us else ""
+    calls = [f"{row.calls[place]:,}" if row.calls[place] else "" for place in PLACES]
+    time = time_text(1000 * row.device_us) if row.device_us else ""
+    return [row.name, *calls, time, share if time else "", "; ".join(row.reasons)]
+
+
+def _table(activity: Activity) -> Iterator[str]:
+    if not activity.operations:
+        yield "<p>None: no operation ran on tensors of the device.</p>"
+        return
+    yield '<div class="wide"><table id="operations"><thead><tr>'
+    yield "".join(f"<th{_kind(index)}>{escape(head)}</th>" for index, head in enumerate(_HEADS))
+    yield "</tr></thead><tbody>"
+    for row in activity.sorted():
+        cells = _cells(row, activity.device_us)
+        yield f"<tr>{''.join(_cell(index, text) for index, text in enumerate(cells))}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _cell(index: int, text: str) -> str:
+    return f"<td{_kind(index)}>{escape(text)}</td>"
+
+
+def _kind(index: int) -> str:
+    return ' class="number"' if 0 < index < len(_HEADS) - 1 else ""

@@ -9,7 +9,9 @@ needs it. A call of another size is padded to the next multiple where that is pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -17,19 +19,22 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
-from spyre_mlir.driver.dynamic_dims import DynamicDim, PaddingProofs
+from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.report_files import write_page_of_programs
-from spyre_mlir.driver.size_prices import SizePrice
-from spyre_mlir.driver.symbolic_program import SymbolicProgram
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import entry_points
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.report.program_report import ProgramReport
+from spyre_mlir.target.target import compiling_for
 from spyre_mlir.tensors.device_state import DeviceState
 
 if TYPE_CHECKING:
-    from spyre_mlir.driver.program import Program
-    from spyre_mlir.driver.program_figures import ProgramFigures
+    from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
+    from spyre_mlir.frontend.importer import Imported
+
 
 __all__ = ["DynamicDim", "DynamicProgram"]
 
@@ -287,3 +292,238 @@ def _remark(reason: str, location: str) -> Remark:
 
 def _shown(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+# The price of one bundle for all sizes: its time at a size beside that of a bundle made for this size alone.
+
+
+@dataclass(frozen=True)
+class SizePrice:
+    """Predicted microseconds of a program at ``sizes``, and of one compiled for them; ``reason`` says what differs."""
+
+    sizes: Mapping[str, int]
+    us: float
+    own_us: float
+    reason: str = ""
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int], program: ProgramFigures, own: ProgramFigures) -> SizePrice:
+        """Compare the program of all sizes, at some, with that of these sizes alone."""
+        us, own_us = predicted_us(program), predicted_us(own)
+        return cls(dict(sizes), us, own_us, _reason(program, own) if us > own_us else "")
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the bundle of all sizes takes."""
+        return self.us / self.own_us
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+        text = f"at {sizes} the bundle of all sizes takes {self.us:.1f} us, one made for that {self.own_us:.1f} us"
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+def predicted_us(program: ProgramFigures) -> float:
+    """Return the predicted microseconds of a program."""
+    return sum(timeline.total_ns for timeline in program.timelines) / 1000
+
+
+def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
+    """Name the operation on which the program loses most, and the cores that it has in both."""
+    times, own_times = _by_opcode(program), _by_opcode(own)
+    losses = {opcode: time - own_times.get(opcode, (0.0, 0))[0] for opcode, (time, _) in times.items()}
+    opcode = max(losses, key=lambda name: losses[name])
+    (time, cores), (own_time, own_cores) = times[opcode], own_times.get(opcode, (0.0, 0))
+    text = f"most of it is '{opcode}', {time:.1f} us in place of {own_time:.1f} us"
+    if cores < own_cores:
+        return f"{text}, on {cores} cores in place of {own_cores}, as only a step of the size can be divided"
+    return f"{text}, which is divided as for the largest size"
+
+
+def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
+    """Return the microseconds and the most cores of all operations of each kind."""
+    times: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    for timeline in program.timelines:
+        for execution in timeline.executions:
+            time, cores = times[execution.opcode]
+            times[execution.opcode] = time + execution.total_ns / 1000, max(cores, execution.work.cores)
+    return dict(times)
+
+
+# A model as one bundle whose dims follow run-time sizes: compiled at the largest, run at each.
+#
+# The model is imported at the largest and at the smallest sizes; what differs between the two follows a size
+# (``frontend/symbolic_modules.py``). At the first call of each other size it is imported once more, because its code
+# may branch on a size: only if that is the same program does the bundle run it.
+
+
+class SizeRange(Protocol):
+    """The sizes of a dynamic dim; ``dynamic.DynamicDim`` is one."""
+
+    @property
+    def granularity(self) -> int: ...
+
+    @property
+    def max_value(self) -> int: ...
+
+
+class SymbolicProgram:
+    """The program of a model for all sizes of its dynamic dims: ``program`` is that of the largest."""
+
+    def __init__(
+        self,
+        model: Any,
+        inputs: DynamicInputs,
+        dims: Mapping[str, SizeRange],
+        compile: Callable[..., Any],
+        autocast: Any,
+    ) -> None:
+        self._model, self._inputs, self._dims, self._autocast = model, inputs, dims, autocast
+        self._largest: Imported | None = None
+        self._state: Collection[str] = ()
+        with inputs.at_sizes(self._sizes("max_value")) as example:
+            # The host has no part in one bundle.
+            program = compile(model, example, mark=self._mark, fallback=False)
+        if not isinstance(program, Program) or not program.is_one_bundle or not program.bundle.manifest.sizes:
+            raise CompileError("the program is not one bundle")
+        self.program = program
+
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program at these sizes, called as the model is; ``DifferentPrograms`` where it is another one."""
+        # These import torch.
+        from spyre_mlir.driver.model_program import bind_inputs
+        from spyre_mlir.frontend.symbolic_modules import check_symbolic
+
+        assert self._largest is not None and self._largest.module is not None
+        imported = self._largest
+        if dict(sizes) != self._sizes("max_value"):
+            with compiling_for(self.program.bundle.target):
+                imported = self._imported(sizes, self._largest.module.context)
+            check_symbolic(imported, self._largest, self._pairs(sizes))
+        program = self.program.at(**sizes)
+        # Weights and constants have their largest sizes.
+        bind_inputs(program, imported.signature)
+        return program
+
+    def _mark(self, largest: Imported, state: Collection[str]) -> None:
+        """Mark what of the imported model follows a size; ``state`` is what the model keeps on the device."""
+        from spyre_mlir.frontend.symbolic_modules import mark_symbolic
+
+        if largest.module is None:
+            raise CompileError("the model computes nothing on the device")
+        self._state, smallest = state, self._sizes("granularity")
+        imported = self._imported(smallest, largest.module.context)
+        # The pipeline changes the module, and later sizes are compared with it as it came.
+        self._largest = replace(largest, module=largest.module.operation.clone())
+        mark_symbolic(imported, largest, self._pairs(smallest))
+
+    def _imported(self, sizes: Mapping[str, int], context: Any) -> Imported:
+        from spyre_mlir.frontend import capture_torch, import_torch
+
+        with self._inputs.at_sizes(sizes) as example:
+            captured = capture_torch(self._model, example, self._autocast)
+            return import_torch(captured, example, context=context, state=self._state)
+
+    def _sizes(self, which: str) -> dict[str, int]:
+        return {name: getattr(dim, which) for name, dim in self._dims.items()}
+
+    def _pairs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        from spyre_mlir.frontend.symbolic_modules import SizePair
+
+        return {
+            name: SizePair(dim.granularity, sizes[name], dim.max_value) for name, dim in self._dims.items()
+        }
+
+
+# Dims of many sizes, and the proof that a model may be padded from one size to another.
+
+
+@dataclass(frozen=True)
+class DynamicDim:
+    """A dim of ``granularity``, ``2 * granularity``, .. up to ``max_value`` positions."""
+
+    name: str
+    granularity: int
+    max_value: int
+
+    @classmethod
+    def of(cls, name: str, pair: Any) -> DynamicDim:
+        """Create a dim from the pair ``(granularity, max_value)`` of a user; ``CompileError`` for anything else."""
+        numbers = list(pair) if isinstance(pair, tuple | list) else []
+        if len(numbers) != 2 or not all(type(number) is int and number > 0 for number in numbers):
+            raise CompileError(
+                f"The dynamic dim '{name}' takes two positive numbers, granularity and largest size, not {pair!r}."
+            )
+        granularity, max_value = numbers
+        if max_value % granularity:
+            raise CompileError(
+                f"The largest size {max_value} of dim '{name}' is not a multiple of its granularity {granularity}."
+            )
+        return cls(name, granularity, max_value)
+
+    def bucket(self, size: int) -> int:
+        """Round a size up to a multiple of the granularity; ``CompileError`` above ``max_value``."""
+        if not 0 < size <= self.max_value:
+            raise CompileError(f"Dim '{self.name}' has size {size}, but at most {self.max_value}.")
+        return -(-size // self.granularity) * self.granularity
+
+    @property
+    def sizes(self) -> range:
+        """All sizes that a program can be compiled for."""
+        return range(self.granularity, self.max_value + 1, self.granularity)
+
+
+class PaddingProofs:
+    """The sizes at which a model may be padded, with the model at each of them."""
+
+    def __init__(self, model: Any, inputs: DynamicInputs, autocast: Any) -> None:
+        self._model, self._inputs, self._autocast = model, inputs, autocast
+        self._imports: dict[frozenset[tuple[str, int]], Imported] = {}
+
+    def imported(self, sizes: Mapping[str, int]) -> Imported:
+        """Return the model at sizes for which ``prove`` has held."""
+        return self._imports[frozenset(sizes.items())]
+
+    def prove(
+        self,
+        dims: Mapping[str, DynamicDim],
+        sizes: Mapping[str, int],
+        padded: Mapping[str, int],
+        state: DeviceState,
+    ) -> bool:
+        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be.
+
+        Return False for sizes at which a result is empty: such a result is not one of the device.
+        """
+        from spyre_mlir.frontend import capture_torch, import_torch
+        from spyre_mlir.frontend.module_pairs import DifferentPrograms
+        from spyre_mlir.frontend.padding_safety import check_padding_safety
+
+        key = frozenset(sizes.items())
+        if key in self._imports:
+            return True
+        # In one context, so that attributes and types of both modules compare.
+        context, imported = new_context(), []
+        for dim_sizes in (sizes, padded):
+            with self._inputs.at_sizes(dim_sizes) as example:
+                captured = capture_torch(self._model, example, self._autocast)
+                imported.append(import_torch(captured, example, context=context, state=state))
+        if len(imported[0].signature.results) < len(imported[1].signature.results):
+            return False
+        try:
+            check_padding_safety(*imported)
+        except DifferentPrograms as error:
+            raise CompileError(_refusal(dims, sizes, padded, error.reason), error.location) from None
+        self._imports[key] = imported[0]
+        return True
+
+
+def _refusal(
+    dims: Mapping[str, DynamicDim], sizes: Mapping[str, int], padded: Mapping[str, int], reason: str
+) -> str:
+    """Return the message for a size that is between two multiples, and cannot be padded for a reason."""
+    dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
+    return (
+        f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
+        f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
+    )

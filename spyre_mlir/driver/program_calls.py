@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import same_moves
+from spyre_mlir.dialects import context as new_context
+from spyre_mlir.dialects import parsed
 from spyre_mlir.driver.build import Value
-from spyre_mlir.driver.host_rerun import run_on_host
 from spyre_mlir.driver.program_figures import ProgramFigures
 from spyre_mlir.driver.steps import run_steps
-from spyre_mlir.errors import CompileError, RangeWarning, listed
+from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, listed
 from spyre_mlir.faults import entry_points
+from spyre_mlir.host import HostFunction
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.requests import device_dtype
@@ -190,3 +192,28 @@ def _described(device_size: Sequence[int], transfer: Transfer) -> str:
 
 def _one_or_all(arrays: list[NDArray[Any]]) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+
+# A program as one function of the host, for calls with integers that the device has not.
+#
+# The device has integers of 32 bits, and whether those of 64 bits fit is known with the values of a call. Where they do
+# not, nothing of the call has an effect yet, and the host runs all of it.
+
+
+def run_on_host(
+    source: str, arguments: Sequence[Value], arrays: Mapping[str, NDArray[Any]], error: IntegerRangeError
+) -> list[NDArray[Any]]:
+    """Results of a program, given as text of its linalg, after the device has refused its integers with ``error``.
+
+    Warns of it. Raises ``error`` where the host has not all operations.
+    """
+    try:
+        function = HostFunction(parsed(source, new_context()))
+    except CompileError:
+        raise error from error.__cause__
+    warnings.warn(
+        f"The host runs all of this call, as the device has integers of 32 bits: {error.message}",
+        HostWorkWarning,
+        stacklevel=4,
+    )
+    return function(*(arrays[argument.name] for argument in arguments))

@@ -3,20 +3,28 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import importlib
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.analysis.needed_elements import NeededPart, Needs, bits_of, inserted_box
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.bound import ProgramBound
-from spyre_mlir.driver.bound_remark import bound_remark
+from spyre_mlir.cost.element_boxes import Box, whole
+from spyre_mlir.dialects.sdsc import SOURCE_BYTES
+from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.driver.build import Built
-from spyre_mlir.driver.program_bound import program_bound
 from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
 from spyre_mlir.driver.report_files import program_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
@@ -24,16 +32,20 @@ from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count
-from spyre_mlir.report.notebook import notebook_html
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.report.summary import summarize
+from spyre_mlir.rewriting.loop_bodies import unroll_loops
 from spyre_mlir.simulator import Result
-from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.target.element_types import DATA_FORMATS
+from spyre_mlir.timeline import Execution, Timeline, timeline
+from spyre_mlir.timeline.events import Shares
+from spyre_mlir.timeline.roofline import of_execution
 
 
 @entry_points
@@ -249,3 +261,232 @@ class ProgramFigures:
             for unit in sequences(self.steps)
             if not isinstance(unit, HostStep)
         ]
+
+
+# What a notebook shows of a program: HTML among other cells, without styles or identifiers of a page.
+
+
+def notebook_html(title: str, summary: str, picture: str = "") -> str:
+    """Return a title, the text of a summary that opens, and a picture in SVG, which is an image of its own."""
+    parts = [
+        f"<div><b>spyre_mlir.Program</b>: {escape(title)}",
+        '<details open="open"><summary>summary</summary>'
+        f'<pre style="max-height: 30em; overflow: auto">{escape(summary)}</pre></details>',
+    ]
+    if picture:
+        data = base64.b64encode(picture.encode("utf-8")).decode("ascii")
+        parts.append(
+            f'<img style="max-width: 100%" alt="Timeline of the program" src="data:image/svg+xml;base64,{data}"/>'
+        )
+    return "\n".join([*parts, "</div>"])
+
+
+# What takes the time of a program that is far from the least that it needs, as a remark.
+
+#: Times its bound that a program may take without a remark.
+FAR = 3.0
+
+#: The kind of the remark.
+FAR_FROM_BOUND = "far from bound"
+
+#: Operation names that a remark tells the time of, those of the most time.
+_NAMED = 3
+
+
+def bound_remark(timelines: Sequence[Timeline], bound: ProgramBound) -> Remark | None:
+    """Return a remark on a program of these timelines, with the operations of the most time and what each waits for.
+
+    None for a program that takes at most ``FAR`` times its bound, or that has no bound.
+    """
+    if not timelines:
+        return None
+    needed_ns, total_ns = bound.ns(timelines[0].target), math.fsum(line.total_ns for line in timelines)
+    if not needed_ns or total_ns <= FAR * needed_ns:
+        return None
+    bytes_ = sum(line.read_bytes + line.written_bytes for line in timelines)
+    reason = (
+        f"{total_ns / 1000:,.1f} us are {total_ns / needed_ns:.1f} times the {needed_ns / 1000:,.1f} us of what the "
+        f"program needs, {bound.bytes:,} bytes and {bound.multiply_adds:,} multiply-adds; {bytes_:,} bytes move; "
+        f"the most time: {', '.join(_largest(timelines))}"
+    )
+    return Remark("program-bound", "", "", FAR_FROM_BOUND, reason)
+
+
+def _largest(timelines: Sequence[Timeline]) -> list[str]:
+    """The operation names of the most time, each with its time and what that goes into."""
+    by_opcode: dict[str, list[Execution]] = {}
+    for line in timelines:
+        for execution in line.executions:
+            by_opcode.setdefault(execution.opcode, []).append(execution)
+    # Of equal times the first in the program: sorting keeps the order.
+    groups = sorted(by_opcode.values(), key=lambda group: -math.fsum(one.total_ns for one in group))
+    return [_text(group) for group in groups[:_NAMED]]
+
+
+def _text(executions: Sequence[Execution]) -> str:
+    shares = Shares()
+    for execution in executions:
+        shares = shares.plus(execution.shares)
+    return f"{executions[0].opcode} {shares.total / 1e6:,.1f} us ({_cause(executions, shares)})"
+
+
+def _cause(executions: Sequence[Execution], shares: Shares) -> str:
+    """What most of the time of the executions goes into, with the rate that they attain alone."""
+    part = shares.bound_by
+    if part == "overhead":
+        return f"overhead of {shares.runs:,} runs"
+    alone_ns = math.fsum(execution.alone_ps for execution in executions) / 1000
+    if part == "memory" and alone_ns:
+        return f"memory at {sum(execution.moved_bytes for execution in executions) / alone_ns:.0f} GB/s"
+    if part == "compute" and alone_ns:
+        cores = math.fsum(one.work.cores * one.alone_ps for one in executions) / (1000 * alone_ns)
+        lines = [of_execution(execution) for execution in executions]
+        peak = math.fsum(line.peak_per_ns * line.nanoseconds for line in lines)
+        attained = sum(line.operations for line in lines) / peak if peak else 0.0
+        return f"compute on {cores:.0f} cores at {attained:.0%} of their peak"
+    return part
+
+
+# The least bytes and multiply-adds of a program, from the linalg that it was before any plan.
+
+#: Matmuls of the types that the device multiplies, all structured ops as generic ones, and what no argument reaches as
+#: constants.
+_NORMAL_FORM = "narrow-matmuls,linalg-generalize-named-ops,canonicalize,cse,fold-constants"
+
+#: Operations that the iterations of a loop may be when it is written out.
+_MOST_UNROLLED = 1 << 14
+
+#: Elements of the data of a model, such as positions, up to which what is computed from them is looked at.
+_LARGEST_TABLE = 1 << 20
+
+
+def program_bound(
+    source: ir.Operation, arrays: Mapping[str, NDArray[Any]], updates: Mapping[int, str] | None = None
+) -> ProgramBound:
+    """Return what a module of linalg needs, whose constant arguments have these arrays.
+
+    ``updates`` are the results that are new values of arguments in place, by the names of these: of such a result only
+    what the program changes is written. What only the run knows counts as nothing.
+    """
+    module = source.clone().operation
+    # Slices at known offsets say what is needed; loops of more iterations count as nothing.
+    unroll_loops(functions(module)[0], _MOST_UNROLLED)
+    run_pipeline(module, _NORMAL_FORM)
+    block = functions(module)[0].regions[0].blocks[0]
+    arguments = dict(zip(block.arguments, argument_attributes(functions(module)[0]), strict=True))
+    by_name = {_name(attributes): value for value, attributes in arguments.items()}
+    needs = Needs(_constants(block, arguments, arrays))
+    needed: dict[ir.Value, NeededPart] = {}
+    for index, value in enumerate(list(block.operations)[-1].operation.operands):
+        needed[value] = _written(value, by_name.get((updates or {}).get(index, "")))
+    needs.of_block(block, needed)
+    read = sum(
+        _read_bytes(value, needs.needs[value], attributes)
+        for value, attributes in arguments.items()
+        if value in needs.needs
+    )
+    written = sum(need.count() * _element_bytes(value) for value, need in needed.items())
+    by_format: Counter[str] = Counter()
+    for element, number in needs.multiply_adds.items():
+        by_format[DATA_FORMATS.get(element, DATA_FORMATS["f16"])] += number
+    return ProgramBound(read, written, by_format)
+
+
+def _written(value: ir.Value, argument: ir.Value | None) -> NeededPart:
+    """The part of a result that is written: where it is the new value of an argument, what is not as it was."""
+    boxes = []
+    target = value
+    while argument is not None and target != argument:
+        replaced = _replaced_part(defining_op(target))
+        if replaced is None:
+            break
+        boxes.append(replaced[0])
+        target = replaced[1]
+    is_update = argument is not None and target == argument
+    return NeededPart(tuple(boxes)) if is_update else NeededPart((whole(shape_of(value)),))
+
+
+def _replaced_part(op: ir.Operation | None) -> tuple[Box, ir.Value] | None:
+    """The part of its result that an op changes, and the operand that has the rest; None for another op."""
+    if op is None:
+        return None
+    if op.name == "tensor.insert_slice":
+        box = inserted_box(op)
+        return None if box is None else (box, op.operands[1])
+    # Where only the run knows the position, new rows are selected in their place: as many as there are.
+    body = (
+        [view.operation for view in op.regions[0].blocks[0].operations] if op.name == "linalg.generic" else []
+    )
+    if [inner.name for inner in body] != ["arith.select", "linalg.yield"]:
+        return None
+    arguments = list(op.regions[0].blocks[0].arguments)
+    _, new, old = (arguments.index(value) if value in arguments else None for value in body[0].operands)
+    if new is None or old is None or op.operands[old].type != op.results[0].type:
+        return None
+    sizes = zip(indexing_maps(op)[new].results, shape_of(op.results[0]), strict=False)
+    return tuple(range(size if isinstance(e, ir.AffineDimExpr) else 1) for e, size in sizes), op.operands[old]
+
+
+def _read_bytes(value: ir.Value, need: NeededPart, attributes: Mapping[str, ir.Attribute]) -> int:
+    """The logical bytes of an argument, of one that the frontend computed at most those that it is made of."""
+    size = need.count() * _element_bytes(value)
+    if SOURCE_BYTES not in attributes:
+        return size
+    whole_size = NeededPart((whole(shape_of(value)),)).count() * _element_bytes(value)
+    source = int(ir.IntegerAttr(attributes[SOURCE_BYTES]).value)
+    return min(size, size * source // max(whole_size, 1))
+
+
+def _element_bytes(value: ir.Value) -> int:
+    return bits_of(ir.RankedTensorType(value.type).element_type) // 8
+
+
+def _constants(
+    block: ir.Block,
+    arguments: Mapping[ir.Value, Mapping[str, ir.Attribute]],
+    arrays: Mapping[str, NDArray[Any]],
+) -> dict[ir.Value, NDArray[Any]]:
+    """The values that are known: dense constants, and arguments of kind constant."""
+    values: dict[ir.Value, NDArray[Any]] = {}
+    for value, attributes in arguments.items():
+        # Large data of the model are weights, no masks.
+        is_small = SOURCE_BYTES in attributes or math.prod(shape_of(value)) <= _LARGEST_TABLE
+        is_known = _program_bound_text(attributes, "spyre.kind") == "constant" and _name(attributes) in arrays
+        if is_known and is_small and _is_readable(value):
+            values[value] = np.asarray(arrays[_name(attributes)])
+    for op in (view.operation for view in block.operations):
+        if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
+            continue
+        attribute = op.attributes["value"]
+        if isinstance(attribute, ir.DenseElementsAttr) and _is_readable(op.results[0]):
+            values[op.results[0]] = _numbers(attribute, shape_of(op.results[0]))
+    return values
+
+
+def _numbers(attribute: ir.DenseElementsAttr, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The values of a constant; one that is the same everywhere has dims of size 1."""
+    if not attribute.is_splat:
+        return np.array(attribute)
+    splat: Any = attribute.get_splat_value()
+    return np.full([1] * len(shape), splat.value)
+
+
+def _is_readable(value: ir.Value) -> bool:
+    """Return whether numpy has the element type, as that of masks."""
+    return str(ir.RankedTensorType(value.type).element_type) in (
+        "i1",
+        "i8",
+        "i32",
+        "i64",
+        "f16",
+        "f32",
+        "f64",
+    )
+
+
+def _name(attributes: Mapping[str, ir.Attribute]) -> str:
+    return _program_bound_text(attributes, "spyre.name")
+
+
+def _program_bound_text(attributes: Mapping[str, ir.Attribute], name: str) -> str:
+    return ir.StringAttr(attributes[name]).value if name in attributes else ""

@@ -4,22 +4,33 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import functools
+import json
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
+from html import escape
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.dynamic import DynamicProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
-from spyre_mlir.driver.report_folder import ReportFolder
+from spyre_mlir.errors import CompileError
+from spyre_mlir.files import read_text, write_text
 from spyre_mlir.frontend import dynamo
 from spyre_mlir.frontend.graph_labels import GraphLabel, graph_breaks
 from spyre_mlir.logs import show_progress
+from spyre_mlir.records import dataclass
+from spyre_mlir.report.html import count, time_text
+from spyre_mlir.report.steps_page import document
 
 AnyProgram = Program | PiecewiseProgram | DynamicProgram[Program]
 
@@ -116,3 +127,155 @@ def _add_breaks_at_exit(folder: ReportFolder) -> None:
 
 torch_backend: TorchBackend = TorchBackend(compile)
 """The backend of ``torch.compile``, whose class, ``TorchBackend``, is its manual."""
+
+
+# The folder of SPYRE_REPORT_DIR: a page for each program of torch.compile, and an index of all.
+#
+#     index.html          the graphs with their predicted times, and the graph breaks
+#     graphs.json         the same as data, to which every process adds
+#     forward_0_0_1f..    the page of a program, named by its graph, its inputs and its options
+#
+# Files are replaced as a whole, and what processes add is added under a lock, so any number of them share a folder.
+
+#: The variable of the environment that names the folder.
+VARIABLE = "SPYRE_REPORT_DIR"
+
+_DATA, _INDEX, _LOCK = "graphs.json", "index.html", ".lock"
+
+#: Order of the graphs of one compilation.
+_KINDS = ("graph", "forward", "backward")
+
+
+@dataclass(frozen=True)
+class ReportFolder:
+    """A folder of reports; ``CompileError`` where it cannot be made or written."""
+
+    path: Path
+
+    @classmethod
+    def of_environment(cls) -> ReportFolder | None:
+        """Return the folder of SPYRE_REPORT_DIR, which is made if it is missing; None without the variable."""
+        name = os.environ.get(VARIABLE)
+        if not name:
+            return None
+        try:
+            Path(name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CompileError(
+                f"The folder '{name}' of {VARIABLE} cannot be made: {error.strerror}."
+            ) from None
+        return cls(Path(name))
+
+    def add(self, graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
+        """Add graphs, in place of those of the same names, and graph breaks to the data, and write the index anew."""
+        with self._locked():
+            known = self._read()
+            by_name = {graph["name"]: dict(graph) for graph in (*known["graphs"], *graphs)}
+            ordered = sorted(by_name.values(), key=_order)
+            unique = {json.dumps(entry, sort_keys=True): dict(entry) for entry in (*known["breaks"], *breaks)}
+            sorted_breaks = sorted(
+                unique.values(), key=lambda entry: (_place(entry["place"]), entry["reason"])
+            )
+            data = {"graphs": ordered, "breaks": sorted_breaks}
+            if data == known:
+                return
+            write_text(str(self.path / _DATA), json.dumps(data, indent=1) + "\n")
+            write_text(str(self.path / _INDEX), graphs_page(ordered, sorted_breaks))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            file = open(self.path / _LOCK, "w")
+        except OSError as error:
+            raise CompileError(
+                f"The folder '{self.path}' of {VARIABLE} cannot be written: {error.strerror}."
+            ) from None
+        with file:
+            # Closing the file gives the lock back.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _read(self) -> dict[str, Any]:
+        path = self.path / _DATA
+        if not path.exists():
+            return {"graphs": [], "breaks": []}
+        try:
+            data = json.loads(read_text(str(path)))
+            return {"graphs": list(data["graphs"]), "breaks": list(data["breaks"])}
+        except (ValueError, KeyError, TypeError):
+            raise CompileError(
+                f"The file '{path}' is no list of graphs; remove it, or give {VARIABLE} another folder."
+            ) from None
+
+
+def _order(graph: Mapping[str, Any]) -> tuple[Any, ...]:
+    numbers = [int(number) for number in graph["compile_id"].split("/") if number.isdigit()]
+    return numbers, _KINDS.index(graph["kind"]), graph["name"]
+
+
+def _place(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdigit() else 0
+
+
+# The index of a folder of reports about graphs of torch.compile, as HTML, from data that is JSON.
+
+#: The columns of the table of graphs, and whether they hold numbers.
+_COLUMNS = (
+    ("graph", False), ("begins at", False), ("inputs", False), ("operations", True), ("on the host", True),
+    ("predicted", True), ("share", True),
+)  # fmt: skip
+
+
+def graphs_page(graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page: a row with a link for each graph, then the graph breaks with their reasons."""
+    total = sum(graph["predicted_us"] for graph in graphs)
+    parts = [
+        f"<p>{count(len(graphs), 'program')} of torch.compile, {time_text(1000 * total)} predicted on the device "
+        f"if each runs once; {count(len(breaks), 'graph break')}.</p>",
+        *_graphs(graphs, total),
+        "<h2>Graph breaks</h2>",
+        *_report_folder_breaks(breaks),
+    ]
+    return document("Graphs of torch.compile", parts)
+
+
+def _graphs(graphs: Sequence[Mapping[str, Any]], total: float) -> Iterator[str]:
+    heads = "".join(f"<th{_class(is_number)}>{name}</th>" for name, is_number in _COLUMNS)
+    yield f'<div class="wide"><table id="graphs"><thead><tr>{heads}</tr></thead><tbody>'
+    for graph in graphs:
+        cells = zip(_cells(graph, total), _COLUMNS, strict=True)
+        yield f"<tr>{''.join(f'<td{_class(is_number)}>{cell}</td>' for cell, (_, is_number) in cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _class(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""
+
+
+def _cells(graph: Mapping[str, Any], total: float) -> Iterator[str]:
+    name = graph["name"]
+    yield f'<a href="{escape(quote(name))}.html">{escape(name)}</a>'
+    yield escape(", ".join(filter(None, (graph["function"], graph["place"]))))
+    yield escape(", ".join(graph["inputs"]))
+    yield f"{graph['operations']:,}"
+    yield f"{graph['host_operations']:,}"
+    yield escape(time_text(1000 * graph["predicted_us"]))
+    yield f"{graph['predicted_us'] / total:.1%}" if total else ""
+
+
+def _report_folder_breaks(breaks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not breaks:
+        yield "<p>None: each function is one graph.</p>"
+        return
+    yield "<p>At each of these places a graph ends, its results go to the host, and Python runs until the next one.</p>"
+    yield '<div class="wide"><table id="breaks"><thead><tr><th>at</th><th>line</th><th>why</th></tr></thead><tbody>'
+    for entry in breaks:
+        place = ", ".join(filter(None, (entry["function"], entry["place"])))
+        details = "".join(
+            f"<br/>{escape(line.strip())}" for line in entry["details"].splitlines() if line.strip()
+        )
+        note = f'<span class="note">{details}</span>' if details else ""
+        line = f"<code>{escape(entry['line'])}</code>"
+        yield f"<tr><td>{escape(place)}</td><td>{line}</td><td>{escape(entry['reason'])}{note}</td></tr>"
+    yield "</tbody></table></div>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -16,7 +16,6 @@ from spyre_mlir.frontend import (
     device_autocast,
     device_module,
     device_profiling,
-    device_storages,
     layout_factories,
     pinned_memory,
     restored_tensors,
@@ -76,7 +75,7 @@ def register() -> None:
         return
     _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
     accelerator.install()
-    device_storages.install()
+    install()
     restored_tensors.install()
     device_profiling.install()
     library = torch.library.Library("aten", "IMPL")
@@ -90,3 +89,23 @@ def register() -> None:
     _libraries.extend((library, device_autocast.install(library)))
     torch.Tensor.to = _extended_to(torch.Tensor.to)
     layout_factories.extend({name.partition(".")[0] for name in _FACTORIES})
+
+
+# PyTorch's storages on the device, which only a tensor has: to make one alone is an error.
+#
+# PyTorch has no allocator for the device, and its constructor of storages would end the process.
+
+
+def install() -> None:
+    """Let the constructor of ``torch.UntypedStorage`` refuse the device."""
+    cast(Any, torch.UntypedStorage).__new__ = _new
+
+
+def _new(kind: Any, *args: Any, device: Any = None, **named: Any) -> torch.UntypedStorage:
+    """New storage on another device; ``RuntimeError`` for this one."""
+    if device is not None and torch.device(device).type == NAME:
+        raise RuntimeError(
+            f"A storage on {NAME} belongs to a tensor; torch.empty(size, device='{NAME}').untyped_storage() has one."
+        )
+    named = named if device is None else {**named, "device": device}
+    return cast(Any, torch._C.StorageBase).__new__(kind, *args, **named)

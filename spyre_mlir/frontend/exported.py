@@ -8,15 +8,18 @@ import inspect
 import io
 import itertools
 import logging
+import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.fx.node import map_arg
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
@@ -34,6 +37,7 @@ from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.functional import check_functional_form
+from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, schema_name
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
@@ -53,9 +57,7 @@ from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
-from spyre_mlir.frontend.row_scatters import copy_scattered_rows
 from spyre_mlir.frontend.row_writes import write_rows
-from spyre_mlir.frontend.scalars import give_scalars_a_dim
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -475,3 +477,105 @@ def export_graph(
     random = [argument for argument in arguments.values() if argument.draw is not None]
     signature = Signature(ordered, results, leaves, updates, numbers, random, *trees)
     return ExportedGraph(program.graph_module, signature, sizes)
+
+
+# Scatters of whole rows, each at one position of an index that is repeated for all its elements, as ``index_copy``.
+
+aten = torch.ops.aten
+
+_COPIES = {
+    aten.scatter.src: aten.index_copy.default,
+    aten.scatter_.src: aten.index_copy_.default,
+}
+
+
+def copy_scattered_rows(graph: Graph) -> None:
+    """Rewrite scatter(x, dim, expand(index), rows) as index_copy(x, dim, index, rows), with one index per row.
+
+    Before decomposition, which compares the elements of an index.
+    """
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target not in _COPIES:
+            continue
+        operands = operands_of(node)
+        index = _index_of_rows(operands["self"], operands["dim"], operands["index"], operands["src"])
+        if index is None:
+            continue
+        flat = call_before(node, aten.reshape.default, index, [-1])
+        node.target = _COPIES[node.target]
+        node.args = (operands["self"], operands["dim"], flat, operands["src"])
+        node.kwargs = {}
+
+
+def _index_of_rows(x: Node, dim: int, index: Node, rows: Node) -> Node | None:
+    """Return what an index repeats for all elements of each row; None for another index."""
+    if index.op != "call_function" or index.target not in (aten.expand.default, aten.expand_as.default):
+        return None
+    source = cast(Node, index.args[0])
+    shapes = [list(node.meta["val"].shape) for node in (x, index, rows, source)]
+    shape, repeated, values, single = shapes
+    if not shape or values != repeated or len(repeated) != len(shape):
+        return None
+    dim %= len(shape)
+    single = [1] * (len(shape) - len(single)) + single
+    is_whole = all(size == shape[d] for d, size in enumerate(repeated) if d != dim)
+    is_single = all(size == 1 for d, size in enumerate(single) if d != dim) and single[dim] == repeated[dim]
+    return source if is_whole and is_single else None
+
+
+# Tensors without dims as tensors of one dim of size 1, for operations along a dim, which PyTorch takes them for.
+#
+# Decompositions and torch-mlir know the rank of an operand alone, and find no dim 0 in it.
+
+#: Names of operands that count dims.
+_DIMS = ("dim", "dims")
+#: Operations along a dim that their schema does not name so, or that work on all of them.
+_ALONG_ALL = {"median", "nanmedian"}
+
+
+def give_scalars_a_dim(graph: Graph) -> None:
+    """Compute operations along a dim of tensors without dims on one of size 1, in place."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and _has_dim_argument(node):
+            _give_a_dim(node)
+
+
+def _has_dim_argument(node: Node) -> bool:
+    """Return whether all tensors that an operation takes and gives have no dim, and it works along one."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.is_view or target._schema.is_mutable:
+        return False
+    along = any(argument.name in _DIMS for argument in target._schema.arguments)
+    if not node.all_input_nodes or not (along or schema_name(node) in _ALONG_ALL):
+        return False
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else [node.meta["val"]]
+    return all(isinstance(value, Tensor) and value.ndim == 0 for value in (*values, *results))
+
+
+def _give_a_dim(node: Node) -> None:
+    """Replace an operation by the one on tensors of one dim, and its results by their only elements."""
+    sources = {
+        source: call_before(node, aten.reshape.default, source, [1]) for source in node.all_input_nodes
+    }
+    args = map_arg(node.args, sources.__getitem__)
+    kwargs = map_arg(node.kwargs, sources.__getitem__)
+    result = call_before(node, node.target, *args, **kwargs)  # type: ignore[arg-type]
+    if isinstance(node.meta["val"], Tensor):
+        _replace(node, call_before(node, aten.reshape.default, result, []))
+        return
+    for user in list(node.users):
+        index = user.args[1]
+        with node.graph.inserting_before(node):
+            part = node.graph.call_function(operator.getitem, (result, index))
+        part.meta = metadata_for(user, result.meta["val"][index])
+        _replace(user, call_before(node, aten.reshape.default, part, []))
+    node.graph.erase_node(node)
+
+
+def _replace(node: Node, value: Node) -> None:
+    """Put a value in the place of a node, with its name, which the signature of a program has."""
+    name = node.name
+    node.replace_all_uses_with(value)
+    node.graph.erase_node(node)
+    value._rename(name)

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import itertools
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch._dynamo import convert_frame
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import (
     FxImporter,
@@ -29,14 +33,15 @@ from torch_mlir.extras.fx_importer import (
     create_mlir_tensor_type,
 )
 
+from spyre_mlir.compile_lock import one_at_a_time, turns
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.constant_runs import runs_attr
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
+from spyre_mlir.dialects.indices import read_index
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.assertions import CHECK, asserts
-from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import (
     ExportedGraph,
     Inputs,
@@ -46,6 +51,7 @@ from spyre_mlir.frontend.exported import (
     export_graph,
     quiet,
 )
+from spyre_mlir.frontend.graph_edits import operands_of
 from spyre_mlir.frontend.kernel_calls import (
     KERNEL,
     UnloweredError,
@@ -63,18 +69,9 @@ from spyre_mlir.frontend.loop_marks import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.meta_tensors import require_numbers
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
-from spyre_mlir.frontend.row_insertions import import_rows, inserts_rows
-from spyre_mlir.frontend.signature import (
-    CONSTANT,
-    INPUT,
-    Argument,
-    Call,
-    Signature,
-    View,
-    to_numpy,
-)
+from spyre_mlir.frontend.row_writes import INSERT_ROWS
+from spyre_mlir.frontend.signature import CONSTANT, INPUT, Argument, Call, Signature, View, to_numpy
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
-from spyre_mlir.frontend.tracing_lock import tracing_alone
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir, location_of
@@ -426,3 +423,129 @@ def _runs(argument: Argument) -> RunLengths | None:
         return None
     rows = tensor.numel() // tensor.shape[-1]
     return RunLengths.of(to_numpy(tensor.contiguous()), _MOST_RUNS * rows)
+
+
+# One trace at a time in a process, of an import or of Dynamo: PyTorch keeps what a trace is about in globals.
+
+#: Dynamo holds this lock while it traces a function, and while a backend takes its graph.
+_no_dynamo = turns(lambda: convert_frame.compile_lock)
+
+
+@contextlib.contextmanager
+def tracing_alone() -> Iterator[None]:
+    """Context of an import, in which no other thread compiles or traces."""
+    with one_at_a_time(), _no_dynamo():
+        yield
+
+
+# The caches of transformers' models as trees of tensors, so that a model may take, change and return them.
+#
+# What transformers itself registers fills a new cache by the operations of the model, which a trace would see.
+
+
+def register_caches() -> None:
+    """Register every kind of cache that transformers has as a pytree node, if transformers is imported at all."""
+    cache_utils = sys.modules.get("transformers.cache_utils")
+    if cache_utils is None:
+        return
+    for kind in vars(cache_utils).values():
+        if inspect.isclass(kind) and issubclass(kind, (cache_utils.Cache, cache_utils.CacheLayerMixin)):
+            if kind not in pytree.SUPPORTED_NODES:
+                _register(kind)
+
+
+def _register(kind: type) -> None:
+    """Register a class as a pytree node.
+
+    Its children are the attributes that are tensors, layers or caches; all others are its context.
+    """
+
+    def unflatten(parts: Any, context: tuple[tuple[str, ...], dict[str, Any]]) -> Any:
+        """An object of the class with these attributes."""
+        names, others = context
+        # Without __init__, which takes a configuration and may allocate tensors.
+        cache = object.__new__(kind)
+        vars(cache).update(others, **dict(zip(names, parts, strict=True)))
+        return cache
+
+    pytree.register_pytree_node(kind, _parts, unflatten, flatten_with_keys_fn=_named_parts)
+
+
+def _parts(value: Any) -> tuple[list[Any], tuple[tuple[str, ...], dict[str, Any]]]:
+    """Children of a cache; their names, and all other attributes, which have to be the same in each call."""
+    parts = {name: part for name, part in vars(value).items() if _is_part(part)}
+    others = {name: part for name, part in vars(value).items() if name not in parts}
+    return list(parts.values()), (tuple(parts), others)
+
+
+def _named_parts(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    parts, context = _parts(value)
+    return [(pytree.GetAttrKey(name), part) for name, part in zip(context[0], parts, strict=True)], context
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, list)) or type(value) in pytree.SUPPORTED_NODES
+
+
+# Import of ``spyre::insert_rows`` as insertions of slices at indices that the host reads.
+
+#: MLIR's ``ShapedType::kDynamic``, which stands for an operand among static offsets.
+_DYNAMIC = -(1 << 63)
+
+_NAMES = {
+    getattr(torch, element.host): name
+    for name, element in ELEMENT_TYPES.items()
+    if element.storage is not None and hasattr(torch, element.host)
+}
+
+
+def inserts_rows(node: Node) -> bool:
+    """Return whether a node is an insertion of rows."""
+    return node.target is INSERT_ROWS
+
+
+def import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
+    """Build the insertions of a node at the current insertion point, one behind the other.
+
+    ``value_of`` gives the value of a node in the torch dialect, as is the result.
+    """
+    operands = operands_of(node)
+    dims, elements, rows = operands["dims"], operands["elements"], operands["rows"]
+    shape = tuple(operands["x"].meta["val"].shape)
+    result = _tensor(operands["x"], value_of)
+    tensors = [_tensor(index, value_of) for index in operands["indices"]]
+    for number, row in enumerate(rows):
+        positions = [
+            read_index(tensor, elements[axis * len(rows) + number], _bounds(shape[dim], operands))
+            for axis, (dim, tensor) in enumerate(zip(dims, tensors, strict=True))
+        ]
+        result = _inserted(_tensor(row, value_of), result, dims, positions)
+    type_ = value_of(operands["x"]).type
+    return ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[result]).result
+
+
+def _tensor(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
+    """Build the cast of a value of the torch dialect to a tensor."""
+    tensor = node.meta["val"]
+    type_ = ir.RankedTensorType.get(tuple(tensor.shape), ir.Type.parse(_NAMES[tensor.dtype]))
+    return ir.Operation.create("torch_c.to_builtin_tensor", results=[type_], operands=[value_of(node)]).result
+
+
+def _bounds(size: int, operands: dict[str, Any]) -> dict[str, int | str]:
+    lower = -size if operands["negative"] else 0
+    return {"lower": lower, "upper": size, "operation": operands["operation"]}
+
+
+def _inserted(row: ir.Value, whole: ir.Value, dims: Sequence[int], positions: Sequence[ir.Value]) -> ir.Value:
+    """Build the insertion of a row at positions in the dims where it has size 1; ``dims`` rise."""
+    sizes = list(ir.RankedTensorType(row.type).shape)
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(
+            [_DYNAMIC if dim in dims else 0 for dim in range(len(sizes))]
+        ),
+        "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, len(positions), 0, 0]),
+    }
+    operands = [row, whole, *positions]
+    return ir.Operation.create("tensor.insert_slice", [whole.type], operands, attributes).result

@@ -6,10 +6,13 @@ torch-mlir's driver prints the module with all its data before each stage and se
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
+
+from torch_mlir.dialects import arith
 
 from spyre_mlir.diagnostics import compile_error
-from spyre_mlir.frontend.cleaning import clean, operations
 from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
 from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 
@@ -100,3 +103,305 @@ def _nodes_of_error(error: ir.MLIRError) -> frozenset[str]:
         location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
         return frozenset(nodes_of(location))
     return frozenset()
+
+
+# Settled assertions, scalars in f64 and tensors of one number, which torch-mlir leaves in linalg, removed.
+
+#: Assertions of torch-mlir in bodies that need no check: PyTorch's division by 0 gives an infinity, and whatever reads
+#: a table checks its indices.
+_NEEDLESS = {
+    "unimplemented: tensor with zero element",
+    "index must be smaller than dim size",
+    "index must be larger or equal to 0",
+}
+
+#: Predicates of arith.cmpf, ordered and unordered.
+_GREATER, _LESSER = (2, 3, 9, 10), (4, 5, 11, 12)
+
+
+def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
+    """Operations nested in one, outermost first."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from operations(inner.operation)
+
+
+def clean(module: ir.Module) -> None:
+    """Refuse dynamic shapes; fold scalar constants; write extremes as such; drop torch's attributes and the assertions
+    that hold.
+    """
+    # A list, because operations are erased on the way.
+    for operation in list(operations(module.operation)):
+        _check_static(operation)
+        for name in [name for name in operation.attributes if name.startswith("torch.")]:
+            del operation.attributes[name]
+        if operation.name == "cf.assert":
+            _settle_assertion(operation)
+        elif operation.name == "tensor.extract_slice":
+            _slice_undefined(operation)
+        elif operation.name in ("arith.truncf", "math.sqrt"):
+            _fold_scalar(operation)
+        elif operation.name == "arith.select":
+            _write_as_extreme(operation)
+        elif operation.name == "linalg.fill" and _BodyNumbers(operation).captures(operation):
+            _fill_in_body(operation)
+    generics = [operation for operation in operations(module.operation) if operation.name == "linalg.generic"]
+    for generic in generics:
+        _inline_uniform_operands(_BodyNumbers(generic).as_operands())
+
+
+def _settle_assertion(operation: ir.Operation) -> None:
+    """Erase a ``cf.assert`` that holds; one that fails, or is in the body of an operation, is an ``UnloweredError``.
+
+    torch-mlir guards forms that are right for some operands only. One that depends on values stays for the run.
+    """
+    parent = operation.parent
+    is_in_body = parent is not None and parent.name.startswith(("linalg.", "tensor.", "tm_tensor."))
+    constant = _constant(operation.operands[0])
+    text = ir.StringAttr(operation.attributes["msg"]).value
+    holds = constant is not None and bool(ir.IntegerAttr(constant.attributes["value"]).value)
+    if holds or (is_in_body and text in _NEEDLESS):
+        operation.erase()
+    elif constant is not None or is_in_body:
+        nodes = frozenset(nodes_of(operation.location))
+        raise UnloweredError(
+            f"The form in linalg is not right for these operands: {text}.",
+            location_of(operation.location),
+            nodes,
+        )
+
+
+def _check_static(operation: ir.Operation) -> None:
+    """Raise ``UnloweredError`` for a result of dynamic shape."""
+    for value in operation.results:
+        if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
+            nodes = frozenset(nodes_of(operation.location))
+            raise UnloweredError(
+                f"The shape of {value.type} is not static.", location_of(operation.location), nodes
+            )
+
+
+def _constant(value: ir.Value) -> ir.Operation | None:
+    """The arith.constant that defines a value, or None."""
+    owner = value.owner
+    return owner if not isinstance(owner, ir.Block) and owner.name == "arith.constant" else None
+
+
+def _fold_scalar(operation: ir.Operation) -> None:
+    """A rounding or a root of a scalar constant, which upstream folds only where it is exact.
+
+    Torch writes an epsilon as f64 rounded in the body, and sqrt(2) in gelu as a root.
+    """
+    source = _constant(operation.operands[0])
+    if source is None:
+        return
+    number = ir.FloatAttr(source.attributes["value"]).value
+    result_type = operation.results[0].type
+    with source.location, ir.InsertionPoint(source):
+        value = ir.FloatAttr.get(result_type, math.sqrt(number) if operation.name == "math.sqrt" else number)
+        constant = arith.ConstantOp(result_type, value)
+    operation.results[0].replace_all_uses_with(constant.result)
+    operation.erase()
+
+
+def _write_as_extreme(select: ir.Operation) -> None:
+    """select(a > b, a, b) -> maximumf(a, b), likewise the minimum.
+
+    torch-mlir lowers ``relu``, ``clamp``, ``maximum`` and ``minimum`` to a comparison and a selection in one body,
+    which lose a NaN that PyTorch keeps. The comparison of ``torch.where`` is in a body of its own.
+    """
+    compare = select.operands[0].owner
+    if isinstance(compare, ir.Block) or compare.name != "arith.cmpf":
+        return
+    first, second = list(select.operands)[1:]
+    is_greater = ir.IntegerAttr(compare.attributes["predicate"]).value in _GREATER
+    is_lesser = ir.IntegerAttr(compare.attributes["predicate"]).value in _LESSER
+    is_swapped = list(compare.operands) == [second, first]
+    if not (is_greater or is_lesser) or not (is_swapped or list(compare.operands) == [first, second]):
+        return
+    name = "arith.maximumf" if is_greater != is_swapped else "arith.minimumf"
+    with select.location, ir.InsertionPoint(select):
+        extreme = ir.Operation.create(name, results=[first.type], operands=[first, second])
+    select.results[0].replace_all_uses_with(extreme.result)
+    select.erase()
+
+
+def _slice_undefined(operation: ir.Operation) -> None:
+    """A slice of a tensor without values, of which others write only a part, is another one."""
+    source = operation.operands[0].owner
+    if not isinstance(source, ir.Block) and source.name == "tensor.empty":
+        with operation.location, ir.InsertionPoint(operation):
+            empty = ir.Operation.create("tensor.empty", results=[operation.results[0].type])
+        operation.results[0].replace_all_uses_with(empty.result)
+        operation.erase()
+
+
+def _splat(value: ir.Value) -> ir.Attribute | None:
+    """The one element of a constant tensor of equal elements, or None."""
+    source = _constant(value)
+    if source is None or not isinstance(value.type, ir.RankedTensorType):
+        return None
+    elements = source.attributes["value"]
+    uniform = isinstance(elements, ir.DenseElementsAttr) and elements.is_splat
+    return elements.get_splat_value() if uniform else None
+
+
+class _BodyNumbers:
+    """Numbers that the body of a linalg.generic captures: ``tensor.extract %t[]``, and what arith computes of them.
+
+    torch-mlir captures the number of a tensor without dims. The device reads the tensor as an operand that is
+    broadcast, and the body computes with it.
+    """
+
+    def __init__(self, generic: ir.Operation) -> None:
+        self._generic, self._body = generic, generic.regions[0].blocks[0]
+        self._arguments: dict[ir.Value, ir.Value] = {}
+        self._moved: dict[ir.Value, ir.Value] = {}
+
+    def as_operands(self) -> ir.Operation:
+        """Return the operation with these tensors as inputs; the operation itself if it captures no number."""
+        generic, body = self._generic, self._body
+        outer = [operation for operation in operations(generic) if self.captures(operation)]
+        if not outer:
+            return generic
+        results = len(generic.results)
+        outputs = list(body.arguments)[-results:]
+        for operation in outer:
+            for index, operand in enumerate(operation.operands):
+                operation.operands[index] = self._inside(operand)
+        # The arguments of the outputs follow those of all inputs.
+        for output in outputs:
+            output.replace_all_uses_with(body.add_argument(output.type, generic.location))
+        first = len(generic.operands) - results
+        for _ in outputs:
+            body.erase_argument(first)
+        maps = list(ir.ArrayAttr(generic.attributes["indexing_maps"]))
+        dims = ir.AffineMapAttr(maps[-1]).value.n_dims
+        number = ir.AffineMapAttr.get(ir.AffineMap.get(dims, 0, [], generic.context))
+        operands = list(generic.operands)
+        return _with_operands(
+            generic,
+            [*operands[:first], *self._arguments, *operands[first:]],
+            [*maps[:first], *(number for _ in self._arguments), *maps[first:]],
+        )
+
+    def captures(self, operation: ir.Operation) -> bool:
+        """Return whether an operand of an operation in the body is such a number."""
+        return any(self._is_number(operand) for operand in operation.operands)
+
+    def _is_number(self, value: ir.Value) -> bool:
+        """Return whether a value outside of the body is the number of a tensor or computed of one."""
+        owner = value.owner
+        if isinstance(owner, ir.Block) or _is_in(owner, self._generic):
+            return False
+        if owner.name == "tensor.extract":
+            return len(owner.operands) == 1
+        return owner.name.startswith(("arith.", "math.")) and self.captures(owner)
+
+    def _inside(self, value: ir.Value) -> ir.Value:
+        """Value in the body for one that the body captures; a value that is no such number is unchanged."""
+        if not self._is_number(value):
+            return value
+        owner = value.owner
+        if owner.name == "tensor.extract":
+            tensor = owner.operands[0]
+            if tensor not in self._arguments:
+                self._arguments[tensor] = self._body.add_argument(value.type, owner.location)
+            return self._arguments[tensor]
+        if value not in self._moved:
+            operands = [self._inside(operand) for operand in owner.operands]
+            with ir.InsertionPoint.at_block_begin(self._body):
+                copy = owner.clone()
+            for index, operand in enumerate(operands):
+                copy.operation.operands[index] = operand
+                if not isinstance(operand.owner, ir.Block) and _is_in(operand.owner, self._generic):
+                    copy.operation.move_after(operand.owner)
+            self._moved[value] = copy.operation.results[0]
+        return self._moved[value]
+
+
+def _fill_in_body(fill: ir.Operation) -> None:
+    """linalg.fill ins(%number) -> linalg.generic with a body that captures the number."""
+    number, output = fill.operands
+    rank = ir.RankedTensorType(output.type).rank
+    with fill.location, ir.InsertionPoint(fill):
+        generic = ir.Operation.create(
+            "linalg.generic",
+            results=[output.type],
+            operands=[output],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
+                "iterator_types": ir.ArrayAttr.get(
+                    [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank
+                ),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
+            },
+            regions=1,
+        )
+        body = generic.regions[0].blocks.append(number.type, arg_locs=[fill.location])
+        with ir.InsertionPoint(body):
+            ir.Operation.create("linalg.yield", operands=[number])
+    fill.results[0].replace_all_uses_with(generic.results[0])
+    fill.erase()
+
+
+def _is_in(operation: ir.Operation, outer: ir.Operation) -> bool:
+    """Return whether an operation is nested in another one."""
+    parent = operation.parent
+    return parent is not None and (parent == outer or _is_in(parent.operation, outer))
+
+
+def _inline_uniform_operands(generic: ir.Operation) -> None:
+    """linalg.generic ins(%x, %splat) {f(a, b)} -> ins(%x) {f(a, number)}.
+
+    Upstream's linalg-inline-scalar-operands would also inline 0-d tensors that are computed.
+    """
+    # An input may be all that says how far a reduction goes.
+    if "reduction" in str(generic.attributes["iterator_types"]):
+        return
+    inputs = range(len(generic.operands) - len(generic.results))
+    numbers = {index: number for index in inputs if (number := _splat(generic.operands[index])) is not None}
+    if not numbers:
+        return
+    block = generic.regions[0].blocks[0]
+    for index, number in numbers.items():
+        argument = block.arguments[index]
+        with generic.location, ir.InsertionPoint(generic):
+            argument.replace_all_uses_with(arith.ConstantOp(argument.type, number).result)
+    _drop_inputs(generic, set(numbers))
+
+
+def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
+    """Replace a linalg.generic by one without these inputs, whose block arguments have no use."""
+    remaining = [index for index in range(len(generic.operands)) if index not in dropped]
+    maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
+    # From the last one: an erased argument renumbers those behind it.
+    for index in sorted(dropped, reverse=True):
+        generic.regions[0].blocks[0].erase_argument(index)
+    _with_operands(
+        generic, [generic.operands[index] for index in remaining], [maps[index] for index in remaining]
+    )
+
+
+def _with_operands(generic: ir.Operation, operands: list[ir.Value], maps: list[ir.Attribute]) -> ir.Operation:
+    """Replace a linalg.generic by one with the same body, on other operands."""
+    results = len(generic.results)
+    with generic.location, ir.InsertionPoint(generic):
+        new = ir.Operation.create(
+            "linalg.generic",
+            results=[result.type for result in generic.results],
+            operands=operands,
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get(maps),
+                "iterator_types": generic.attributes["iterator_types"],
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - results, results]),
+            },
+            regions=1,
+        )
+    generic.regions[0].blocks[0].append_to(new.regions[0])
+    for old_result, new_result in zip(generic.results, new.results, strict=True):
+        old_result.replace_all_uses_with(new_result)
+    generic.erase()
+    return new

@@ -31,7 +31,6 @@ from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
 from spyre_mlir.frontend.backward_errors import raised_after_backward
-from spyre_mlir.frontend.foreach import is_foreach, one_by_one
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
@@ -543,3 +542,19 @@ def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
 
 def _on_device(results: Any) -> Any:
     return pytree.tree_map_only(DeviceTensor, SpyreTensor.of, results)
+
+
+# Operations on lists of tensors, ``_foreach_add`` and others, as the operations on each tensor that PyTorch has.
+
+_PREFIX = "aten::_foreach_"
+
+
+def is_foreach(operation: Any) -> bool:
+    """Return whether an operation takes lists of tensors, to treat one tensor after the other."""
+    return operation._schema.name.startswith(_PREFIX)
+
+
+def one_by_one(operation: Any, args: Any, named: dict[str, Any]) -> Any:
+    """Results of PyTorch's loop over the tensors, which it has for devices without a kernel for lists."""
+    # The operations of the loop are dispatched by their tensors.
+    return operation._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **named)

@@ -20,19 +20,30 @@ states, ``edges.py`` the cost of reading; ``optimization/elimination.py`` finds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.layout.rules import sentence
+from spyre_mlir.layout.rules import sentence, why_no_form
 from spyre_mlir.layout.stick_layout import is_convertible
+from spyre_mlir.layout.view_transforms import ViewTransform
 from spyre_mlir.layout_search.domains import Domains
-from spyre_mlir.layout_search.edges import INFINITE, CopyOf, Edge, InsertInto, OperandEdge, SameBuffer, ViewOf
-from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, relayout_cost
+from spyre_mlir.layout_search.layout_candidates import (
+    LayoutCandidate,
+    candidate_of,
+    copying_cost,
+    default_candidates,
+    distinct,
+    image,
+    ordered,
+    relayout_cost,
+)
 from spyre_mlir.layout_search.layout_choice import LayoutProblem, cheapest_layouts
+from spyre_mlir.layout_search.op_layouts import OpLayout, op_layouts, transfer_cost, transfer_cost_in_loop
+from spyre_mlir.layout_search.producer_candidates import single_stick_dims, sized, uncut
 from spyre_mlir.layout_search.reader_candidates import ReaderCandidates
-from spyre_mlir.layout_search.requested_layouts import requested_layouts
-from spyre_mlir.layout_search.sparsity import op_layouts_of
-from spyre_mlir.layout_search.states import State
+from spyre_mlir.layout_search.states import Domain, ProducedLayout, State
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
     Compute,
@@ -51,6 +62,8 @@ from spyre_mlir.layout_search.tensor_graph import (
 from spyre_mlir.optimization.bounded_cache import BoundedCache
 from spyre_mlir.optimization.elimination import Minimum, Sum
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.target.target import Target
 
 #: Nodes whose tensor is a buffer that no single operation writes.
 _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
@@ -218,3 +231,283 @@ class Problem:
             in_place.append(isinstance(edge, InsertInto) and edge.fits(states[source], state.produced))
         options = len(self.domains[index].produced)
         return Decision(state, tuple(reads), tuple(in_place), tuple(relayouts), options)
+
+
+# The op layouts that each operation of a graph may have; the stick-sparse ones only where an input can be sparse.
+
+#: Whether a tensor may be stick-sparse; None for one that is sparse or dense as its readers like.
+_Sparsity = bool | None
+
+
+def op_layouts_of(graph: Graph) -> list[tuple[OpLayout, ...]]:
+    """Return the op layouts to try for each node, () for one that is no operation.
+
+    ``LayoutError`` for an operation without a legal one.
+    """
+    sparsity: list[_Sparsity] = []
+    layouts: list[tuple[OpLayout, ...]] = []
+    for index, node in enumerate(graph.nodes):
+        legal: tuple[OpLayout, ...] = ()
+        if isinstance(node, Compute):
+            legal = _legal(index, node, [sparsity[tensor] for tensor in node.operands])
+        layouts.append(legal)
+        sparsity.append(_sparsity(graph.target, node, sparsity, legal))
+    return layouts
+
+
+def _legal(index: int, node: Compute, operands: list[_Sparsity]) -> tuple[OpLayout, ...]:
+    layouts = op_layouts(node.signature)
+    if not layouts:
+        raise LayoutError(index, why_no_form(node.signature.opcode, node.signature.iteration))
+    # All operands sparse moves a whole stick per element: nobody would convert dense inputs to that.
+    if any(operands) or (None in operands and False not in operands):
+        return layouts
+    return tuple(layout for layout in layouts if not layout.sparse) or layouts
+
+
+def _sparsity(
+    target: Target, node: TensorNode, sparsity: list[_Sparsity], legal: tuple[OpLayout, ...]
+) -> _Sparsity:
+    if not sized(node.shape) or isinstance(node, IterArg | LoopResult):
+        return None
+    if isinstance(node, ArgumentNode):
+        return None if node.free else node.pin is None or candidate_of(node.pin).stick_dim is None
+    if isinstance(node, Compute):
+        return any(layout.stick_dims[-1] is None for layout in legal)
+    if isinstance(node, InsertSliceBuffer):
+        return not uncut(target, node)
+    source = sparsity[node.inputs[0]]
+    return source is None or source
+
+
+# Requested layouts: what matmuls ask of the tensors that reach them through views and pointwise operations.
+
+#: Requests of one tensor that are tried, those of its first readers.
+_MAX_REQUESTS = 3
+
+
+def requested_layouts(
+    graph: Graph, op_layouts: Sequence[tuple[OpLayout, ...]], stick_outermost: bool
+) -> list[tuple[LayoutCandidate, ...]]:
+    """Return for each tensor the layouts with which a matmul behind it needs no copy; () for most tensors.
+
+    Batch dims are one in the matmul, and so may be dims that a view merges into a contracted one: they have to be
+    neighbours in memory, which no order that follows the dims of the tensor alone may give.
+    """
+    requests: list[tuple[LayoutCandidate, ...]] = [()] * len(graph.nodes)
+    readers = graph.readers()
+
+    def of_reader(node: TensorNode, reader: int, position: int) -> Iterator[LayoutCandidate | None]:
+        """Yield the requests of one reader, as layouts of what it reads."""
+        other = graph.nodes[reader]
+        if isinstance(other, ViewNode):
+            for request in requests[reader]:
+                yield _before_view(other.step, node, request)
+        elif isinstance(other, Compute) and KINDS[other.signature.opcode] is Kind.MATMUL:
+            for stick in single_stick_dims(op_layouts[reader], position):
+                if stick is not None:
+                    target = other.signature.iteration.target
+                    yield default_candidates(target, node.shape, node.dtype, stick, stick_outermost)[-1]
+        elif isinstance(other, Compute) and KINDS[other.signature.opcode] is Kind.POINTWISE:
+            for request in requests[reader]:
+                yield _of_operand(other, position, node, request)
+
+    # From the last to the first, so that a request is known before the tensors in front of it are seen.
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        candidates = (
+            candidate
+            for reader, position in readers[index]
+            for candidate in of_reader(node, reader, position)
+            if candidate is not None
+        )
+        requests[index] = distinct(candidates)[:_MAX_REQUESTS]
+    return requests
+
+
+def _before_view(step: ViewTransform, node: TensorNode, request: LayoutCandidate) -> LayoutCandidate | None:
+    """Return the layout of the source of a view that gives the view a layout; None if there is none."""
+    inverse = step.inverse(node.shape)
+    source = None if inverse is None else image(inverse, request)
+    if source is None or not source.addressable or source.sticks or source.stick_dim is None:
+        return None
+    return ordered(request.view.target, node.shape, node.dtype, source.stick_dim, source.order)
+
+
+def _of_operand(
+    operation: Compute, position: int, node: TensorNode, request: LayoutCandidate
+) -> LayoutCandidate | None:
+    """Return the layout of an operand in the order of the result; None if it does not have all dims of that."""
+    dims, result = operation.signature.maps[position], operation.signature.maps[-1]
+    if request.stick_dim is None or len(dims) != len(result) or set(dims) != set(result):
+        return None
+    axis = {dim: number for number, dim in enumerate(dims)}
+    order = tuple(axis[result[dim]] for dim in request.order)
+    return ordered(request.view.target, node.shape, node.dtype, axis[result[request.stick_dim]], order)
+
+
+# Edges of the graph: the cost of reading an input, and the layouts in which it is read.
+
+INFINITE = float("inf")
+
+
+class Edge:
+    """One input of a node: subclasses say what reading it costs. All costs are picoseconds."""
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the cost of reading the input in layout ``source`` for a ``result``; infinite if it cannot be."""
+        raise NotImplementedError
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return the cost by state of the input (rows) and of the result, each by its cheapest layout."""
+        costs = np.array([[self.cost(read, to) for to in result.produced] for read in source.candidates])
+        return costs[source.available].min(axis=1)[:, result.produced_index]
+
+    def reads(self, source: State, result: State) -> list[LayoutCandidate]:
+        """Return the layouts that are read."""
+        return [min(source.available, key=lambda read: self.cost(read, result.produced))]
+
+
+@dataclass(frozen=True)
+class OperandEdge(Edge):
+    """An operation reads an operand: all of it once, as its op layout says; one ``in_loop`` may be in LX."""
+
+    position: int
+    in_loop: bool = False
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the time of the transfer."""
+        assert result.op_layout is not None
+        transfer = transfer_cost_in_loop if self.in_loop else transfer_cost
+        cost = transfer(result.op_layout, self.position, source)
+        return INFINITE if cost is None else cost
+
+
+@dataclass(frozen=True)
+class CopyOf(Edge):
+    """A copy reads its source, whatever its layout."""
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the time of the copy."""
+        return copying_cost(source, result.candidate)
+
+
+@dataclass(frozen=True)
+class ViewOf(Edge):
+    """A view has the images of the layouts that its source has, for nothing."""
+
+    step: object
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the source has a layout for each base of the view, else infinity."""
+        images = [image(self.step, read) for read in source.candidates]
+        bases = distinct(base for state in result.states for base in state.base)
+        column = {base: index for index, base in enumerate(bases)}
+        needed = np.zeros((len(bases), len(result.states)), dtype=np.float32)
+        for index, state in enumerate(result.states):
+            needed[[column[base] for base in state.base], index] = 1
+        # An image that is no base of the view serves none of its states.
+        shown = [column.get(view, -1) if view is not None else -1 for view in images]
+        existing = np.array(shown)[source.available][:, :, None] == np.arange(len(bases))
+        # Counts of the bases that are missing, as a product of matrices: small numbers are exact in floats.
+        missing = (~existing.any(axis=1)).astype(np.float32) @ needed
+        return np.where(missing > 0, INFINITE, 0.0)
+
+    def reads(self, source: State, result: State) -> list[LayoutCandidate]:
+        """Return the layout of the source behind each base of the view."""
+        return [
+            next(read for read in source.available if image(self.step, read) is base) for base in result.base
+        ]
+
+
+@dataclass(frozen=True)
+class InsertInto(Edge):
+    """A tensor is inserted into a subview of a buffer: its producer writes it there, or it is copied there.
+
+    If its stick changes it is converted before (or, to the whole buffer, instead). One whose layout has to be
+    ``exact`` (it is pinned, or the buffer of a loop) is in place only where the subview has that very layout, not
+    merely its stick. A ``partial`` one, a buffer that is not written all over yet, is never copied where it may be
+    in place.
+    """
+
+    place: object
+    may_be_in_place: bool
+    exact: bool
+    partial: bool = False
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the time of the copy into the subview, and of a relayout before if the stick changes."""
+        target = image(self.place, result.candidate)
+        if target is None:
+            return INFINITE
+        copies = 1 if source.stick_dim == target.stick_dim or target is result.candidate else 2
+        return copies * copying_cost(source, target)
+
+    def fits(self, source: State, result: ProducedLayout) -> bool:
+        """Return whether the producer writes the tensor right into the subview."""
+        subview, candidate = image(self.place, result.candidate), source.produced.candidate
+        if not self.may_be_in_place or subview is None or subview.stick_dim != candidate.stick_dim:
+            return False
+        return not self.exact or subview.layout == candidate.layout
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return the cost of shorter runs where the tensor is in place, else that of the copy."""
+        costs = super().table(source, result)
+        if self.partial and self.may_be_in_place:
+            # A copy would read what is not written yet.
+            costs = np.full(costs.shape, INFINITE)
+        for row, state in zip(costs, source.states, strict=True):
+            fits = np.array([self.fits(state, layout) for layout in result.produced])
+            in_place = np.array(
+                [
+                    self._in_place_cost(state.produced, layout) if fit else 0
+                    for layout, fit in zip(result.produced, fits, strict=True)
+                ]
+            )
+            row[:] = np.where(fits[result.produced_index], in_place[result.produced_index], row)
+        return costs
+
+    def _in_place_cost(self, source: ProducedLayout, result: ProducedLayout) -> int:
+        """Return by how much it takes longer to write the subview than a buffer of the tensor alone."""
+        subview = image(self.place, result.candidate)
+        if subview is None:
+            return 0
+        if source.op_layout is None:
+            # A copy, or a buffer of parts, whose runs are those of its copy.
+            alone, in_place = (
+                copying_cost(source.candidate, target) for target in (source.candidate, subview)
+            )
+            return round(max(0, in_place - alone))
+        alone, in_place = (
+            transfer_cost(source.op_layout, -1, candidate) for candidate in (source.candidate, subview)
+        )
+        return 0 if alone is None or in_place is None else max(0, in_place - alone)
+
+    def reads(self, source: State, result: State) -> list[LayoutCandidate]:
+        """Return the produced layout if in place, else the cheapest to copy."""
+        if self.fits(source, result.produced):
+            return [source.produced.candidate]
+        return super().reads(source, result)
+
+
+@dataclass(frozen=True)
+class SameBuffer(Edge):
+    """An iter_arg and the result of its loop are the buffer of their input.
+
+    ``may_convert``: a yielded value may also be a relayout, made for the loop; the initial value is the buffer.
+    """
+
+    may_convert: bool
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return 0 for one layout on both sides."""
+        return 0 if source is result.candidate else INFINITE
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the layouts agree: those that exist, or the produced ones alone."""
+        if self.may_convert:
+            return super().table(source, result)
+        costs = np.array(
+            [[self.cost(read.candidate, to) for to in result.produced] for read in source.produced]
+        )
+        return costs[source.produced_index][:, result.produced_index]

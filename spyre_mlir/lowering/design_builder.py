@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.model import (
@@ -26,11 +26,11 @@ from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.lowering.design_labels import labels_of
-from spyre_mlir.lowering.operand_geometry import Geometry, GeometryBuilder
 from spyre_mlir.lowering.symbolic_slices import Slopes, SymbolicSlices
+from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -296,3 +296,247 @@ def _distribution_key(distribution: HeldSlices) -> tuple:
 
 def _items(*members: dict) -> tuple:
     return tuple(tuple(member.items()) for member in members)
+
+
+# The operands of a design in its labels: order of dims, stick, scales and gaps. No IR.
+#
+# An operand in device memory is a part of the whole tensor, whose strides its dims and gaps say. One in LX is this
+# core's slice alone: the same dims in the same order, one behind the other; or a part of what the core has there, with
+# gaps again.
+
+SECOND_STICK = "in"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """An operand in the labels of a design: dim order (innermost first), stick, scales, and gaps in elements.
+
+    ``beside`` are the elements of other dims in a stick, the innermost first.
+    """
+
+    dim_order: tuple[str, ...]
+    stick_dim: str
+    scale: dict[str, int]
+    gap: dict[str, int]
+    beside: dict[str, int]
+
+
+class GeometryBuilder:
+    """Builder of the geometries of one operation's operands.
+
+    ``shares`` are the positions of each dim that a core has, ``in_lx`` the operands in LX, ``parts`` those of them that
+    are a part of what a core has there. ``extra`` has the labels without a dim, synthetic sticks and fillers, with
+    their sizes once the geometries are built.
+    """
+
+    def __init__(
+        self,
+        opcode: str,
+        space: Space,
+        labels: tuple[str, ...],
+        shares: Sequence[int],
+        in_lx: Collection[int],
+        parts: Mapping[int, Subview],
+    ) -> None:
+        self.opcode, self.space, self.labels, self.shares = opcode, space, labels, shares
+        self.in_lx, self.parts = in_lx, parts
+        self.extra: dict[str, int] = {}
+        self.fillers: set[str] = set()
+
+    def geometries(self) -> list[Geometry]:
+        """Return the geometries of all operands; a filler of one is a dim of size 1 of all."""
+        geometries = [self._geometry(operand) for operand in range(len(self.space.views))]
+        # The kernels of casts loop over rows, so a tensor of nothing but its stick gets one.
+        if DEVICE_OPS[self.opcode].kind is Kind.CAST and len({*self.labels, *self.extra}) == 1:
+            self._filler()
+        return [
+            replace(
+                geometry, dim_order=(*geometry.dim_order, *sorted(self.fillers - set(geometry.dim_order)))
+            )
+            for geometry in geometries
+        ]
+
+    def _geometry(self, operand: int) -> Geometry:
+        """Order the dims of an operand by stride; distances between them become gaps, in device memory."""
+        view, present = self.space.footprint(operand), self.space.present[operand]
+        if operand == 0:
+            present -= {window.kernel for window in self.space.windows}
+        order: list[str] = []
+        gap: dict[str, int] = {}
+        scale = {label: 1 if dim in present else -1 for dim, label in enumerate(self.labels)}
+        stick = self._stick_label(view, present, scale)
+        strides = self._strides(operand)
+        axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
+        without_axis = {dim for dim in present if view.axis_of(dim) is None}
+        stride = view.elements_per_stick
+        # A dim within one stick has no axis, and is inside of all others.
+        if view.main_stick_dim is not None and view.main_stick_dim in without_axis:
+            order.append(stick)
+            without_axis.discard(view.main_stick_dim)
+        for axis in axes:
+            # In LX a core's slice is dense, so there are no gaps to say.
+            if operand not in self.in_lx or operand in self.parts:
+                self._close_gap(operand, order, gap, stride, strides[axis.dim])
+            order.append(self.labels[axis.dim])
+            stride = strides[axis.dim] * self._steps(operand, axis.dim)
+        order += [self.labels[dim] for dim in sorted(without_axis)]
+        if stick not in order:
+            order.append(stick)
+        listed = self._listed_absent(operand)
+        order += [self.labels[dim] for dim in sorted(listed) if self.labels[dim] != stick]
+        beside = {self.labels[axis.dim]: axis.size for axis in reversed(view.stick_axes)}
+        beside.pop(stick, None)
+        return Geometry(tuple(order), stick, scale, gap, beside)
+
+    def _listed_absent(self, operand: int) -> frozenset[int]:
+        """Return the dims that an operand lists though it does not vary along them, at a scale of -1.
+
+        A matmul, a convolution or a pooling tells its dims apart by which operands list them, so there absent dims are
+        not listed. Batch dims that
+        the rows are repeated for are: what only columns and result list is the one dim that columns bring in.
+        """
+        present, kind = self.space.present[operand], DEVICE_OPS[self.opcode].kind
+        if kind.slides:
+            return frozenset()
+        if kind is not Kind.MATMUL:
+            return frozenset(range(len(self.labels))) - present
+        if operand != 0:
+            return frozenset()
+        stick = self.space.views[1].main_stick_dim
+        return self.space.present[1] - present - self.space.reduced - {stick}
+
+    def _strides(self, operand: int) -> dict[int, int]:
+        """Return the elements from one position of a dim to the next, in device memory or of a part in LX.
+
+        A dim of which a core has one position has none of its own there: it is behind all others.
+        """
+        view = self.space.footprint(operand)
+        if operand not in self.parts:
+            return {axis.dim: axis.stride for axis in view.axes}
+        part, per_stick = self.parts[operand], view.elements_per_stick
+        several = [axis for axis in view.axes if self._steps(operand, axis.dim) > 1]
+        strides = {axis.dim: part.stride(axis.stride) * per_stick for axis in several}
+        behind = max(
+            (stride * self._steps(operand, dim) for dim, stride in strides.items()), default=per_stick
+        )
+        return {axis.dim: strides.get(axis.dim, behind) for axis in view.axes}
+
+    def _steps(self, operand: int, dim: int) -> int:
+        """Return the positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
+        view, extent = self.space.views[operand], self.space.accessed(operand, self.space.padded)[dim]
+        if operand in self.parts:
+            extent = min(self.space.accessed(operand, self.shares)[dim], extent)
+        elif operand == 0:
+            # Of what windows slide over the design has all positions, also those that none touches.
+            extent = next((window.size for window in self.space.windows if window.output == dim), extent)
+        return extent // view.stick_elements(dim)
+
+    def _close_gap(
+        self, operand: int, order: list[str], gap: dict[str, int], stride: int, expected: int
+    ) -> None:
+        """Make the dims so far reach ``expected`` elements, by a gap behind the last one."""
+        if expected == stride:
+            return
+        # A gap stands behind a dim, so the innermost one needs a dim before it.
+        if not order:
+            order.append(self._filler())
+        last = order[-1]
+        per_stick = 1
+        if last in self.extra:
+            base, extent = stride, 1
+        else:
+            dim = self.labels.index(last)
+            per_stick = self.space.views[operand].stick_elements(dim)
+            extent = self._steps(operand, dim)
+            base = stride // extent
+        if expected % base or expected < stride:
+            raise CompileError(f"'{self.opcode}' cannot address an operand: stride {expected} after {stride}")
+        gap[last] = (expected // base - extent) * per_stick
+
+    def _filler(self) -> str:
+        """Add a dim of size 1 whose only purpose is its gap, and return its label."""
+        label = next(label for label in LABELS if label not in self.labels and label not in self.extra)
+        self.extra[label] = 1
+        self.fillers.add(label)
+        return label
+
+    def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:
+        """Return the label of the stick dim; a sparse operand has a stick with one valid element."""
+        if view.main_stick_dim is not None:
+            return self.labels[view.main_stick_dim]
+        for label in (STICK, SECOND_STICK):
+            if label not in self.labels:
+                self.extra[label] = max(self.extra.get(label, 1), view.elements_per_stick)
+                scale[label] = -2
+                return label
+            if self.labels.index(label) not in present:
+                scale[label] = -2
+                return label
+        raise CompileError(f"'{self.opcode}' has a sparse operand but no dim left for its stick")
+
+
+# Labels of the iteration dims of a design, by what its operation is.
+
+#: The label of the stick of the output, and of most operands.
+STICK = "out"
+#: Labels of the dims that are in no stick, in the order in which operations take them.
+LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
+#: Labels of the dims of a matmul but its columns ``out``, its innermost row ``mb`` and ``in``, the innermost first.
+MATMUL_LABELS = ("x", "y", "kj", "ki")
+#: Labels of the dims that windows slide along, the innermost first; those of the windows have a k before.
+WINDOW_LABELS = ("j", "i")
+
+
+def labels_of(opcode: str, space: Space) -> tuple[str, ...]:
+    """Return the label of each dim; ``CompileError`` if there are more dims than labels."""
+    kind = DEVICE_OPS[opcode].kind
+    if kind.slides:
+        return _window_labels(space)
+    if kind is Kind.MATMUL:
+        return _matmul_labels(space)
+    stick = _main_stick(space)
+    spare = iter(LABELS)
+    labels = []
+    for dim in range(len(space.sizes)):
+        label = STICK if dim == stick else next(spare, None)
+        if label is None:
+            raise CompileError(f"'{opcode}' iterates over more dims than a design has labels")
+        labels.append(label)
+    return tuple(labels)
+
+
+def _window_labels(space: Space) -> tuple[str, ...]:
+    """Return mb, i, j, out, in, ki, kj: the last window slides along j, and channels are in the sticks."""
+    labels: dict[int, str] = {}
+    for window, ending in zip(reversed(space.windows), WINDOW_LABELS, strict=False):
+        labels[window.output], labels[window.kernel] = ending, f"k{ending}"
+    stick, contracted = _main_stick(space), space.reduced - set(labels)
+    labels |= dict.fromkeys(contracted, "in")
+    if stick is not None:
+        labels[stick] = STICK
+    spare = iter(("mb", *WINDOW_LABELS, *LABELS))
+    for dim in reversed(range(len(space.sizes))):
+        if dim not in labels:
+            labels[dim] = next(label for label in spare if label not in labels.values())
+    return tuple(labels[dim] for dim in range(len(space.sizes)))
+
+
+def _main_stick(space: Space) -> int | None:
+    """Return the dim called ``out``: the stick of the output, or of the first input that has one."""
+    views = (space.views[-1], *space.views)
+    stick_dims = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
+    return stick_dims[0] if stick_dims else None
+
+
+def _matmul_labels(space: Space) -> tuple[str, ...]:
+    rows, columns, _ = space.present
+    generated, outer = columns - rows - space.reduced, iter(MATMUL_LABELS)
+    labels = {dim: "in" for dim in space.reduced} | {dim: "out" for dim in generated}
+    # The innermost row is mb, as torch-spyre has it, and what is outside of it follows whether row or batch.
+    row = max(rows - columns, default=None)
+    if row is not None:
+        labels[row] = "mb"
+    for dim in reversed(range(len(space.sizes))):
+        if dim not in labels:
+            labels[dim] = next(outer)
+    return tuple(labels[dim] for dim in range(len(space.sizes)))

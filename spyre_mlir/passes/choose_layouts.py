@@ -5,26 +5,34 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from spyre_mlir import problems
-from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
-from spyre_mlir.analysis.layout_pins import LayoutPins
 from spyre_mlir.analysis.layout_views import Views
 from spyre_mlir.analysis.loads import module_of
+from spyre_mlir.analysis.loops import LOOP, carried_values, nested_ops, terminator
+from spyre_mlir.analysis.plan_facts import layout_value
+from spyre_mlir.analysis.plan_pins import argument_layouts, pins_of, refused
 from spyre_mlir.analysis.program_cost import ProgramCost
+from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.cost.units import PICOSECONDS
-from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.stick import RESTICKIFY
+from spyre_mlir.dialects.structured import DESTINATION, defining_op, shape_of, use_empty
 from spyre_mlir.errors import AlgorithmError, CompileError
-from spyre_mlir.layout import ViewError
+from spyre_mlir.layout import StickLayout, ViewError
+from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
+from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting.layout_padding import pad_layouts
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
-from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.timing import scope
 
 
@@ -176,3 +184,189 @@ def _is_fill(op: ir.Operation) -> bool:
 def _is_filled(use: ir.OpOperand) -> bool:
     """Return whether a use is the buffer of an insertion."""
     return use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1
+
+
+# The layouts that a plan file pins, as constraints on the layout choice.
+
+
+@dataclass(frozen=True)
+class PinnedTensor:
+    """A tensor of a graph, its layouts in the plan file (one per copy of an argument), and its defining op."""
+
+    tensor: int
+    layouts: tuple[StickLayout, ...]
+    op: ir.Operation
+
+
+class LayoutPins:
+    """Adds pins as constraints in rounds, and only those that the choice would not keep anyway.
+
+    So a plan that is applied unchanged changes no choice, nor the order among equal ones.
+    """
+
+    def __init__(self, source: LayoutGraph) -> None:
+        self.source = source
+        self.pinned = {pin.tensor: pin for pin in _pinned(source)}
+        self._imposed: set[int] = set()
+
+    def impose(self, plan: LayoutPlan) -> bool:
+        """Add the pins that a choice breaks as constraints; return whether there are new ones."""
+        broken = [pin for pin in self.pinned.values() if not self._holds(pin, plan)]
+        new = [pin for pin in broken if pin.tensor not in self._imposed]
+        for pin in new:
+            self._imposed.add(pin.tensor)
+            self._impose(pin)
+        return bool(new)
+
+    def error(self, error: LayoutError) -> CompileError:
+        """The error of a choice that has no solution under the constraints so far."""
+        pinned = self.pinned.get(error.node)
+        if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:
+            return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
+        return self.source.error(error)
+
+    def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
+        node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
+        # Only a free argument may have several layouts, one for each of its copies.
+        layouts = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
+        if len(layouts) != len(pinned.layouts):
+            return False
+        return all(
+            same_order(candidate.layout, layout)
+            for candidate, layout in zip(layouts, pinned.layouts, strict=True)
+        )
+
+    def _impose(self, pinned: PinnedTensor) -> None:
+        node = self.source.graph.nodes[pinned.tensor]
+        if isinstance(node, ArgumentNode) and node.free:
+            node.layouts = pinned.layouts
+        elif isinstance(node, ArgumentNode) and node.by_price and self._is_default(node, pinned.layouts[0]):
+            # No pin: the device converts the argument to the same orders as where it may have no other layout.
+            node.by_price = False
+        else:
+            self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
+
+    def _is_default(self, node: ArgumentNode, layout: StickLayout) -> bool:
+        return same_order(StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype), layout)
+
+
+def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
+    pins = []
+    arguments = source.func.regions[0].blocks[0].arguments
+    for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
+        layouts = argument_layouts(attributes, value.type, source.graph.target)
+        if layouts:
+            pins.append(PinnedTensor(source.tensors[value], layouts, source.func))
+    for op in all_ops(source.func):
+        layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
+        if layout is not None:
+            pins.append(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
+    return pins
+
+
+# Writes chosen layouts into the types of a function, and makes restickifies of converting clones.
+
+#: Elements that numpy has, too.
+_BUFFERS = ("f16", "f32")
+
+_EMPTY = ("tensor.empty", "linalg.fill")
+
+
+def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
+    """Set the type of every value: ``layouts`` for buffers, ``views`` for views of them.
+
+    Destinations of ops and loops get an empty tensor of their own: two ops of one shape may differ in layout.
+    """
+    _Types(layouts, views).write(func.regions[0].blocks[0])
+    block = func.regions[0].blocks[0]
+    results = [value.type for value in terminator(block).operands]
+    inputs = [argument.type for argument in block.arguments]
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+
+
+class _Types:
+    """Writes the types of a block; ``_types`` caches those built so far, of which a program has few."""
+
+    def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
+        self.layouts = layouts
+        self.views = views
+        self._types: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
+
+    def write(self, block: ir.Block) -> None:
+        for argument in block.arguments:
+            self._set(argument, self.layouts[argument])
+        for op in nested_ops(block):
+            with ir.InsertionPoint(op), op.location:
+                self._op(op)
+        # In reverse, so that a fill is erased before the empty tensor that it fills.
+        for op in reversed(nested_ops(block)):
+            if op.name in _EMPTY and use_empty(op.results[0]):
+                op.erase()
+
+    def _type(self, value: ir.Value, layout: StickLayout) -> ir.Type:
+        key = (value.type, layout)
+        if key not in self._types:
+            self._types[key] = stick.with_layout(value.type, layout)
+        return self._types[key]
+
+    def _set(self, value: ir.Value, layout: StickLayout) -> None:
+        value.set_type(self._type(value, layout))
+
+    def _op(self, op: ir.Operation) -> None:
+        if op.name == LOOP:
+            for iter_arg in carried_values(op):
+                self._set(iter_arg.argument, self.layouts[iter_arg.argument])
+                self._set(iter_arg.result, self.layouts[iter_arg.result])
+                _set_destination(op, iter_arg.operand, iter_arg.result.type)
+            return
+        if op.name in (*_EMPTY, "func.return") or not op.results:
+            return
+        result = op.results[0]
+        if not isinstance(result.type, ir.RankedTensorType):
+            return
+        if op.name == "tensor.insert_slice":
+            _set_destination(op, 1, self._type(result, self.layouts[result]))
+        self._set(result, self.views[result].layout if op.name in VIEWS else self.layouts[result])
+        if op.name in DESTINATION:
+            _set_destination(op, len(op.operands) - 1, result.type)
+        if op.name == "arith.constant":
+            _retype_constant(op)
+        if RESTICKIFY in op.attributes:
+            self._restickify(op)
+
+    def _restickify(self, op: ir.Operation) -> None:
+        """Replace a clone that changes the stick by a ``stick.restickify``."""
+        result = op.results[0]
+        restickify = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
+        sdsc.record(restickify, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
+        self.layouts[restickify.result] = self.layouts[result]
+        result.replace_all_uses_with(restickify.result)
+        op.erase()
+
+
+def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
+    """Replace an empty (and filled) destination by a new one of a type."""
+    old = defining_op(op.operands[index])
+    if old is None or old.name not in _EMPTY:
+        return
+    empty = ir.Operation.create("tensor.empty", results=[type_]).result
+    if old.name == "linalg.fill":
+        fill = old.clone().operation
+        fill.operands[1] = empty
+        fill.results[0].set_type(type_)
+        empty = fill.results[0]
+    op.operands[index] = empty
+
+
+def _retype_constant(op: ir.Operation) -> None:
+    """Write the type of a constant, layout included, into its value."""
+    type_, attr = op.results[0].type, op.attributes["value"]
+    if attr.is_splat:
+        op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
+        return
+    if str(attr.type.element_type) in _BUFFERS:
+        # Masks have millions of elements, whose text takes much longer than the rest of the pass.
+        op.attributes["value"] = ir.DenseElementsAttr.get(np.array(attr), type=type_)
+        return
+    text = str(attr)
+    op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")

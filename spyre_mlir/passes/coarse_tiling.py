@@ -3,18 +3,46 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.tile_nests import Nest, Nests, Tiled, check_running
+from spyre_mlir.analysis.attention_masks import FINITE_LOW, KnownMask, known_mask
+from spyre_mlir.analysis.loops import LOOP
+from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, check_running, in_format, producers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
-from spyre_mlir.dialects.structured import use_empty
+from spyre_mlir.dialects.sdsc import HIDES
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    rebuilt,
+    shape_of,
+    use_empty,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.loop_writer import LoopWriter
+from spyre_mlir.rewriting.outlining import read_by
+from spyre_mlir.rewriting.tile_slices import (
+    AvailablePart,
+    LoopLevel,
+    MaskPart,
+    Masks,
+    TileSlices,
+    part_slice,
+    slice_op,
+)
+from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling import TiledLoop
+from spyre_mlir.tiling.mask_tiles import Range, TileClass
 
 
 @dataclass(frozen=True)
@@ -100,3 +128,475 @@ def _record_tiling(tiled_op: Tiled) -> None:
     if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
         loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
     op.attributes[sdsc.TILED] = tiling_attr(loops)
+
+
+# Writes nests of tiled operations as ``scf.for``.
+
+
+@dataclass
+class _Maximum:
+    """A running maximum in an iteration: its values before and now, and the factor between their exponentials."""
+
+    producer: Tiled
+    before: ir.Value
+    now: ir.Value
+    factor: ir.Value | None = None
+
+
+class LoopWriter:
+    """Writes the items of a block in order before its end, operands first, and erases what is not needed."""
+
+    def __init__(self, block: ir.Block, nests: Nests) -> None:
+        self.block = block
+        self.nests = nests
+        self.end = block.operations[len(block.operations) - 1].operation
+        self.old = [op.operation for op in block.operations if op.operation != self.end]
+        # Constants stay where they are: bodies of operations may use them, too.
+        self.old = [op for op in self.old if op.name != "arith.constant"]
+        # By result: the hash of an op changes with its operands.
+        self.waiting = {op.results[0] for op in self.old}
+        self.tiles = TileSlices(self.waiting)
+        self.parts, self.levels = self.tiles.parts, self.tiles.levels
+        self.sums: dict[Tiled, ir.Value] = {}
+        self.results: dict[Tiled, AvailablePart] = {}  # the iter_args of loops around, for full results
+        self.maxima: dict[str, _Maximum] = {}
+        self.constants: dict[int, ir.Value] = {}
+        self.masks = MaskConstants(block)
+        self.inside: dict[Nest, set[ir.Value]] = {}
+
+    def run(self) -> None:
+        for item in self.nests.items:
+            if isinstance(item, Tiled):
+                self._move(item.result)
+                continue
+            members, inside = list(item.operations()), self._inside(item)
+            for tiled in members:
+                for value in tiled.generic.inputs:
+                    self._move_outside(value, inside)
+            with ir.InsertionPoint(self.end), _location(item):
+                self._nest(item)
+            for tiled in members:
+                tiled.result.replace_all_uses_with(self.parts[tiled.result].value)
+        for value in self.end.operands:
+            self._move(value)
+        # In reverse, so that no op is erased before its users.
+        for op in reversed(self.old):
+            if op.results[0] in self.waiting:
+                op.erase()
+        for op in reversed([op.operation for op in self.block.operations]):
+            if op.name == "arith.constant" and use_empty(op.results[0]):
+                op.erase()
+
+    # -- operations outside of the nests -----------------------------------------------------------------
+
+    def _move(self, value: ir.Value) -> None:
+        """Move the op of a value, and those that it needs, to the insertion point."""
+        op = defining_op(value)
+        if op is None or op.results[0] not in self.waiting or value in self.parts:
+            return
+        self.waiting.remove(op.results[0])
+        for operand in read_by(op):
+            self._move(operand)
+        op.move_before(self.end)
+
+    def _move_outside(self, value: ir.Value, inside: set[ir.Value]) -> None:
+        """Move an operand of a nest that no operation of the nest computes."""
+        if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
+            self._move(value)
+
+    # -- nests ----------------------------------------------------------------------------------------
+
+    def _nest(self, nest: Nest) -> None:
+        """Write the loop of a nest. Peeled are the first iteration if partial sums begin with it, and a smaller last.
+
+        All iterations are peeled if it is unrolled. Those that masks hide are left out.
+        """
+        outside = tuple(level.nest for level in self.levels)
+        carried = [tiled for tiled in nest.operations() if self._escapes(tiled, nest)]
+        # A sum begins with its first part: a neutral element would have to be written to memory.
+        begins = any(tiled.reduces(nest) and tiled not in self.sums for tiled in carried)
+        results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
+        values: list[Any] = [results[t].value if t in results else self.sums.get(t) for t in carried]
+        before, self.results = self.results, {**self.results, **results}
+        for segment in segments(nest, self.levels, self.masks.of(nest)):
+            is_peeled = nest.unrolled or segment.is_peeled
+            peeled = segment.end if is_peeled else segment.first + int(begins)
+            for number in range(segment.first, peeled):
+                level = LoopLevel(nest, number, masks=segment.masks)
+                values = self._iteration(level, carried, values)
+            if segment.end > peeled:
+                values = self._loop(nest, replace(segment, first=peeled), carried, values)
+            begins = False
+        self.results = before
+        for tiled, value in zip(carried, values, strict=True):
+            if tiled.reduces(nest):
+                self.parts[tiled.result] = AvailablePart(value, outside)
+                self.sums[tiled] = value
+            else:
+                self.parts[tiled.result] = AvailablePart(value, results[tiled].tiled_by)
+
+    def _destination(self, tiled: Tiled, nest: Nest) -> AvailablePart:
+        """The destination of a nest's tiles of a result: an iter_arg of loops around, or a buffer for readers there.
+
+        Only an unrolled nest can write that buffer in LX.
+        """
+        outside = tuple(level.nest for level in self.levels)
+        carried = self.results.get(tiled)
+        if carried is not None and not (nest.unrolled and self._is_read_in(outside[-1], tiled, nest)):
+            return carried
+        return AvailablePart(self._empty(tiled), outside)
+
+    def _loop(
+        self, nest: Nest, segment: Segment, carried: Sequence[Tiled], initial: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        types = [value.type for value in initial]
+        bounds = [self._index(bound) for bound in (segment.first, segment.end, 1)]
+        loop = ir.Operation.create(LOOP, results=types, operands=[*bounds, *initial], regions=1)
+        block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get(), *types])
+        variable, *arguments = block.arguments
+        with ir.InsertionPoint(block):
+            values = self._iteration(LoopLevel(nest, variable, loop, segment.masks), carried, arguments)
+            ir.Operation.create("scf.yield", operands=values)
+        return list(loop.results)
+
+    def _iteration(
+        self, level: LoopLevel, carried: Sequence[Tiled], values: Sequence[ir.Value | None]
+    ) -> list[ir.Value]:
+        """Write one iteration from initial values, None for sums that begin in it; return the yielded values."""
+        nest, before = level.nest, dict(self.sums)
+        for tiled, value in zip(carried, values, strict=True):
+            if value is not None and tiled.reduces(nest):
+                self.sums[tiled] = value
+            elif value is not None:
+                self.results[tiled] = AvailablePart(value, self.results[tiled].tiled_by)
+        self.levels.append(level)
+        for item in nest.items:
+            if isinstance(item, Nest):
+                with _location(item):
+                    self._nest(item)
+            else:
+                with item.op.location:
+                    self._operation(item)
+        yielded = [self._yielded(tiled, nest) for tiled in carried]
+        self.levels.pop()
+        self.sums = before
+        return yielded
+
+    def _yielded(self, tiled: Tiled, nest: Nest) -> ir.Value:
+        """The sum so far; or the full result with this iteration's tile inserted, if it is not there yet."""
+        part = self.parts[tiled.result]
+        if tiled.reduces(nest) or nest not in part.tiled_by:
+            return part.value
+        whole, tile = self.results[tiled], part.value
+        if maker_of(tile).name in (LOOP, "tensor.insert_slice"):
+            tile = sdsc.clone(tile, tiled.op.location)  # it has a buffer of its own
+            sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of what leaves the loop")
+        moving = {
+            tiled.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
+        }
+        return slice_op("tensor.insert_slice", [tile, whole.value], moving, whole.value.type)
+
+    def _escapes(self, tiled: Tiled, nest: Nest) -> bool:
+        """Return whether a result of a nest is read outside of it; a sum is, for it is complete when the nest ends."""
+        if tiled.reduces(nest):
+            return True
+        inside = self._inside(nest)
+        return any(not user.results or user.results[0] not in inside for user in _readers(tiled.result))
+
+    def _is_read_in(self, outer: Nest, tiled: Tiled, nest: Nest) -> bool:
+        """Return whether a result of a nest is read in the one around it."""
+        around = self._inside(outer) - self._inside(nest)
+        return any(user.results and user.results[0] in around for user in _readers(tiled.result))
+
+    def _inside(self, nest: Nest) -> set[ir.Value]:
+        """The results of the operations of a nest."""
+        if nest not in self.inside:
+            self.inside[nest] = {member.result for member in nest.operations()}
+        return self.inside[nest]
+
+    def _empty(self, tiled: Tiled) -> ir.Value:
+        """An empty tensor for the full result of an iteration of the levels around."""
+        shape = list(shape_of(tiled.result))
+        for level in self.levels:
+            if not tiled.reduces(level.nest):
+                dim = tiled.result_dim(level.nest)
+                shape[dim] = level.extent(shape[dim])
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(tiled.result.type).element_type)
+        return ir.Operation.create("tensor.empty", results=[type_]).result
+
+    # -- operations -----------------------------------------------------------------------------------
+
+    def _operation(self, tiled: Tiled) -> None:
+        """Write an operation on one tile, and its combination with the tiles before."""
+        generic = tiled.generic
+        level = next((level for level in self.levels if tiled in level.masks), None)
+        inputs = (
+            _inputs(self.tiles, tiled)
+            if level is None
+            else _masked_inputs(self.tiles, self.masks, tiled, level)
+        )
+        if len(inputs) == 1 < len(generic.inputs):
+            self.parts[tiled.result] = AvailablePart(inputs[0], tuple(tiled.nests))
+            return
+        extents = list(generic.extents)
+        for level in self.levels:
+            dim = tiled.nests[level.nest]
+            extents[dim] = level.extent(extents[dim])
+        is_product = generic.opcode == "batchmatmul" and all(extents[dim] == 1 for dim in generic.reduced)
+        value = _product(generic, inputs, extents) if is_product else rebuilt(generic, inputs, extents)
+        if tiled in self.sums:
+            before = self.sums[tiled]
+            if tiled.rescaled in self.maxima:
+                before = _rescaled(tiled, before, self.maxima[tiled.rescaled])
+            value = _combined(tiled, before, value)
+            if tiled.running is not None:
+                self.maxima[tiled.running] = _Maximum(tiled, self.sums[tiled], value)
+            self.sums[tiled] = value
+        self.parts[tiled.result] = AvailablePart(value, tuple(tiled.nests))
+
+    def _index(self, value: int) -> ir.Value:
+        """A constant, at the top of the block."""
+        if value not in self.constants:
+            index = ir.IndexType.get()
+            with ir.InsertionPoint.at_block_begin(self.block):
+                self.constants[value] = ir.Operation.create(
+                    "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}
+                ).result
+        return self.constants[value]
+
+
+def _inputs(tiles: TileSlices, tiled: Tiled, replaced: Sequence[int] = ()) -> list[ir.Value]:
+    """The tiles of operands; those of replaced ones are the operands themselves."""
+    return [
+        value if operand in replaced else tiles.tile(value, tiled.tiled_dims(operand))
+        for operand, value in enumerate(tiled.generic.inputs)
+    ]
+
+
+def _masked_inputs(tiles: TileSlices, masks: MaskConstants, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
+    """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if neutral."""
+    generic, mask, part = tiled.generic, masks.of(level.nest)[tiled], level.masks[tiled]
+    if part is None:
+        return [tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
+    inputs = _inputs(tiles, tiled, [] if part.numbers is None else [mask.mask])
+    if part.numbers is not None:
+        constant = masks.value(generic.inputs[mask.mask], part.numbers)
+        dim = generic.maps[mask.mask].index(mask.keys)
+        inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
+    elif mask.is_infinite:
+        inputs[mask.mask] = masks.finite(inputs[mask.mask])
+    if mask.infinite is not None:
+        inputs[mask.infinite] = masks.number(generic.inputs[mask.infinite].type)
+    return inputs
+
+
+def _combined(tiled: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
+    shape = shape_of(value)
+    dims = tuple(range(len(shape)))
+    opcode = COMBINE[tiled.generic.opcode]
+    combined = device_op(
+        opcode, [before, value], [dims, dims], shape, element_of(value), location=tiled.op.location
+    )
+    sdsc.record(maker_of(combined), "decomposition", "coarse-tiling", f"parts of '{tiled.generic.opcode}'")
+    return combined
+
+
+def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
+    """A sum of exponentials less one maximum as one less the next: times exp(maximum before - maximum now)."""
+    shape = shape_of(maximum.now)
+    dims, location = tuple(range(len(shape))), tiled.op.location
+    if maximum.factor is None:
+        element = element_of(maximum.now)
+        less = device_op(
+            "sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location
+        )
+        maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
+    whole = shape_of(before)
+    every = tuple(range(len(whole)))
+    factor = in_format(maximum.factor, element_of(before))
+    rescaled = device_op("mul", [before, factor], [every, dims], whole, element_of(before), location=location)
+    sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
+    return rescaled
+
+
+def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int]) -> ir.Value:
+    """A matmul that contracts one element, in which there is no stick: a product, element by element."""
+    whole = [dim for dim in generic.maps[-1] if dim is not None]
+    maps = [tuple(whole.index(dim) if dim in whole else None for dim in dims) for dims in generic.maps[:-1]]
+    shape, location = [extents[dim] for dim in whole], generic.op.location
+    product = device_op("mul", inputs, maps, shape, element_of(generic.result), location=location)
+    sdsc.record(
+        maker_of(product), "decomposition", "coarse-tiling", "a tile of one element that is contracted"
+    )
+    return product
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """The ops that read a value or views of it."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        for use in pending.pop().uses:
+            user = use.owner.operation
+            if user.name not in VIEWS:
+                yield user
+            elif user.results[0] not in seen:
+                seen.add(user.results[0])
+                pending.append(user.results[0])
+
+
+def _location(nest: Nest) -> ir.Location:
+    """The location of the first operation of a nest."""
+    return next(nest.operations()).op.location
+
+
+# Tiles of keys that known masks hide, leave as they are, or mask by a small constant of their own.
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring iterations of a nest that are written in the same way; ``is_peeled``: one after the other."""
+
+    first: int
+    end: int
+    is_peeled: bool = False
+    masks: Masks = field(default_factory=dict)
+
+
+def segments(nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> list[Segment]:
+    """Return the iterations of a nest that have to be written, in the order in which they are.
+
+    Without masks these are the equal tiles, and a smaller last one. With masks those are left out that hide all. What
+    is left is one tile, the first or the last, and one loop over the others: where sums go through more loops, the
+    choice of layouts, which are those of the program as a whole, is a search that finds less. The one tile is one that
+    masks cut through, so that most loops need none.
+    """
+    if not masks:
+        last = [Segment(nest.full_tiles, nest.tiles, True)] if nest.tiles > nest.full_tiles else []
+        return [Segment(0, nest.full_tiles), *last]
+    return list(_MaskedNest(nest, levels, masks).segments())
+
+
+def _masks(nest: Nest) -> dict[Tiled, KnownMask]:
+    """Return the masks of scores and weights in a nest over keys."""
+    masks = {}
+    for tiled in nest.operations():
+        if HIDES in tiled.op.attributes and (mask := known_mask(tiled.generic)) is not None:
+            if tiled.nests.get(nest) != mask.keys:
+                return {}
+            masks[tiled] = mask
+    return masks
+
+
+class _MaskedNest:
+    """A nest over keys in an iteration of the levels around, and what masks do to its tiles."""
+
+    def __init__(self, nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> None:
+        self.nest = nest
+        self.masks = masks
+        moved = {tiled: self._row_level(tiled, levels) for tiled in masks}
+        self.rows = {tiled: _rows(masks[tiled], level) for tiled, level in moved.items()}
+        # A loop over rows moves them: then a tile has no constant.
+        self.are_rows_known = all(
+            level is None or isinstance(level.variable, int) for level in moved.values()
+        )
+
+    def segments(self) -> Iterator[Segment]:
+        """Yield the tile that sums begin with, and the others that masks do not hide."""
+        seen = [tile for tile in range(self.nest.tiles) if not self._is_hidden(tile)]
+        first, last = seen[0], seen[-1]
+        # A smaller last tile is written out in any case.
+        begin = last if last >= self.nest.full_tiles or self._is_mixed(last) else first
+        yield Segment(begin, begin + 1, True, self._left(begin, begin + 1))
+        first, end = (first, last) if begin == last else (first + 1, last + 1)
+        if first < end:
+            yield Segment(first, end, False, self._left(first, end))
+
+    def _is_hidden(self, tile: int) -> bool:
+        return any(
+            mask.hides and self._class(tiled, tile, tile + 1) is TileClass.HIDDEN
+            for tiled, mask in self.masks.items()
+        )
+
+    def _is_mixed(self, tile: int) -> bool:
+        return any(self._class(tiled, tile, tile + 1) is not TileClass.NEUTRAL for tiled in self.masks)
+
+    def _left(self, first: int, end: int) -> Masks:
+        """Return what is left of masks in some tiles: nothing, a constant, or the operand where rows are moved."""
+        left: dict[Tiled, MaskPart | None] = {}
+        for tiled, mask in self.masks.items():
+            if self._class(tiled, first, end) is TileClass.NEUTRAL:
+                left[tiled] = None
+            else:
+                keys = self._keys(mask, first, end)
+                numbers = mask.part(self.rows[tiled], keys) if self.are_rows_known else None
+                left[tiled] = MaskPart(first, numbers)
+        return left
+
+    def _class(self, tiled: Tiled, first: int, end: int) -> TileClass:
+        mask = self.masks[tiled]
+        return mask.tiles.classify(self.rows[tiled], self._keys(mask, first, end))
+
+    def _keys(self, mask: KnownMask, first: int, end: int) -> Range:
+        size = self.nest.tile(mask.tiles.keys)
+        return first * size, min(end * size, mask.tiles.keys)
+
+    def _row_level(self, tiled: Tiled, levels: Sequence[LoopLevel]) -> LoopLevel | None:
+        """Return the level that tiles the rows of a mask; None where all rows are there."""
+        return next(
+            (level for level in levels if tiled.nests.get(level.nest) == self.masks[tiled].rows), None
+        )
+
+
+def _rows(mask: KnownMask, level: LoopLevel | None) -> Range:
+    """Return the rows of an iteration; all rows where a loop moves them."""
+    if level is None or not isinstance(level.variable, int):
+        return 0, mask.tiles.rows
+    first = level.variable * level.nest.tile(mask.tiles.rows)
+    return first, first + level.extent(mask.tiles.rows)
+
+
+class MaskConstants:
+    """Masks of nests, and constants of masked tiles at the top of a block, equal ones once."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self._block = block
+        self._values: dict[ir.Attribute, ir.Value] = {}
+        self._masks: dict[Nest, Mapping[Tiled, KnownMask]] = {}
+
+    def of(self, nest: Nest) -> Mapping[Tiled, KnownMask]:
+        """Return the masks in a nest, which is written once per iteration of unrolled nests around it."""
+        if nest not in self._masks:
+            self._masks[nest] = _masks(nest)
+        return self._masks[nest]
+
+    def value(self, mask: ir.Value, numbers: NDArray[Any]) -> ir.Value:
+        """Return a constant of these rows and keys, with the dims of the operand ``mask``."""
+        sizes = iter(numbers.shape)
+        shape = [1 if size == 1 else next(sizes) for size in shape_of(mask)]
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(mask.type).element_type)
+        dtype = np.float32 if str(type_.element_type) == "f32" else np.float16
+        array = np.ascontiguousarray(numbers.reshape(shape).astype(dtype))
+        return self._constant(ir.DenseElementsAttr.get(array, type=type_))
+
+    def number(self, type_: ir.Type) -> ir.Value:
+        """Return a constant whose elements are all the finite number that hides a score."""
+        tensor = ir.RankedTensorType(type_)
+        attr = ir.DenseElementsAttr.get_splat(tensor, ir.FloatAttr.get(tensor.element_type, FINITE_LOW))
+        return self._constant(attr)
+
+    def finite(self, mask: ir.Value) -> ir.Value:
+        """Return a tile of a mask without -infinity, at the current insertion point."""
+        shape, element = shape_of(mask), element_of(mask)
+        low = self.number(ir.RankedTensorType.get([], ir.RankedTensorType(mask.type).element_type))
+        whole, location = tuple(range(len(shape))), ir.Location.current
+        return device_op("maximum", [mask, low], [whole, ()], shape, element, location=location)
+
+    def _constant(self, attr: ir.DenseElementsAttr) -> ir.Value:
+        # The context has equal attributes once: they are compared without their elements.
+        if attr not in self._values:
+            with ir.InsertionPoint.at_block_begin(self._block):
+                constant = ir.Operation.create(
+                    "arith.constant", results=[attr.type], attributes={"value": attr}
+                )
+            self._values[attr] = constant.result
+        return self._values[attr]

@@ -3,39 +3,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import (
-    AliasAnalysis,
-    Place,
-    all_ops,
-    functions,
-    is_compute,
-)
+from spyre_mlir.analysis.aliasing import AliasAnalysis, Place, all_ops, functions, is_compute, is_in_lx
 from spyre_mlir.analysis.bundle_sequence import bundle_number
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
+    PartialAccesses,
+    partial_accesses_of,
+    uses_of_buffers,
+    written_distribution,
 )
+from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Manifest, SymbolicSize
+from spyre_mlir.bundle.model import Buffer, Bundle, DebugHandle, Design, Manifest, Origin, SymbolicSize
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.division import CoreView, Division, core_view, mismatch
+from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division.relayout import Relayout, relayout
+from spyre_mlir.division.subviews import Subview, subview_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.lowering.addresses import AddressTable, DeviceAddress, index_constant
-from spyre_mlir.lowering.debug_handles import debug_handle, origin_of
 from spyre_mlir.lowering.design_builder import design_template
 from spyre_mlir.lowering.export import assembled
 from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
-from spyre_mlir.lowering.lx_contents import LxContents
 from spyre_mlir.lowering.symbolic_slices import Slopes
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import ir, location_of, source_note
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import BIT_TRUE
@@ -305,3 +306,201 @@ def _check_parts(
     """Require that what is in LX is read as the slices that cores have at every size."""
     if any(memory.symbolic.is_part(values[operand]) for operand in in_lx):
         raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
+
+
+# The debug handle and the origin of an operation: source line, ATen op and module, from the location it carries.
+
+
+def origin_of(location: ir.Location) -> Origin:
+    """Return the origin that a location carries."""
+    # From the right: a path may contain colons.
+    place = location_of(location).rsplit(":", 2)
+    file, line, column = (place[0], int(place[1]), int(place[2])) if len(place) == 3 else ("", 0, 0)
+    return Origin(file, line, column, source_note(location, "aten"), source_note(location, "module"))
+
+
+def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
+    """Return the debug handle that the bundle records for the origin of an operation."""
+    origin = origin_of(op.location)
+    place = (origin.file, str(origin.line), str(origin.column)) if origin.file else ()
+    chain = (note for note in (origin.module, origin.aten_op) if note)
+    return DebugHandle(
+        id=":".join((*place, opcode)),
+        file=origin.file or None,
+        line=origin.line,
+        column=origin.column,
+        aten_op=origin.aten_op or None,
+        ir_chain=(*chain, op.name, opcode),
+        transforms=sdsc.history_of(op),
+    )
+
+
+# Contents of the scratchpads of a placed function: what each core holds of a buffer, and what operations access.
+
+
+class LxContents:
+    """Core views of the buffers in LX, by root value; ``CompileError`` where a reader finds another core's part.
+
+    The check stands here because in a bundle nothing could detect that any more.
+    """
+
+    def __init__(self, func: ir.Operation) -> None:
+        ops = all_ops(func)
+        self.core_views: dict[ir.Value, CoreView] = {}
+        self.partial: dict[ir.Value, PartialAccesses] = {}  # buffers that operations access in parts
+        # Ownership is costly to compute, and only buffers in LX need it.
+        if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in ops):
+            self.memory = AliasAnalysis(func)
+            return
+        usage = usage_of(func)
+        memory, divided = usage.memory, usage.ops
+        self.memory = memory
+        for edge in usage.edges:
+            if edge.is_illegal:
+                raise edge.error()
+        for user in divided:
+            root = memory.place(user.values[-1]).buffer
+            if is_in_lx(root):
+                self.core_views[root] = written_distribution(
+                    user.space, len(user.values) - 1, user.division
+                ).complete
+        for root, uses in uses_of_buffers(memory, divided).items():
+            accesses = partial_accesses_of(root, uses) if is_in_lx(root) else None
+            if accesses is not None:
+                self.partial[root] = accesses
+
+    def bytes_per_core(self, root: ir.Value, space: Space, operand: int, division: Division) -> int:
+        """Return the bytes per core that a buffer takes if it is in LX."""
+        if root not in self.partial:
+            return local_bytes(space, operand, division)
+        holder = self.partial[root].holder
+        assert holder is not None
+        user, operand = holder
+        return local_bytes(user.space, operand, user.division)
+
+    def subviews(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Subview]:
+        """Return the subviews of the operands that access a part of what a core holds of a buffer in LX."""
+        subviews: dict[int, Subview] = {}
+        for operand, place in enumerate(places):
+            if place.buffer in self.partial:
+                whole, accessed = self.partial[place.buffer].view, core_view(space, operand, division)
+                # An access to all of it needs no subview: the core's slices lie one behind the other.
+                if mismatch(whole, accessed) is not None:
+                    subviews[operand] = subview_of(whole, accessed)
+        return subviews
+
+    def relayout(self, op: ir.Operation, space: Space, division: Division) -> Relayout:
+        """Return the distributions over cores from which and to which a shuffle copies."""
+        root = self.memory.place(op.operands[0]).buffer
+        plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
+        if plan is None:
+            raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
+        return plan
+
+
+# Addresses in device memory as SSA values of a bundle, each with the symbol by which designs name it.
+
+
+@dataclass(frozen=True)
+class DeviceAddress:
+    """Address in device memory: ``offset`` bytes from a base, plus bytes per iteration for each loop variable.
+
+    An index that is known at run time moves an address as the variable of a loop does.
+    """
+
+    base: str
+    offset: int
+    moves: tuple[tuple[ir.Value, int], ...] = ()
+
+
+class AddressTable:
+    """Symbols and values of addresses, one of each per distinct address; values are built where first used."""
+
+    def __init__(self) -> None:
+        self.bases: dict[str, ir.Value] = {}
+        self.symbols: dict[DeviceAddress, int] = {}
+        self.values: dict[DeviceAddress, ir.Value] = {}
+        # loops: the old one and its count from 0; indices; run-time sizes, which are themselves
+        self.variables: dict[ir.Value, ir.Value] = {}
+        self.sizes: dict[str, ir.Value] = {}
+        self._size_symbols: dict[tuple[str, int], tuple[int, ir.Value]] = {}
+
+    def declare_bases(self, names: Sequence[str], parameters: Sequence[ir.Value], pool_bytes: int) -> None:
+        """Build the base of each parameter, and of a pool of that size unless it is empty."""
+        for name, parameter in zip(names, parameters, strict=True):
+            self.bases[name] = sdscbundle.input_arg_extract(parameter)
+        if pool_bytes:
+            self.bases["pool"] = sdscbundle.device_mem_allocate(pool_bytes)
+
+    def declare_index(self, index: ir.Value, parameter: ir.Value) -> None:
+        """Build the value of an index that is a parameter."""
+        self.variables[index] = sdscbundle.input_arg_extract(parameter)
+
+    def declare_size(self, name: str, parameter: ir.Value) -> None:
+        """Build the value of a run-time size."""
+        value = sdscbundle.input_arg_extract(parameter)
+        self.sizes[name] = self.variables[value] = value
+
+    def size_symbol(self, name: str, factor: int) -> tuple[int, ir.Value]:
+        """Return the symbol and the value of a multiple of a run-time size."""
+        key = name, factor
+        if key not in self._size_symbols:
+            size = self.sizes[name]
+            # Built where the size is, so that it dominates all uses.
+            with ir.InsertionPoint.after(size.owner):
+                value = size if factor == 1 else _multiple(size, factor)
+            self._size_symbols[key] = self._next_symbol(), value
+        return self._size_symbols[key]
+
+    def _next_symbol(self) -> int:
+        # Negative numbers, by which a design tells symbols from addresses in LX.
+        return -(len(self.symbols) + len(self._size_symbols) + 1)
+
+    @contextlib.contextmanager
+    def in_loop(self, variable: ir.Value, count: ir.Value) -> Iterator[None]:
+        """Map a loop variable to its count in the bundle, and forget at the end the values built in the body."""
+        self.variables[variable] = count
+        # Values of the body do not dominate uses behind the loop; symbols name addresses, not values, and stay.
+        outside = self.values.copy()
+        yield
+        self.values = outside
+
+    def symbol(self, address: DeviceAddress) -> tuple[int, ir.Value]:
+        """Return the symbol and the value of an address."""
+        if address not in self.values:
+            self.values[address] = self._computed(address)
+        symbol = self.symbols.setdefault(address, self._next_symbol())
+        return symbol, self.values[address]
+
+    def _computed(self, address: DeviceAddress) -> ir.Value:
+        value, index = self.bases[address.base], ir.IndexType.get()
+        if address.offset:
+            operands = [value, index_constant(address.offset)]
+            value = ir.Operation.create("arith.addi", results=[index], operands=operands).result
+        if not address.moves:
+            return value
+        moved: ir.AffineExpr = ir.AffineSymbolExpr.get(0)
+        for dim, (_, stride) in enumerate(address.moves):
+            moved = moved + ir.AffineDimExpr.get(dim) * stride
+        map_ = ir.AffineMap.get(len(address.moves), 1, [moved])
+        variables = [self.variables[variable] for variable, _ in address.moves]
+        return ir.Operation.create(
+            "affine.apply",
+            results=[index],
+            operands=[*variables, value],
+            attributes={"map": ir.AffineMapAttr.get(map_)},
+        ).result
+
+
+def _multiple(size: ir.Value, factor: int) -> ir.Value:
+    """Build the product of a size and a number."""
+    map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * factor])
+    attributes = {"map": ir.AffineMapAttr.get(map_)}
+    return ir.Operation.create("affine.apply", [ir.IndexType.get()], [size], attributes).result
+
+
+def index_constant(value: int) -> ir.Value:
+    """Build an ``arith.constant`` of type ``index``."""
+    index = ir.IndexType.get()
+    attributes = {"value": ir.IntegerAttr.get(index, value)}
+    return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
 from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
-from spyre_mlir.analysis.loops import LOOP, offsets_of
+from spyre_mlir.analysis.loops import LOOP, body_block, offsets_of
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT
-from spyre_mlir.dialects.structured import defining_op, element_of, rebuilt, structured
+from spyre_mlir.dialects.structured import defining_op, element_of, rebuilt, shape_of, structured
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.dialects.torch_call import TorchCall, is_torch_call
 from spyre_mlir.errors import CompileError
@@ -25,9 +25,9 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
 from spyre_mlir.rewriting.linalg_values import Terms, device_element
-from spyre_mlir.rewriting.loop_bodies import CALL
-from spyre_mlir.rewriting.loop_terms import rewrite_call, rewrite_loop
+from spyre_mlir.rewriting.loop_bodies import CALL, callee_of
 from spyre_mlir.rewriting.narrow_numbers import recast
+from spyre_mlir.rewriting.outlining import read_by
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
 _KEPT = {"tensor.empty", "arith.constant", INDEX_ARGUMENT}
@@ -406,3 +406,69 @@ def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
     if 0 in ir.RankedTensorType(type_).shape:
         raise error_at(op, f"type {type_} has no elements; there is nothing to compute")
     return ir.RankedTensorType(type_)
+
+
+# Loops on the device's tensors, while linalg becomes device operations.
+
+
+def rewrite_loop(terms: Terms, loop: ir.Operation, visit: Callable[[ir.Operation], None]) -> None:
+    """Let a loop carry device tensors; ``visit`` rewrites each operation of its body."""
+    initial = range(3, len(loop.operands))
+    carried = [loop.operands[number] for number in initial]
+    # Before the loop: what the body reads from outside is there for what comes behind it, too.
+    for value in dict.fromkeys(list(read_by(loop))[len(loop.operands) :]):
+        if isinstance(value.type, ir.RankedTensorType) and not _is_empty(value):
+            terms.bind(value, terms.materialize(value, loop.location))
+    buffers: list[ir.Value] = []
+    for number, value in zip(initial, carried, strict=True):
+        buffers.append(_buffer(terms, value, loop.location, frozenset(buffers)))
+        loop.operands[number] = buffers[-1]
+    block = body_block(loop)
+    for argument, buffer in zip(list(block.arguments)[1:], buffers, strict=True):
+        argument.set_type(buffer.type)
+        terms.bind(argument, argument, is_private=True)
+    *ops, end = [op.operation for op in block.operations]
+    for op in ops:
+        with ir.InsertionPoint(op), op.location:
+            visit(op)
+    with ir.InsertionPoint(end), end.location:
+        for number, value in enumerate(list(end.operands)):
+            end.operands[number] = terms.materialize(value, end.location)
+    for result, buffer in zip(loop.results, buffers, strict=True):
+        result.set_type(buffer.type)
+        terms.bind(result, result, is_private=True)
+
+
+def rewrite_call(terms: Terms, call: ir.Operation) -> None:
+    """Let a call take and give the device tensors of its callee, whose results are in buffers of their own.
+
+    The callee, the body of a loop, comes before the function and is rewritten already.
+    """
+    callee = callee_of(call)
+    if callee is None or "sym_visibility" not in callee.attributes:
+        raise error_at(
+            call, "a program is one function; what it calls has a body and is private, to be inlined"
+        )
+    for number, value in enumerate(list(call.operands)):
+        call.operands[number] = terms.materialize(value, call.location)
+    types = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value).results
+    for result, type_ in zip(call.results, types, strict=True):
+        result.set_type(type_)
+        terms.bind(result, result, is_private=True)
+
+
+def _buffer(
+    terms: Terms, value: ir.Value, location: ir.Location, unavailable: frozenset[ir.Value]
+) -> ir.Value:
+    """The initial value of what a loop carries, in a buffer that it may write."""
+    if not _is_empty(value):
+        return terms.private_buffer(value, location, unavailable, sole_reader=True)
+    element = device_element(str(ir.RankedTensorType(value.type).element_type), location)
+    type_ = ir.RankedTensorType.get(shape_of(value), ir.Type.parse(element))
+    return ir.Operation.create("tensor.empty", results=[type_]).result
+
+
+def _is_empty(value: ir.Value) -> bool:
+    """Return whether a value is a buffer without numbers."""
+    maker = defining_op(value)
+    return maker is not None and maker.name == "tensor.empty"

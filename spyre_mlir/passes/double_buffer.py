@@ -3,21 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import all_ops, functions
-from spyre_mlir.analysis.buffer_uses import Usage
-from spyre_mlir.analysis.loads import module_of, move_behind, nested_blocks
-from spyre_mlir.analysis.loops import LOOP, trip_count
+from spyre_mlir.analysis.aliasing import COPIES, all_ops, functions
+from spyre_mlir.analysis.buffer_uses import BufferUse, Usage
+from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided
+from spyre_mlir.analysis.loads import (
+    module_of,
+    move_behind,
+    needed_in_block,
+    nested_blocks,
+    only_loads,
+    work_of,
+)
+from spyre_mlir.analysis.loops import LOOP, body_block, induction, terminator, trip_count
 from spyre_mlir.analysis.program_cost import ProgramCost
+from spyre_mlir.cost.cost_model import compute_ns, memory_ns
+from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op, element_of, maker_of
+from spyre_mlir.division.matching import view_of
+from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.load_slots import clone_streams, drop_clones, slots
-from spyre_mlir.rewriting.software_pipelining import pipeline
+from spyre_mlir.rewriting.clones import (
+    division_of_copy,
+    has_known_padding,
+    insert_clone,
+    read_instead,
+    whole_of,
+)
+from spyre_mlir.target.ops import DEVICE_OPS
 
 #: Of the traffic of a program, what loads ahead may add to it: buffers that take turns leave less room for others.
 MOST_TRAFFIC = 1.01
@@ -158,3 +178,302 @@ def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
         owner = block.owner.operation
         if owner.name == LOOP and all(op.operation.name != LOOP for op in block.operations):
             yield owner
+
+
+# Loops whose operations load the tile of the next iteration while this one computes ("software pipelining").
+#
+# An address in LX is one number, the same in all iterations. So the two buffers of a load take turns in the program
+# text:
+#
+#     for i in 0 .. n:                           A = load(0)
+#     A = load(i)                              for j in 0 .. n - 1 by 2, carrying A:
+#     B = matmul(A, ..)                          B = matmul(A, ..); C = load(j + 1); D = exp(B); ..
+#     D = exp(B); ..                             B = matmul(C, ..); A = load(j + 2); D = exp(B); ..
+#     B = matmul(A, ..); D = exp(B); ..
+#
+# The one or two remaining iterations, with their loads in front, follow the loop.
+
+
+def pipeline(loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:
+    """Replace a loop of two iterations or more by one with its loads one iteration ahead.
+
+    Their pairs of buffers are numbered from ``first_pair``.
+    """
+    with ir.InsertionPoint(loop), loop.location:
+        pipelined = _PipelinedLoop(loop, loads, first_pair)
+        results = pipelined.run()
+    for old, new in zip(loop.results, results, strict=True):
+        old.replace_all_uses_with(new)
+    loop.erase()
+    _erase_unused(pipelined.copies)
+
+
+class _PipelinedLoop:
+    """The new loop at the current insertion point. ``second`` is whether a load goes to the second buffer."""
+
+    def __init__(self, loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:
+        self.loop = loop
+        self.loads = loads
+        self.first_pair = first_pair
+        self.body = body_block(loop)
+        self.variable, *self.carried = self.body.arguments
+        self.numbers = induction(loop)
+        self.over = dict(self._sums())
+        self.copies: list[ir.Operation] = []  # of the block that is being filled
+
+    def _sums(self) -> Iterator[tuple[ir.Operation, int]]:
+        """The operations that compute a yielded value from its iter_arg, and the number of that operand."""
+        for argument, value in zip(self.carried, terminator(self.body).operands, strict=True):
+            op = defining_op(value)
+            if op is not None and op.name == "linalg.generic" and argument in list(op.operands):
+                yield op, list(op.operands).index(argument)
+
+    def run(self) -> list[ir.Value]:
+        """Write the pipelined loop and the remaining iterations; return the results of the loop."""
+        count = self.numbers.count
+        # One iteration or two stay behind the loop, whose last loads are for them.
+        doubled = (count - 1) // 2
+        values = list(self.loop.operands)[3:]
+        loaded = [self._load(ahead, self._index(0), second=False) for ahead in self.loads]
+        if doubled:
+            values, loaded = self._doubled(doubled, values, loaded)
+        for iteration in range(2 * doubled, count):
+            next_index = self._index(iteration + 1) if iteration + 1 < count else None
+            # The loads of an iteration go to the buffer that the iteration itself does not read.
+            second = (iteration + 1) % 2 == 1
+            values, loaded = self._iteration(
+                self._index(iteration), values, loaded, next_index, second=second
+            )
+        return values
+
+    def _doubled(
+        self, count: int, values: list[ir.Value], loaded: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Write the loop over pairs of iterations; return its results, and the loads for the iteration behind it."""
+        step = self.numbers.step
+        bounds = [self._index(0), self._index(2 * count), self._constant(2 * step)]
+        initial = [*values, *loaded]
+        types = [value.type for value in initial]
+        loop = ir.Operation.create(LOOP, results=types, operands=[*bounds, *initial], regions=1)
+        block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get(), *types])
+        variable, *arguments = block.arguments
+        outside, self.copies = self.copies, []
+        with ir.InsertionPoint(block):
+            one, two = (self._behind(variable, distance * step) for distance in (1, 2))
+            begin, rest = arguments[: len(values)], arguments[len(values) :]
+            begin, rest = self._iteration(variable, begin, rest, one, second=True)
+            begin, rest = self._iteration(one, begin, rest, two, second=False)
+            ir.Operation.create("scf.yield", operands=[*begin, *rest])
+        _erase_unused(self.copies)
+        self.copies = outside
+        results = list(loop.results)
+        return results[: len(values)], results[len(values) :]
+
+    def _index(self, iteration: int) -> ir.Value:
+        return self._constant(self.numbers.first + iteration * self.numbers.step)
+
+    def _constant(self, number: int) -> ir.Value:
+        index = ir.IndexType.get()
+        attributes = {"value": ir.IntegerAttr.get(index, number)}
+        return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result
+
+    def _behind(self, variable: ir.Value, distance: int) -> ir.Value:
+        map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) + distance])
+        attributes = {"map": ir.AffineMapAttr.get(map_)}
+        return ir.Operation.create(
+            "affine.apply", results=[ir.IndexType.get()], operands=[variable], attributes=attributes
+        ).result
+
+    def _iteration(
+        self,
+        index: ir.Value,
+        values: Sequence[ir.Value],
+        loaded: Sequence[ir.Value],
+        next_index: ir.Value | None,
+        *,
+        second: bool,
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Write one iteration on loaded tiles; return the yielded values, and any loads of the next iteration."""
+        known = {self.variable: index, **dict(zip(self.carried, values, strict=True))}
+        known |= {ahead.load.results[0]: value for ahead, value in zip(self.loads, loaded, strict=True)}
+        skipped = [ahead.load for ahead in self.loads]
+        fetched: dict[int, ir.Value] = {}
+        for op in [op.operation for op in self.body.operations][:-1]:
+            if op not in skipped:
+                self.copies.append(_copied(op, known))
+            if op in self.over:  # as in the loop, where the sum before is over
+                i64 = ir.IntegerType.get_signless(64)
+                self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
+            for number, ahead in enumerate(self.loads):
+                if ahead.behind == op and next_index is not None:
+                    fetched[number] = self._load(ahead, next_index, second=second)
+        yielded = [known.get(value, value) for value in terminator(self.body).operands]
+        return yielded, [fetched[number] for number in range(len(self.loads)) if number in fetched]
+
+    def _load(self, ahead: Slot, index: ir.Value, *, second: bool) -> ir.Value:
+        """The load of an iteration, into one of its two buffers."""
+        needed = needed_in_block(ahead.load)
+        known = {self.variable: index}
+        for op in [op.operation for op in self.body.operations]:
+            if op in needed:
+                _copied(op, known)
+        load = _copied(ahead.load, known)
+        if sdsc.OPTIONAL in load.attributes:
+            del load.attributes[sdsc.OPTIONAL]  # the loop carries it
+        pair = self.first_pair + list(self.loads).index(ahead)
+        load.attributes[sdsc.PING_PONG] = sdsc.ping_pong_attr(pair, second)
+        return load.results[0]
+
+
+def _copied(op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
+    """A copy of an op at the current insertion point, on the values that stand for those that it reads.
+
+    Copies have no pins: a plan file pins each copy by its own name.
+    """
+    copy = op.clone().operation
+    if sdsc.PINS in copy.attributes:
+        del copy.attributes[sdsc.PINS]
+    _replace_operands(copy, known)
+    known.update(zip(op.results, copy.results, strict=True))
+    return copy
+
+
+def _replace_operands(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> None:
+    for number, operand in enumerate(op.operands):
+        if operand in known:
+            op.operands[number] = known[operand]
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                _replace_operands(inner.operation, known)
+
+
+def _erase_unused(copies: Sequence[ir.Operation]) -> None:
+    """Erase views that only loads need, which are elsewhere, and operations for an iteration after the last."""
+    for op in reversed(copies):
+        if op.results and not any(True for value in op.results for _ in value.uses):
+            op.erase()
+
+
+# Slots for loads of a loop's body: behind operations that compute while the memory is idle.
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A load of a loop's body and the operation, ``behind`` which it can go.
+
+    It is that of the next iteration if it is ``ahead``, else of the same one.
+    """
+
+    load: ir.Operation
+    behind: ir.Operation
+    ahead: bool
+
+
+def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
+    """Choose a slot for each load that gains by one: long loads first, each behind the longest idle time."""
+    ops = [op for op in usage.ops if op.op.block == body_block(loop)]
+    loads = {index: _memory_ns(op) for index, op in enumerate(ops) if _is_load(usage, loop, op)}
+    idle = {index: _idle_ns(usage, op) for index, op in enumerate(ops) if index not in loads}
+    chosen = []
+    # Long loads choose first, for they have most to hide.
+    for index in sorted(loads, key=lambda index: -loads[index]):
+        hidden = {slot: min(idle_ns, loads[index]) for slot, idle_ns in idle.items()}
+        best = max(hidden, key=lambda slot: (hidden[slot], slot < index), default=None)
+        now = hidden.get((index or len(ops)) - 1, 0)
+        if best is None or hidden[best] - now < usage.memory.target.hbm_access_ns:
+            continue  # the operation in front of it hides as much, but for less than the latency of one access
+        del idle[best]
+        chosen.append(Slot(ops[index].op, ops[best].op, ahead=best > index))
+    return chosen
+
+
+def _is_load(usage: Usage, loop: ir.Operation, user: Divided) -> bool:
+    """Return whether an operation only loads a tile that no operation writes, for this iteration alone."""
+    work, result = work_of(user), user.op.results[0]
+    if work is None or not only_loads(usage, user, work):
+        return False
+    written = any(usage.buffers[usage.root(value)].writes for value in user.values[:-1])
+    return not written and _moves(usage, loop, user.values[:-1]) and usage.root(result) == result
+
+
+def _moves(usage: Usage, loop: ir.Operation, values: Sequence[ir.Value]) -> bool:
+    """Return whether one of some values is another tile in each iteration."""
+    variable = body_block(loop).arguments[0]
+    return any(variable in usage.memory.place(value).moves for value in values)
+
+
+def _memory_ns(user: Divided) -> float:
+    work = work_of(user)
+    assert work is not None
+    return memory_ns(work)
+
+
+def _idle_ns(usage: Usage, user: Divided) -> float:
+    """Nanoseconds of compute without memory traffic, with all that can be in LX there; 0 for a shuffle."""
+    if user.opcode == SHUFFLE:
+        return 0.0
+    in_lx = frozenset(index for index, value in enumerate(user.values) if not _is_outside_of_lx(usage, value))
+    work = operation_work(user.opcode, user.space, user.division, in_lx)
+    return max(0.0, compute_ns(work) - memory_ns(work))
+
+
+def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
+    """Return whether a value is in device memory for sure: of the host, or a slice of a larger buffer."""
+    root = usage.root(value)
+    return usage.buffers[root].from_host or root in usage.results or not usage.memory.is_whole(value)
+
+
+# -- clones --------------------------------------------------------------------------------------------
+
+
+def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operation]:
+    """Give operations of a loop's body that wait for device memory clones of the tiles that they stream."""
+    clones = []
+    for buffer in list(usage.buffers.values()):
+        if not buffer.from_host or buffer.writes or not is_convertible(element_of(buffer.root)):
+            continue
+        if has_known_padding(buffer):
+            continue
+        for access in buffer.reads:
+            if access.user.op.block == body_block(loop) and _streams(usage, loop, access):
+                clones += _clone(usage, access, name)
+    return clones
+
+
+def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
+    """Return whether an operation loads a tile from device memory for longer than it computes."""
+    user = access.user
+    if user.op.name in COPIES or access.operand in DEVICE_OPS[user.opcode].indirect:
+        return False
+    work = work_of(user)
+    assert work is not None
+    return _moves(usage, loop, [user.values[access.operand]]) and memory_ns(work) > compute_ns(work)
+
+
+def _clone(usage: Usage, access: BufferUse, name: str) -> Iterator[ir.Operation]:
+    user = access.user
+    view = view_of(user.space, access.operand, user.division)
+    whole = whole_of(usage.memory, user.values[access.operand])
+    division = None if view is None else division_of_copy(usage.memory, whole, view)
+    # Twice the bytes: the next tile is loaded while the operation reads this one.
+    if (
+        division is None
+        or 2 * local_bytes(user.space, access.operand, user.division) > usage.memory.target.usable_lx_bytes
+    ):
+        return
+    point, reason = ir.InsertionPoint(user.op), f"'{user.opcode}' waits for it"
+    clone = insert_clone(whole, division, point, user.op.location, name, reason)
+    read_instead(clone, whole, [access])
+    yield maker_of(clone)
+
+
+def drop_clones(clones: Sequence[ir.Operation], chosen: Sequence[Slot]) -> list[ir.Operation]:
+    """Remove the clones that have no slot; return the others."""
+    used = [slot.load for slot in chosen]
+    used_clones = [clone for clone in clones if clone in used]
+    for clone in clones:
+        if clone not in used_clones:
+            clone.results[0].replace_all_uses_with(clone.operands[0])
+            clone.erase()
+    return used_clones

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -11,15 +12,14 @@ from spyre_mlir.dialects.structured import Map, Structured, device_op, element_o
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.expansions import EXPANSIONS
-from spyre_mlir.target.expressions import Expression
+from spyre_mlir.target.expressions import Expression, substitute
 
 
 @dataclass(frozen=True)
 class ExpandScalarFunctions(Pass):
     """Replace log1p, expm1 and hyperbolic functions that no fused operation took up, on 16-bit numbers.
 
-    The expressions are in ``target/expansions.py``; on f32 the functions stay, and are for the host.
+    The expressions stand below the pass; on f32 the functions stay, and are for the host.
 
         log1p(x)   ->   u = x + 1; where(u == 1, x, where(u > 16, log(u), x * (log(u) / (u - 1))))
     """
@@ -83,3 +83,79 @@ class _ExpandedFunction:
             ir.RankedTensorType.get([], element), ir.FloatAttr.get(element, number)
         )
         return ir.Operation.create("arith.constant", [splat.type], attributes={"value": splat}).result, ()
+
+
+# Scalar functions that the device does not have, as expressions in those that it has, for numbers of 16 bits.
+#
+# Each step rounds to 11 bits, so the usual forms would lose most of them near 0. With u = 1 + x, rounded, the errors of
+# log(u) and of u - 1 cancel in log1p(x) = x log(u) / (u - 1), and with u = exp(x) those of u - 1 and of log(u) in
+# expm1(x) = (u - 1) x / log(u) (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 1.14.1,
+# after W. Kahan). Where an intermediate number would leave the range, or nothing cancels, the plain form is taken.
+
+
+def _log1p(x: Expression) -> Expression:
+    u = ("add", x, 1.0)
+    corrected = ("mul", x, ("realdiv", ("log", u), ("sub", u, 1.0)))
+    return ("where3", ("equal", u, 1.0), x, ("where3", ("greaterthan", u, 16.0), ("log", u), corrected))
+
+
+def _expm1(x: Expression) -> Expression:
+    u = ("exp", x)
+    difference = ("sub", u, 1.0)
+    corrected = ("where3", ("equal", u, 1.0), x, ("mul", difference, ("realdiv", x, ("log", u))))
+    return ("where3", ("greaterthan", ("abs", x), 1.0), difference, corrected)
+
+
+def _odd(of_magnitude: Expression) -> Expression:
+    """Return a function that has the sign of x, a zero too, from what it is of the magnitude."""
+    magnitude = substitute(of_magnitude, {"a": ("abs", "x")})
+    signed = ("where3", ("lesserthan", "x", 0.0), ("neg", magnitude), magnitude)
+    return ("where3", ("equal", "x", 0.0), "x", signed)
+
+
+def _half_sum_of_exponentials(combine: str) -> Expression:
+    """Return exp(a) / 2 combined with exp(-a) / 2; exp(a) alone would leave the range before the result does."""
+    root = ("exp", ("mul", "a", 0.5))
+    return (combine, ("mul", root, ("mul", root, 0.5)), ("mul", ("exp", ("neg", "a")), 0.5))
+
+
+_E = _expm1("a")
+_SINH = (
+    "where3",
+    ("greaterthan", "a", 1.0),
+    _half_sum_of_exponentials("sub"),
+    ("mul", ("add", _E, ("realdiv", _E, ("add", _E, 1.0))), 0.5),
+)
+
+#: Above this the square of a number is so large that 1 beside it is lost.
+_LARGE = 64.0
+_SQUARE = ("mul", "a", "a")
+_ASINH = (
+    "where3",
+    ("greaterthan", "a", _LARGE),
+    ("add", ("log", "a"), math.log(2)),
+    _log1p(("add", "a", ("realdiv", _SQUARE, ("add", ("sqrt", ("add", _SQUARE, 1.0)), 1.0)))),
+)
+
+_T = ("sub", "x", 1.0)
+# Two roots: below 1 each is no number, and a product of two negative ones would be.
+_ROOT = ("mul", ("sqrt", _T), ("sqrt", ("add", _T, 2.0)))
+_ACOSH = (
+    "where3",
+    ("greaterthan", "x", _LARGE),
+    ("add", ("log", "x"), math.log(2)),
+    _log1p(("add", _T, _ROOT)),
+)
+
+_ATANH = ("mul", _log1p(("realdiv", ("add", "a", "a"), ("sub", 1.0, "a"))), 0.5)
+
+#: Expression of each function of ``x``.
+EXPANSIONS: dict[str, Expression] = {
+    "log1p": _log1p("x"),
+    "expm1": _expm1("x"),
+    "sinh": _odd(_SINH),
+    "cosh": substitute(_half_sum_of_exponentials("add"), {"a": ("abs", "x")}),
+    "asinh": _odd(_ASINH),
+    "acosh": _ACOSH,
+    "atanh": _odd(_ATANH),
+}

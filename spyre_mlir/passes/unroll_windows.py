@@ -3,25 +3,36 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.windows import Windowed, windowed
+from spyre_mlir.analysis.windows import Window, Windowed, windowed
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects.structured import element_of
-from spyre_mlir.layout.stick_layout import ELEMENT_BITS
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import Map, element_of, iterators, shape_of
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.stick_layout import ELEMENT_BITS, elements_per_stick
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
 from spyre_mlir.rewriting.im2col import im2col_of
-from spyre_mlir.rewriting.kernel_positions import ByPosition, is_by_position
-from spyre_mlir.rewriting.native_windows import native_windows
-from spyre_mlir.rewriting.separable_windows import Separable, is_separable
-from spyre_mlir.rewriting.space_to_depth import SpaceToDepth
-from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling
+from spyre_mlir.rewriting.native_windows import NativeWindows, native_windows
+from spyre_mlir.rewriting.tensor_builders import (
+    collapsed,
+    concatenated,
+    constant_pad,
+    expanded,
+    extracted,
+    generic_op,
+    transposed,
+)
+from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling, iterated_by, padded
 
 #: Positions of a kernel that become operations; with thousands a program takes minutes to compile.
 _MOST_POSITIONS = 512
@@ -50,11 +61,11 @@ class UnrollWindows(Pass):
 
         y[i, j, f] = sum over k of x[i, j, k] * w[f, k],  k for all of c, p, q
 
-    A pooling whose windows overlap is reduced dim by dim where that computes fewer elements
-    (``rewriting/separable_windows.py``): 3 + 3 + 3 operations for a kernel of 3 x 3 x 3.
+    A pooling whose windows overlap is reduced dim by dim where that computes fewer elements:
+    3 + 3 + 3 operations for a kernel of 3 x 3 x 3.
 
     A convolution with fewer positions of its result than of its kernel, as the gradient of a weight, is a matmul per
-    position of the result (``rewriting/kernel_positions.py``). Kernels of more than 512 positions are refused else.
+    position of the result. Kernels of more than 512 positions are refused else.
 
     Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
     in LX (``halo_tiling.py``).
@@ -132,3 +143,402 @@ def _check_positions(window: Windowed, by_dim: bool) -> None:
     if count > _MOST_POSITIONS:
         text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
         raise error_at(window.op, text)
+
+
+# Poolings whose windows are reduced dim by dim: an op per position of each dim, not of the whole kernel.
+
+
+class Separable(Unrolling):
+    """The chains of a pooling, one chain per dim that it slides over, last dim first.
+
+        y[i, j] = sum over p of (sum over q of x[s*i + d*p, s*j + d*q])
+    ->  r[h, j] = sum over q of x[h, s*j + d*q],  y[i, j] = sum over p of r[s*i + d*p, j]
+
+    Maxima and minima are exact in any order. Sums of two dims are the same ones in the same order as tap by tap.
+    """
+
+    def run(self) -> ir.Value:
+        value = self._source()
+        for window in reversed(self.windowed.windows):
+            value = self._reduced_along(window, value, maps_elements=window is self.windowed.windows[-1])
+        return self._finished(self._restored(value))
+
+    def _reduced_along(self, window: Window, source: ir.Value, maps_elements: bool) -> ir.Value:
+        """Reduce one dim; the first reduction also computes the pooling's function of each element."""
+        axis = self.order.index(self.windowed.indices.index(window))
+        sizes = list(shape_of(source))
+        offsets, strides = [0] * len(sizes), [1] * len(sizes)
+        sizes[axis], strides[axis] = self.windowed.extents[window.output], self._stride(self.order[axis])
+        every, result = tuple(range(len(sizes))), self._neutral(sizes)
+        for position in range(self.windowed.extents[window.kernel]):
+            offsets[axis] = window.dilation * position
+            part = extracted(source, offsets, sizes, strides)
+            tap = generic_op([part], result, [every, every], len(sizes), 0)
+            if maps_elements:
+                self._write(tap, self._arguments(), alone=position == 0)
+            else:
+                self._combine(tap, alone=position == 0)
+            result = tap.results[0]
+        return result
+
+    def _arguments(self) -> list[ir.Value]:
+        """The arguments of the body that a tap has: the element and the accumulator."""
+        arguments = list(self.body.arguments)
+        return [arguments[self.windowed.source], arguments[-1]]
+
+    def _combine(self, tap: ir.Operation, alone: bool) -> None:
+        """The body of a tap of partial results."""
+        types = [ir.RankedTensorType(operand.type).element_type for operand in tap.operands]
+        block = ir.Block.create_at_start(tap.regions[0], types)
+        with ir.InsertionPoint(block):
+            value, accumulator = block.arguments
+            if not alone:
+                operands = [accumulator, value]
+                value = ir.Operation.create(self.combine.name, results=types[1:], operands=operands).result
+            ir.Operation.create("linalg.yield", operands=[value])
+
+
+def is_separable(windowed: Windowed) -> bool:
+    """Return whether an op is a pooling that computes fewer elements dim by dim than tap by tap."""
+    arguments = list(windowed.op.regions[0].blocks[0].arguments)
+    others = [argument for index, argument in enumerate(arguments[:-1]) if index != windowed.source]
+    if len(windowed.windows) < 2 or windowed.reduced or any(True for other in others for _ in other.uses):
+        return False
+    return _elements_by_dim(windowed) < math.prod(windowed.extents)
+
+
+def _elements_by_dim(windowed: Windowed) -> int:
+    """Elements that all taps compute, dim by dim, last dim first."""
+    sizes = {index: _input_extent(windowed, index) for index in windowed.indices if index is not None}
+    count = 0
+    for window in reversed(windowed.windows):
+        sizes[window] = windowed.extents[window.output]
+        count += windowed.extents[window.kernel] * math.prod(sizes.values())
+    return count
+
+
+def _input_extent(windowed: Windowed, index: int | Window) -> int:
+    """Elements of a dim of the source from the first that a window reads to the last."""
+    steps = windowed.extents[iterated_by(index)] - 1
+    if not isinstance(index, Window):
+        return steps + 1
+    return index.stride * steps + index.dilation * (windowed.extents[index.kernel] - 1) + 1
+
+
+# Convolutions whose kernel has more positions than their result: a matmul per position of the result.
+
+#: Positions of a kernel up to which there is a matmul for each: convolutions of networks have fewer.
+_MANY = 64
+
+
+class ByPosition(Unrolling):
+    """The gradient of a weight is such a convolution: its kernel is the gradient of the result, as large as an image.
+
+        y[f, n, i, j] = sum over k of w[f, k] * x_ij[k, n],  k for all of p, q, c
+
+    ``x_ij`` is the slice of the source that one position reads.
+    """
+
+    def run(self) -> ir.Value:
+        """Build a matmul per position of the result and concatenate them."""
+        windowed = self.windowed
+        source, weight = self._source(), self._weight()
+        parts = [self._part(source, weight, offsets) for offsets in self._offsets()]
+        outputs = [window.output for window in windowed.windows]
+        order = [*outputs, *self._features, *self._columns]
+        whole = concatenated(parts, 0) if len(parts) > 1 else parts[0]
+        ends = [len(outputs), len(outputs) + len(self._features), len(order)]
+        groups = [list(range(begin, end)) for begin, end in itertools.pairwise([0, *ends])]
+        whole = expanded(whole, groups, [windowed.extents[dim] for dim in order])
+        return self._finished(
+            transposed(whole, [order.index(dim) for dim in windowed.result if dim is not None])
+        )
+
+    @property
+    def _weight_dims(self) -> Map:
+        return next(dims for dims in self.windowed.others if dims is not None)
+
+    @property
+    def _columns(self) -> list[int]:
+        """The dims of the result that the source has besides the windows."""
+        return [dim for dim in self.windowed.result if dim in self.windowed.indices and dim is not None]
+
+    @property
+    def _features(self) -> list[int]:
+        return [dim for dim in self.windowed.result if dim in self._weight_dims and dim is not None]
+
+    @property
+    def _contracted(self) -> list[int]:
+        return [*self.windowed.kernel, *self.windowed.reduced]
+
+    def _merged(self) -> tuple[int, ...]:
+        return ()
+
+    def _order(self) -> tuple[int, ...]:
+        """The dims of the source in the order of its transpose: windows, contracted dims, columns."""
+        indices = self.windowed.indices
+        windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
+        reduced = [dim for dim, index in enumerate(indices) if index in self.windowed.reduced]
+        return (*windows, *reduced, *(indices.index(dim) for dim in self._columns))
+
+    def _source(self) -> ir.Value:
+        value = self.windowed.inputs[self.windowed.source]
+        pad = padded(value)
+        if pad is None:
+            return transposed(value, self.order)
+        inner, number, amounts = pad
+        low, high = ([amount[dim] for dim in self.order] for amount in amounts)
+        shape = [ir.RankedTensorType(value.type).shape[dim] for dim in self.order]
+        return constant_pad(transposed(inner, self.order), number, low, high, shape)
+
+    def _weight(self) -> ir.Value:
+        """The weight as [features, contracted], all contracted dims as one."""
+        dims, windowed = self._weight_dims, self.windowed
+        value = windowed.inputs[windowed.others.index(dims)]
+        order = [dims.index(dim) for dim in (*self._features, *self._contracted)]
+        split = len(self._features)
+        if math.prod(windowed.extents[dim] for dim in self._contracted) % elements_per_stick(
+            target_of(windowed.op), element_of(value)
+        ):
+            # A transfer bounds single dims of the host, not several that end together within a stick.
+            value = sdsc.clone(value, windowed.op.location)
+        return collapsed(transposed(value, order), [range(split), range(split, len(order))])
+
+    def _offsets(self) -> list[tuple[int, ...]]:
+        """Offsets of the first element that each position of the result reads, per window."""
+        windows = self.windowed.windows
+        steps = (range(self.windowed.extents[window.output]) for window in windows)
+        return [
+            tuple(index * window.stride for index, window in zip(position, windows, strict=True))
+            for position in itertools.product(*steps)
+        ]
+
+    def _part(self, source: ir.Value, weight: ir.Value, offsets: tuple[int, ...]) -> ir.Value:
+        """The result at one position: [1, features, columns]."""
+        windowed = self.windowed
+        indices = [windowed.indices[dim] for dim in self.order]
+        read = [index.kernel if isinstance(index, Window) else iterated_by(index) for index in indices]
+        sizes = [windowed.extents[dim] for dim in read]
+        strides = [index.dilation if isinstance(index, Window) else 1 for index in indices]
+        begins = [*offsets, *([0] * (len(indices) - len(offsets)))]
+        part = sdsc.clone(extracted(source, begins, sizes, strides), windowed.op.location)
+        split = len(self._contracted)
+        part = collapsed(part, [range(split), range(split, len(sizes))])
+        rows, columns = (
+            math.prod(windowed.extents[dim] for dim in dims) for dims in (self._features, self._columns)
+        )
+        operands = {True: (part, (2, 1)), False: (weight, (0, 2))}
+        inputs = [operands[dims is None] for dims in windowed.others]
+        maps = [*(dims for _, dims in inputs), (0, 1)]
+        matmul = generic_op([value for value, _ in inputs], self._neutral([rows, columns]), maps, 3, 1)
+        self._write(matmul, list(self.body.arguments), alone=False)
+        return expanded(matmul.results[0], [[0, 1], [2]], [1, rows, columns])
+
+
+def is_by_position(windowed: Windowed) -> bool:
+    """Return whether an op is a convolution with many positions of its kernel, and fewer of its result."""
+    weights = [dims for dims in windowed.others if dims is not None]
+    kernel, outputs = (
+        math.prod(windowed.extents[dim] for dim in dims)
+        for dims in (windowed.kernel, [window.output for window in windowed.windows])
+    )
+    if len(weights) != 1 or kernel <= max(outputs, _MANY):
+        return False
+    (weight,) = weights
+    columns = [index for index in windowed.indices if isinstance(index, int) and index in windowed.result]
+    contracted = {*windowed.kernel, *windowed.reduced}
+    return (
+        None not in weight
+        and contracted <= set(weight)
+        and all(
+            index in columns or index in windowed.reduced
+            for index in windowed.indices
+            if isinstance(index, int)
+        )
+        and set(windowed.reduced) <= set(windowed.indices)
+        and bool(columns)
+        and not set(columns) & set(weight)
+        and bool(set(windowed.result) & set(weight))
+    )
+
+
+# Space to depth: a convolution by steps over few channels as one by single steps, over steps of rows as channels.
+
+
+@dataclass(frozen=True)
+class SpaceToDepth:
+    """A convolution of an image of few channels, which fill little of a stick, rewritten.
+
+        y[i, j, f] = sum over c, p, q of x[c, s*i + p - b, s*j + q - b] * w[f, c, p, q]
+    ->  y[i, j, f] = sum over k, p, q of x'[i + p - b', j + q - b', k] * w'[f, p, q, k],  k for c and s x s pixels
+
+    The host writes an argument so: ``x'`` has its elements, ``s * s`` pixels side by side. The kernel is padded in
+    front to where a step begins, and behind to whole steps.
+    """
+
+    native: NativeWindows
+
+    def rewritten(self) -> Windowed:
+        """Build the op by single steps behind the old one, and return its windows."""
+        old, windows = self.native.windowed, self.native.windows
+        before = [self.native.pad.before[old.indices.index(window)] for window in windows]
+        steps = [-(-amount // window.stride) for amount, window in zip(before, windows, strict=True)]
+        source, weight = self._source(), self._weight(before, steps)
+        counts = [old.extents[window.output] for window in windows]
+        sizes = shape_of(weight)[1 : 1 + len(windows)]
+        padded = [count + size - 1 for count, size in zip(counts, sizes, strict=True)]
+        source = self._padded(source, steps, padded)
+        operands = {True: source, False: weight}
+        inputs = [operands[dims is None] for dims in old.others]
+        op = self._op(inputs)
+        result = windowed(op)
+        assert result is not None
+        return result
+
+    def fits(self) -> bool:
+        """Return whether the host can write the image so, and fewer bytes of it then."""
+        value, old, windows = self.native.pad.value, self.native.windowed, self.native.windows
+        # Groups of channels are no images, and features are those of each of them.
+        if self.native.opcode != "conv2d" or set(self._images()) & set(self._weight_dims()):
+            return False
+        if not isinstance(value.owner, ir.Block) or stick.has_layout(value.type):
+            return False
+        if len(windows) != len(old.windows) or any(
+            window.dilation > 1 or self._size(window) % window.stride for window in windows
+        ):
+            return False
+        view: HostView | None = HostView.whole(shape_of(value))
+        for step in self._steps():
+            view = view and view.after(step)
+        lanes = elements_per_stick(target_of(old.op), "f16")
+        area = math.prod(window.stride for window in windows)
+        channels = old.extents[self._channel()]
+        fewer = -(-channels * area // lanes) < area * -(-channels // lanes)
+        return view is not None and fewer and view.gathers_sticks(lanes)
+
+    def _size(self, window: Window) -> int:
+        return shape_of(self.native.pad.value)[self.native.windowed.indices.index(window)]
+
+    def _channel(self) -> int:
+        return self.native.windowed.reduced[0]
+
+    def _images(self) -> list[int]:
+        """The iteration dims of the source besides windows and channels."""
+        indices = self.native.windowed.indices
+        return [index for index in indices if isinstance(index, int) and index != self._channel()]
+
+    def _weight_dims(self) -> Map:
+        return next(dims for dims in self.native.windowed.others if dims is not None)
+
+    # -- operands -------------------------------------------------------------------------------------
+
+    def _steps(self) -> tuple[Expand, Transpose, Collapse]:
+        """The view operations: images and steps of rows and columns first, then channels and the pixels of a step."""
+        old, value = self.native.windowed, self.native.pad.value
+        groups, shape, place = [], [], {}
+        for dim, index in enumerate(old.indices):
+            size, first = shape_of(value)[dim], len(shape)
+            place[dim] = first
+            stride = index.stride if isinstance(index, Window) else 1
+            parts = [size // stride, stride] if isinstance(index, Window) else [size]
+            groups.append(tuple(range(first, first + len(parts))))
+            shape += parts
+        slid = [dim for dim, index in enumerate(old.indices) if isinstance(index, Window)]
+        channel = old.indices.index(self._channel())
+        images = [dim for dim in range(len(old.indices)) if dim not in slid and dim != channel]
+        # Channels outermost: a stick then begins with whole rows of pixels, which the host can gather.
+        order = [place[dim] for dim in (*images, *slid, channel)] + [place[dim] + 1 for dim in slid]
+        rank = len(images) + len(slid)
+        merged = (*((dim,) for dim in range(rank)), tuple(range(rank, len(order))))
+        return Expand(tuple(groups), tuple(shape)), Transpose(tuple(order)), Collapse(merged)
+
+    def _source(self) -> ir.Value:
+        expand, order, collapse = self._steps()
+        value = expanded(self.native.pad.value, expand.groups, expand.shape)
+        return collapsed(transposed(value, order.permutation), collapse.groups)
+
+    def _weight(self, before: list[int], steps: list[int]) -> ir.Value:
+        """The weight as [features, windows.., channels and pixels of a step]."""
+        old, windows = self.native.windowed, self.native.windows
+        dims = self._weight_dims()
+        value = old.inputs[old.others.index(dims)]
+        (feature,) = [dim for dim in dims if dim in old.result]
+        order = [feature, self._channel(), *(window.kernel for window in windows)]
+        value = transposed(value, [dims.index(dim) for dim in order])
+        low, high, shape = [0, 0], [0, 0], list(shape_of(value))
+        for number, window in enumerate(windows):
+            front = steps[number] * window.stride - before[number]
+            low.append(front)
+            high.append(-(front + shape[2 + number]) % window.stride)
+        padded = [first + size + last for first, size, last in zip(low, shape, high, strict=True)]
+        value = constant_pad(value, self._zero(element_of(value)), low, high, padded)
+        parts = [
+            size
+            for number, window in enumerate(windows)
+            for size in (padded[2 + number] // window.stride, window.stride)
+        ]
+        groups = [[0], [1], *([2 + 2 * number, 3 + 2 * number] for number in range(len(windows)))]
+        value = expanded(value, groups, [*padded[:2], *parts])
+        taps, pixels = ([2 + 2 * number + part for number in range(len(windows))] for part in (0, 1))
+        value = transposed(value, [0, *taps, 1, *pixels])
+        rank = 1 + len(windows)
+        return collapsed(value, [*([dim] for dim in range(rank)), range(rank, len(shape_of(value)))])
+
+    def _padded(self, source: ir.Value, before: list[int], sizes: list[int]) -> ir.Value:
+        """The image with the padding of the windows, which the operation of the device takes up again."""
+        shape = list(shape_of(source))
+        images = len(shape) - 1 - len(before)
+        low, high = [0] * len(shape), [0] * len(shape)
+        for number, (amount, size) in enumerate(zip(before, sizes, strict=True)):
+            low[images + number] = amount
+            high[images + number] = max(size - amount - shape[images + number], 0)
+        if not any((*low, *high)):
+            return source
+        padded = [first + size + last for first, size, last in zip(low, shape, high, strict=True)]
+        return constant_pad(source, self._zero(element_of(source)), low, high, padded)
+
+    def _zero(self, element: str) -> ir.Operation:
+        type_ = ir.Type.parse(element)
+        value = ir.FloatAttr.get(type_, 0.0)
+        return ir.Operation.create("arith.constant", results=[type_], attributes={"value": value})
+
+    # -- the op ---------------------------------------------------------------------------------------
+
+    def _op(self, inputs: list[ir.Value]) -> ir.Operation:
+        """The op over the same result, with the same body: images, windows, features, kernels, contracted."""
+        old, windows = self.native.windowed, self.native.windows
+        outputs = [window.output for window in windows]
+        images = self._images()
+        (feature,) = [dim for dim in self._weight_dims() if dim in old.result]
+        order = [*images, *outputs, feature]
+        rank, count = len(order) + len(windows) + 1, len(windows)
+        d = [ir.AffineDimExpr.get(number) for number in range(rank)]
+        kernels, contracted = d[len(order) : -1], d[-1]
+        rows = d[len(images) : len(images) + count]
+        slid = [row + kernel for row, kernel in zip(rows, kernels, strict=True)]
+        source = ir.AffineMap.get(rank, 0, [*d[: len(images)], *slid, contracted])
+        weight = ir.AffineMap.get(rank, 0, [d[len(order) - 1], *kernels, contracted])
+        result = ir.AffineMap.get(rank, 0, [d[order.index(dim)] for dim in old.result if dim is not None])
+        maps = [*(source if dims is None else weight for dims in old.others), result]
+        destination = list(old.op.operands)[-1]
+        op = ir.Operation.create(
+            "linalg.generic",
+            results=[old.op.results[0].type],
+            operands=[*inputs, destination],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
+                "iterator_types": iterators(rank, frozenset(range(len(order), rank))),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+            },
+            regions=1,
+        )
+        body = old.op.regions[0].blocks[0]
+        block = ir.Block.create_at_start(op.regions[0], [argument.type for argument in body.arguments])
+        values = dict(zip(body.arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for scalar in [item.operation for item in body.operations]:
+                copy = scalar.clone().operation
+                for number, operand in enumerate(scalar.operands):
+                    copy.operands[number] = values.get(operand, operand)
+                values.update(zip(scalar.results, copy.results, strict=True))
+        return op

@@ -6,33 +6,74 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from spyre_mlir import logs, passes
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.kept_usage import usage_kept
+from spyre_mlir.analysis.operation_sequence import OperationSequence
 from spyre_mlir.bundle.level_lines import LevelLine
-from spyre_mlir.diagnostics import compile_error, of_remark
+from spyre_mlir.bundle.model import Origin
+from spyre_mlir.diagnostics import compile_error, error_at, of_remark
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of
 from spyre_mlir.errors import AlgorithmError, CompileError
-from spyre_mlir.faults import faults_reported, note_place, note_user
+from spyre_mlir.faults import FaultPlace, faults_reported, note_place, note_user
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass, is_ours
 from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
 from spyre_mlir.pipelines import upstream
-from spyre_mlir.pipelines.fault_place import fault_place
-from spyre_mlir.pipelines.level_text import INPUT, KEPT, level_lines
-from spyre_mlir.pipelines.observed import ObservedManager, Observer
 from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.printing import Printing
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
-from spyre_mlir.pipelines.whole_module import WholeModule
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.timing import Timing, entered, scope
+
+# Observers of a run: what is told of the IR in front of each pass, behind it, and where it fails.
+
+
+class Observer(Protocol):
+    """A reader of the IR between passes, which it does not change."""
+
+    def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Take note of the IR in front of a pass."""
+        ...
+
+    def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Take note of the IR behind a pass."""
+        ...
+
+    def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Take note of the IR that a pass left when it failed."""
+        ...
+
+
+class ObservedManager:
+    """The pass manager of a step, whose runs observers are told of."""
+
+    def __init__(self, step: PipelineStep, manager: PassManager, observers: Sequence[Observer]) -> None:
+        self._step, self._manager, self._observers = step, manager, observers
+
+    def run(self, operation: ir.Operation) -> None:
+        """Run the pass; its exceptions are those of the manager."""
+        for observer in self._observers:
+            observer.entered(self._step, operation)
+        try:
+            self._manager.run(operation)
+        except Exception:
+            for observer in self._observers:
+                observer.failed(self._step, operation)
+            raise
+        for observer in self._observers:
+            observer.passed(self._step, operation)
+
 
 _MODULE = "builtin.module"
 
@@ -250,3 +291,210 @@ def _log(remark: Remark) -> None:
     if remark.kind != WARNING:
         topics = (*entered(), remark.pass_name, remark.kind)
         logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)
+
+
+# The place of a fault inside of a pass: the operation of the program that the pass was at.
+
+
+def fault_place(error: Exception, pass_name: str, module: ir.Operation) -> FaultPlace:
+    """Return the place of an exception of a pass: the last operation that the innermost function of the pass names.
+
+    Operations that contain all others, as functions, are a place where nothing else is.
+    """
+    operations: list[ir.Operation] = []
+    module.walk(lambda op: operations.append(op.operation) or ir.WalkResult.ADVANCE)
+    # What a variable still names may have been erased: only what the module has is asked for anything.
+    named = (op for op in _named_operations(error) for known in operations if known == op)
+    found = next((op for op in named if op.name not in ("builtin.module", "func.func")), module)
+    place = error_at(found, "")
+    kind = "" if found == module else found.name
+    return FaultPlace(pass_name, kind, place.location, place.operation, place.module)
+
+
+def _named_operations(error: Exception) -> Iterator[ir.Operation]:
+    """Yield the operations that variables of the functions on the way to an exception are or hold, innermost first."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        for value in reversed(list(frame.f_locals.values())):
+            held = getattr(value, "__dict__", {}).get("op", value)
+            if isinstance(held, ir.OpView | ir.Operation):
+                yield held.operation
+
+
+# What a pipeline knows of a module whose equal layers it leaves out for a while.
+
+#: The most layers of a repetition that stay where fewer are not planned alike, and the least count over those.
+_MOST_KEPT, _TIMES_KEPT = 5, 3
+
+
+class WholeModule:
+    """A module in front of the pass that leaves out equal layers; their plans may turn out not to be equal.
+
+    ``run`` runs the steps of the pipeline from one index up to another on a module.
+    """
+
+    run: Callable[[int, int, ir.Operation], None]
+
+    def __init__(
+        self, operation: ir.Operation, remarks: Remarks | None, levels: dict[str, Sequence[LevelLine]] | None
+    ) -> None:
+        self._operation, self._remarks = operation, remarks
+        #: The lines of the levels that it has been at, None if nobody wants them.
+        self.levels = levels
+        self._index = self._known = 0
+        self._clone: ir.Operation | None = None
+        self._folding = FoldRepeatedLayers()
+        #: Whether layers that were left out are back.
+        self.is_unfolded = False
+
+    def keep(self, index: int, folding: FoldRepeatedLayers) -> None:
+        """Keep the module as it is in front of a pass, which is step ``index``."""
+        self._index, self._known, self._folding = index, len(self._remarks or ()), folding
+        self._clone = self._operation.clone(ip=False)
+
+    def unfold(self, pass_: UnfoldRepeatedLayers, index: int, operation: ir.Operation) -> None:
+        """Run the pass that brings layers back, step ``index``, if there was one that left them out."""
+        if self._clone is not None:
+            self.is_unfolded = pass_.unfold(
+                operation, self._clone, self._folding, lambda shift: self._planned(index, shift)
+            )
+
+    def _planned(self, index: int, shift: int) -> ir.Operation:
+        """Return the module up to a step, with layers that stand for others."""
+        assert self._clone is not None
+        module = self._clone.clone(ip=False)
+        with Remarks().collecting():
+            replace(self._folding, shift=shift).run(module)
+        self.run(self._index + 1, index, module)
+        return module
+
+    def keep_more_layers(self) -> int:
+        """Restore the module, leave out one layer fewer, and return the index of the step that follows.
+
+        The first and the last layers are planned with what stands around them: of a few layers no two may be planned
+        alike, and of one more two are. Where that would save little, the whole module stays.
+        """
+        assert self._clone is not None, "layers were left out before"
+        folding, clone = replace(self._folding, kept=self._folding.kept + 1), self._clone.clone(ip=False)
+        (func,) = functions(clone)
+        repetitions = folding.repetitions(func, OperationSequence(func.regions[0].blocks[0]))
+        count = max((layers.count for layers in repetitions), default=0)
+        if folding.kept > min(_MOST_KEPT, count // _TIMES_KEPT):
+            return self.restore()
+        self._restore()
+        self._clone, self._folding = clone, folding
+        folding.run(self._operation)
+        return self._index + 1
+
+    def restore(self) -> int:
+        """Make the module what it was, and return the index of the step that follows; remarks since then go."""
+        self._restore()
+        reason = "equal layers are planned differently, one by one, so all are planned"
+        self._folding.remark(functions(self._operation)[0], "layers", reason)
+        return self._index + 1
+
+    def _restore(self) -> None:
+        assert self._clone is not None, "layers were left out before"
+        self.is_unfolded = False
+        body = self._operation.regions[0].blocks[0]
+        for op in reversed(list(body.operations)):
+            op.operation.erase()
+        for op in list(self._clone.regions[0].blocks[0].operations):
+            body.append(op)
+        for name in list(self._operation.attributes):
+            del self._operation.attributes[name]
+        for name in self._clone.attributes:
+            self._operation.attributes[name] = self._clone.attributes[name]
+        if self._remarks is not None:
+            del self._remarks[self._known :]
+
+
+# The lines of a module at a level: its operations without what is inside of them, shortened, each with its origin.
+
+#: The name of the level that a module comes at, and those that are kept besides.
+INPUT, KEPT = "input", ("device-ops", "placed")
+
+#: Characters of a line; numbers of a constant that are printed.
+_CHARACTERS, _NUMBERS = 160, 8
+
+#: What says nothing about where an operation goes.
+_PLAIN = ("arith.constant", "tensor.empty", "func.", "return", "linalg.yield", "module", "}", "^")
+
+_LOCATION = re.compile(r" loc\((.*)\)$")
+_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_NOTE = r'{} = "([^"]*)"'
+
+#: What makes a line long: maps of a generic op that follow from its dims, the history, of a layout all but its dims.
+#: Attributes come before the types, which are cut off first.
+_LONG = (
+    (re.compile(r"\{indexing_maps = \[.*?\], iterator_types = \[[^]]*\]\} "), ""),
+    (re.compile(r"sdsc\.history = \[\[.*?\]\],? ?"), ""),
+    (re.compile(r"(linalg\.generic) (ins.*?) attrs = +(\{.*\})"), r"\1 \3 \2"),
+    (re.compile(r"(linalg\.generic) \{(.*?)sdsc\.op = #sdsc\.op<(\"[^\"]*\")[^>]*>(?:, )?"), r"\1 \3 {\2"),
+    (re.compile(r"#stick\.layout<affine_map<\([^)]*\) -> \(([^>]*)\)>>"), r"#stick.layout<\1>"),
+)
+
+
+@dataclass
+class _Head:
+    """The line in which an operation begins, how far it is indented, and the operations inside."""
+
+    indent: int
+    text: str
+    inside: list[str] = field(default_factory=list)
+
+    @property
+    def is_computing(self) -> bool:
+        """Return whether what is inside belongs to this operation; loops and functions have operations inside."""
+        return not _name(self.text).startswith(("scf.", "func.", "module"))
+
+
+def level_lines(operation: ir.Operation) -> tuple[LevelLine, ...]:
+    """Return the lines of a module."""
+    # At once: to print an operation alone counts all values of its function.
+    text = operation.get_asm(enable_debug_info=True, use_local_scope=True, large_elements_limit=_NUMBERS)
+    return tuple(_lines(text.split("\n")))
+
+
+def _lines(texts: list[str]) -> Iterator[LevelLine]:
+    """Yield the operations; of one with regions the head is in one line and the location where they end."""
+    heads = list[_Head]()
+    for text in texts:
+        match = _LOCATION.search(text)
+        body = (text[: match.start()] if match else text).rstrip()
+        indent, body = len(body) - len(body.lstrip()), body.strip()
+        is_end = bool(heads) and heads[-1].indent == indent and body.startswith("}")
+        head = heads.pop() if is_end else _Head(indent, body)
+        if match is None:
+            if body.endswith("{"):
+                heads.append(head)
+            continue
+        outer = next((outer for outer in heads if outer.is_computing), None)
+        if _name(head.text).startswith(_PLAIN):
+            continue
+        if outer is not None:
+            outer.inside.append(_name(head.text).split(" ")[0])
+        else:
+            yield LevelLine(_origin(match[1]), _short(head))
+
+
+def _name(head: str) -> str:
+    return head.partition(" = ")[2] if head.startswith("%") else head
+
+
+def _short(head: _Head) -> str:
+    text = head.text.removesuffix("{").rstrip()
+    for pattern, shorter in _LONG:
+        text = pattern.sub(shorter, text)
+    text = text.replace(" {}", "").replace("  ", " ")
+    if head.inside and "sdsc.op" not in head.text:
+        text = text.replace(" ins", f" {{{', '.join(head.inside)}}} ins", 1)
+    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]} …"
+
+
+def _origin(location: str) -> Origin:
+    """Return the origin of a location as text: the innermost place comes first."""
+    place = _PLACE.search(location)
+    file, line, column = (place[1], int(place[2]), int(place[3])) if place else ("", 0, 0)
+    aten, module = (re.search(_NOTE.format(name), location) for name in ("aten", "module"))
+    return Origin(file, line, column, aten[1] if aten else "", module[1] if module else "")

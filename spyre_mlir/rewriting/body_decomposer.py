@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from spyre_mlir.analysis.quantized_matmuls import PRODUCTS, narrowing_cast
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects.structured import Map, Structured, structured, use_empty
+from spyre_mlir.dialects.structured import Map, Structured, device_op, shape_of, structured, use_empty
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
-from spyre_mlir.rewriting.body_contractions import contraction
-from spyre_mlir.rewriting.body_scalars import compared, extreme_without_nan, in_place_of_nan, power
+from spyre_mlir.rewriting.body_operations import READS_SIGN
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
 from spyre_mlir.rewriting.narrow_numbers import representable, rounded
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
-from spyre_mlir.rewriting.widened_integers import as_read, widened
-from spyre_mlir.target.element_types import ONE_BYTE
+from spyre_mlir.rewriting.tensor_builders import collapsed, expanded
+from spyre_mlir.target.element_types import ONE_BYTE, widening_block
 
 
 class BodyDecomposer:
@@ -230,3 +237,220 @@ class BodyDecomposer:
         if node is None or node.element != "i32":
             raise error_at(self.op, "a sum of integers has no device operation, but for a matmul of int8")
         return self._term(node)
+
+
+# Scalar ops of a ``linalg`` body that are several device operations: comparisons, extremes that ignore NaN, powers.
+#
+# ``apply`` makes one device operation of an opcode and nodes, and folds it where these are constants.
+
+Apply = Callable[..., Node]
+
+
+class ComparedNodes(NamedTuple):
+    """A condition, and the one that is false exactly where it is true, if that is one operation less."""
+
+    condition: Node
+    complement: Node | None = None
+
+
+def compared(apply: Apply, predicate: int, first: Node, second: Node) -> ComparedNodes:
+    """ComparedNodes by a predicate of ``arith.cmpf``; one that is true for NaN is the complement of another one."""
+    if predicate in scalar.COMPARISONS:
+        return ComparedNodes(apply(scalar.COMPARISONS[predicate], [first, second]))
+    if predicate in (6, 8):  # "one" and "ueq": smaller or larger, or neither
+        one = apply("maximum", [apply(opcode, [first, second]) for opcode in ("lesserthan", "greaterthan")])
+        return ComparedNodes(one) if predicate == 6 else _complement_of(apply, one)
+    if predicate in (7, 14):  # "ord" and "uno": both are numbers, or not
+        same, combine = ("equal", "mul") if predicate == 7 else ("notequal", "maximum")
+        return ComparedNodes(apply(combine, [apply(same, [node, node]) for node in (first, second)]))
+    if predicate in scalar.COMPLEMENTS:
+        opposite = scalar.COMPARISONS[scalar.COMPLEMENTS[predicate]]
+        return _complement_of(apply, apply(opposite, [first, second]))
+    return ComparedNodes(Node(None, constant=float(predicate == 15)))
+
+
+def _complement_of(apply: Apply, condition: Node) -> ComparedNodes:
+    return ComparedNodes(apply("equal", [condition, Node(None, constant=0.0)]), condition)
+
+
+def extreme_without_nan(apply: Apply, opcode: str, first: Node, second: Node) -> Node:
+    """The larger or smaller of two numbers; if one is NaN, the other."""
+    element = next((node.element for node in (first, second) if node.value is not None), "f32")
+    result = apply(opcode, [first, second])
+    for node, other in ((second, first), (first, second)):
+        result = apply("where3", [apply("equal", [node, node]), result, other], element)
+    return result
+
+
+def in_place_of_nan(apply: Apply, node: Node, number: float) -> Node:
+    """A node with a number in the place of each NaN."""
+    return apply("where3", [apply("equal", [node, node]), node, Node(None, constant=number)], node.element)
+
+
+def power(apply: Apply, op: ir.Operation, base: Node, exponent: Node) -> Node:
+    """A power as a chain of products, roots or a reciprocal."""
+    if exponent.constant is not None and base.value is None:
+        with np.errstate(all="ignore"):
+            return Node(None, constant=float(np.float64(base.constant or 0.0) ** exponent.constant))
+    chain = scalar.power(exponent.constant) if exponent.constant is not None else None
+    if chain is None:
+        raise error_at(
+            op, "a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have"
+        )
+    node = base
+    for step in chain:
+        if step == "mul":
+            node = apply("mul", [node, base])
+        elif step == "square":
+            node = apply("mul", [node, node])
+        elif step != "identity":
+            node = apply(step, [node])
+    return node
+
+
+# int8 numbers as fp16: a product with the unit matrix, for the device has no cast but multiplies int8 into fp16.
+#
+#     w : [rows, inner] i8  ->  sum over k of eye[b, j, k] * w[n, b, k] : [b, j, n] f16, where inner = b * block
+#
+# Exact, as each sum has one product, and the array multiplies int8 faster than memory gives it. Columns come out as
+# rows, which is how a matmul wants the weight of a linear layer.
+
+
+def widened(node: Node, op: ir.Operation) -> Node:
+    """Return a node of int8 in fp16; ``CompileError`` for a shape that the product does not suit."""
+    assert node.value is not None
+    if narrowing_cast(node.value) is not None:
+        # Its columns are not in pairs, and the integers that came into the cast may be no 8-bit ones.
+        raise error_at(op, "a cast from i8 that the device has cast to i8 has no device operation")
+    shape = shape_of(node.value)
+    block = widening_block(shape, target_of(op).stick_bytes)
+    if block is None:
+        text = f"a cast from i8 to f16 has no device operation for the shape {list(shape)}"
+        raise error_at(op, text)
+    *batches, rows, inner = shape
+    rank, count = len(batches), inner // block
+    groups = [*([dim] for dim in range(rank + 1)), [rank + 1, rank + 2]]
+    source = expanded(node.value, groups, [*batches, rows, count, block])
+    batch = range(rank + 1)
+    product = device_op(
+        "batchmatmulint8",
+        [_unit_matrices([*batches, count], block, op.location), source],
+        [(*batch, rank + 1, rank + 3), (*range(rank), rank + 2, rank, rank + 3)],
+        [*batches, count, block, rows, block],
+        "f16",
+        location=op.location,
+        reduced=[rank + 3],
+    )
+    merged = collapsed(product, [*([dim] for dim in range(rank)), [rank, rank + 1], [rank + 2]])
+    *lead, row, column = node.dims
+    return Node(merged, (*lead, column, row))
+
+
+def as_read(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
+    """Return what a cast reads: integers with a sign or without one, of those that the device has, or other numbers.
+
+    Booleans are 0 and 1 there, other integers have a sign: bytes by now as 16-bit floats, which hold 0 to 255.
+    """
+    element, reads_sign = str(op.operands[0].type), READS_SIGN.get(op.name)
+    if reads_sign is None or reads_sign == (element != "i1"):
+        return node
+    if element == "i1":
+        return builder.emit("neg", [node])
+    if element != "i8":
+        text = (
+            f"'{op.name}' of {element} has no device operation: the device's integers have 32 bits and a sign"
+        )
+        raise error_at(op, text)
+    is_negative = builder.emit("lesserthan", [node, Node(None, constant=0.0)])
+    lacking = builder.emit("mul", [is_negative, Node(None, constant=256.0)])
+    return builder.emit("add", [node, lacking])
+
+
+def _unit_matrices(batches: list[int], size: int, location: ir.Location) -> ir.Value:
+    """One unit matrix per batch, copied from one that the host gives."""
+    i8 = ir.IntegerType.get_signless(8)
+    dense = ir.DenseElementsAttr.get(
+        np.eye(size, dtype=np.int8), type=ir.RankedTensorType.get([size, size], i8)
+    )
+    one = ir.Operation.create("arith.constant", results=[dense.type], attributes={"value": dense}).result
+    rank = len(batches)
+    return device_op("identity", [one], [(rank, rank + 1)], [*batches, size, size], "i8", location=location)
+
+
+# Contractions in the body of a ``linalg`` op: a reduced product of two inputs as one matmul of the device.
+
+_MULTIPLY = ("arith.mulf", "arith.muli")
+
+
+def contraction(
+    generic: Structured,
+    nodes: Mapping[ir.Value, Node],
+    ops: list[ir.Operation],
+    source: ir.Value,
+) -> Node | None:
+    """``sum_k a[.., k] * b[.., k]`` of two inputs as one batchmatmul; None if it is something else."""
+    product = next((op for op in ops if op.results[0] == source), None)
+    if product is None or product.name not in _MULTIPLY or len(generic.reduced) != 1:
+        return None
+    if generic.extents[generic.reduced[0]] == 1:
+        return None  # one product, no sum
+    factors = [_uncast(nodes, ops, operand) for operand in product.operands]
+    if any(factor is None for factor in factors):
+        return None
+    lhs, rhs = (factor for factor in factors if factor is not None)
+    contracted = generic.reduced[0]
+    if lhs.element != rhs.element or lhs.element not in PRODUCTS:
+        return _no_contraction(generic.op, lhs, rhs, contracted)
+    if lhs.element in ONE_BYTE:
+        if not set(lhs.dims) ^ set(rhs.dims):
+            raise error_at(generic.op, f"a matmul of {lhs.element} needs rows or columns")
+    elif not _is_matmul(lhs, rhs, contracted):
+        return None
+    element = device_element(str(source.type), generic.op.location)
+    return _matmul(generic, lhs, rhs, contracted, element)
+
+
+def _no_contraction(op: ir.Operation, lhs: Node, rhs: Node, contracted: int) -> None:
+    if _is_matmul(lhs, rhs, contracted) and set(lhs.dims) - set(rhs.dims) and set(rhs.dims) - set(lhs.dims):
+        raise error_at(
+            op,
+            f"a matmul takes fp16, fp8 or int8, not {lhs.element} x {rhs.element}; cast the operands",
+        )
+
+
+def _uncast(nodes: Mapping[ir.Value, Node], ops: list[ir.Operation], value: ir.Value) -> Node | None:
+    """An input of the body, through casts that widen it."""
+    producer = next((op for op in ops if op.results[0] == value), None)
+    if producer is not None and producer.name in ("arith.extf", "arith.extsi"):
+        value = producer.operands[0]
+    node = nodes.get(value)
+    return node if node is not None and node.value is not None else None
+
+
+def _matmul(generic: Structured, lhs: Node, rhs: Node, contracted: int, element: str) -> Node:
+    dims = sorted({dim for node in (lhs, rhs) for dim in node.dims if dim is not None})
+    where = {dim: position for position, dim in enumerate(dims)}
+    if lhs.value is None or rhs.value is None:
+        raise CompileError("a matmul needs two tensors")
+    result = device_op(
+        PRODUCTS[lhs.element],
+        [lhs.value, rhs.value],
+        [tuple(None if dim is None else where[dim] for dim in node.dims) for node in (lhs, rhs)],
+        [generic.extents[dim] for dim in dims],
+        element,
+        location=generic.op.location,
+        reduced=[where[contracted]],
+    )
+    return Node(result, tuple(dim for dim in dims if dim != contracted))
+
+
+def _is_matmul(lhs: Node, rhs: Node, contracted: int) -> bool:
+    """Return whether both have the contracted dim and their contraction is more than a sum over rows."""
+    if contracted not in lhs.dims or contracted not in rhs.dims:
+        return False
+    rows, columns = set(lhs.dims) - set(rhs.dims), set(rhs.dims) - set(lhs.dims)
+    if rows and columns:
+        return True
+    # Matrix times vector: along the stick, product and sum of the device are enough.
+    wide = rhs if columns else lhs
+    return bool(rows or columns) and wide.dims[-1] != contracted

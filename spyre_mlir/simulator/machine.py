@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+import itertools
+import math
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +29,16 @@ from spyre_mlir.bundle.model import (
     Statement,
 )
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.execute import Recording, execute
+from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve
+from spyre_mlir.simulator.batch_run import BatchRun
+from spyre_mlir.simulator.gather import rows_bytes
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
-from spyre_mlir.simulator.index_values import index_values
 from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.progress import Advance, ignore
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
+from spyre_mlir.simulator.result_writer import ResultWriter
+from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.formats import BIT_TRUE, Numerics
@@ -306,3 +311,215 @@ def _note_lx(statistics: Statistics, design: Design, regions: tuple[AddressRange
 def executes_of(statements: tuple[Statement, ...]) -> int:
     """Number of `sdsc_execute` in the statements, one in a loop counted once."""
     return sum(executes_of(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)
+
+
+# Values of the parameters of a bundle that are no addresses: indices that the host reads in arguments.
+
+
+def index_values(bundle: Bundle, space: AddressSpace, numerics: Numerics) -> dict[str, int]:
+    """Read the indices in the arguments, which are in memory already; an index out of range is a SimulationError."""
+    arguments = {argument.name: argument for argument in bundle.manifest.arguments}
+    values: dict[str, int] = {}
+    for index in bundle.manifest.indices:
+        argument = arguments.get(index.argument)
+        if argument is None:
+            text = "an index is in this argument, which the bundle does not have."
+            raise SimulationError("manifest", text, tensor=index.argument)
+        array = read_argument(space.hbm(argument.parameter), 0, argument, numerics)
+        try:
+            values[index.parameter] = index.value(array)
+        except IndexError as error:
+            raise SimulationError("argument", str(error), tensor=index.argument) from None
+    for parameter in bundle.parameters:
+        value, largest = values.get(parameter.name), parameter.max_value
+        if largest is not None and (value is None or value > largest):
+            text = f"the value of parameter '{parameter.name}' is {value}, not one up to {largest}."
+            raise SimulationError("value", text)
+    return values
+
+
+# One `sdsc_execute`: every core reads, computes and writes.
+#
+# Cores run concurrently, so the result may not depend on their order: no core may write what another one
+# reads or writes in the same operation. Within one core an elementwise operation may work in place.
+# Of a split reduction the last core of each group has the result; into LX, it alone.
+
+#: What repeats the operations of a run, in order.
+Recording = list[Callable[[], None]]
+
+
+def execute(
+    plan: Plan,
+    regions: tuple[AddressRange, ...],
+    symbols: dict[int, int],
+    space: AddressSpace,
+    numerics: Numerics,
+    statistics: ExecuteStatistics,
+    ranges: RangeCheck,
+    recording: Recording | None = None,
+) -> None:
+    """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` the addresses bound.
+
+    What repeats the operation on the same memory is added to a ``recording``.
+    """
+    *inputs, outputs = resolve(plan, regions, symbols, space)
+    statistics.runs += 1
+    if plan.op.kind is Kind.RELAYOUT:
+        statistics.relayout_bytes += relayout(plan, list(inputs[0]), list(outputs), space)
+        if recording is not None:
+            recording.append(relayout_again(plan, list(inputs[0]), list(outputs), space))
+        return
+    writers = {group[-1] for group in plan.groups}
+    written = [outputs[core] for core in outputs.boxes if core in writers]
+    # The cores of a split reduction add up in the place of the result; in LX each has one.
+    used = list(outputs) if outputs.region.lx else written
+    check_conflicts(plan, inputs, used)
+    ranges.begin()
+    writer = ResultWriter(plan, space, outputs)
+    for access in used:
+        if access.core not in writers:
+            writer.leave_part(access)
+    batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index)
+    if recording is not None:
+        batches.keep()
+        recording.append(functools.partial(_repeat, batches, ranges, plan))
+    batches.run()
+    ranges.finish(plan)
+    _count(plan, statistics, inputs, written)
+
+
+def _repeat(batches: BatchRun, ranges: RangeCheck, plan: Plan) -> None:
+    """Run the batches of an operation again, on what their memory holds now."""
+    ranges.begin()
+    batches.run()
+    ranges.finish(plan)
+
+
+def _count(
+    plan: Plan, statistics: ExecuteStatistics, inputs: Sequence[OperandAccesses], written: Sequence[Access]
+) -> None:
+    loads = [_load(plan, inputs, access) for operand in inputs if not operand.region.lx for access in operand]
+    statistics.read_bytes += sum(dict(loads).values())
+    statistics.core_read_bytes += sum(moved for _, moved in loads)
+    statistics.write_bytes += sum(access.box.accessed_bytes for access in written if not access.region.lx)
+
+
+def _load(plan: Plan, inputs: Sequence[OperandAccesses], access: Access) -> tuple[Hashable, int]:
+    """Return a key, equal for cores that share a load, and the bytes of the load: of a table the rows that are read."""
+    if plan.op.index is None or access.operand != plan.op.table:
+        return access.key, access.box.accessed_bytes
+    positions = inputs[plan.op.index][access.core]
+    return (access.key, positions.key), rows_bytes(plan, positions, access)
+
+
+# Data races between the cores of one operation, and overlaps of a core's output with its inputs.
+#
+# Address ranges decide most cases; where ranges interleave, the sticks themselves are compared.
+
+
+def check_conflicts(plan: Plan, inputs: Sequence[OperandAccesses], outputs: Sequence[Access]) -> None:
+    """Raise if two cores write one stick, or a core reads a stick that the operation writes elsewhere."""
+    # No core reads the LX of another one, so only input and output of one core can meet there.
+    is_lx = outputs[0].region.lx
+    low, high = min(access.address for access in outputs), max(access.end for access in outputs)
+    near = [
+        access
+        for operand in inputs
+        if operand.region.lx == is_lx and len(operand) and operand.span[0] < high and low < operand.span[1]
+        for access in operand
+    ]
+    if is_lx:
+        by_core = {output.core: output for output in outputs}
+        for access in near:
+            if access.core in by_core:
+                _check_own(plan, access, by_core[access.core])
+        return
+    _check_hbm(plan, near, outputs)
+
+
+def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
+    ordered = sorted(outputs, key=lambda access: access.address)
+    low, high = ordered[0].address, max(access.end for access in ordered)
+    near = [access for access in inputs if access.address < high and low < access.end]
+    disjoint = all(a.end <= b.address for a, b in itertools.pairwise(ordered))
+    # Ranges decide most operations; lists of sticks cost far more.
+    if disjoint and not near:
+        return
+    if _are_apart(near, outputs):
+        return
+    sticks, cores = _written_sticks(plan, outputs)
+    by_core = {output.core: output for output in outputs}
+    for access in near:
+        mine = _sticks(access)
+        # searchsorted gives the length for an address behind the last one.
+        place = np.minimum(np.searchsorted(sticks, mine), len(sticks) - 1)
+        hit = sticks[place] == mine
+        other = hit & (cores[place] != access.core)
+        if other.any():
+            index = int(np.flatnonzero(other)[0])
+            text = f"it reads what core {cores[place[index]]} writes in the same operation."
+            raise access_error(plan, access, "race", text, int(mine[index]))
+        if hit.any():
+            _check_own(plan, access, by_core[access.core])
+
+
+def _are_apart(inputs: Sequence[Access], outputs: Sequence[Access]) -> bool:
+    """Return whether no stick is written twice and none of ``inputs`` reads one that is written."""
+    unit = outputs[0].box.stick_bytes
+    low, high = min(access.address for access in outputs), max(access.end for access in outputs)
+    first, last = low // unit, -(-high // unit)
+    # Parts that begin between two sticks are an error that the sticks themselves tell.
+    if any(access.address % unit for access in (*inputs, *outputs)):
+        return False
+    written = np.zeros(last - first, bool)
+    for access in outputs:
+        _marks(access, written, first)[...] = True
+    total = sum(math.prod(access.box.whole.count_of_sticks) for access in outputs)
+    if np.count_nonzero(written) != total:
+        return False
+    for access in inputs:
+        begin = access.address // unit
+        inside = first <= begin and -(-access.end // unit) <= last
+        if not inside or _marks(access, written, first).any():
+            return False
+    return True
+
+
+def _marks(access: Access, marks: NDArray[np.bool_], first: int) -> NDArray[np.bool_]:
+    """A view of the marks of the sticks that an access has; ``first`` is the number of the first stick of all."""
+    window, unit = access.box.whole, access.box.stick_bytes
+    strides = tuple(stride // unit for stride in window.stride_of_sticks)
+    return np.ndarray(window.count_of_sticks, np.bool_, marks, access.address // unit - first, strides)
+
+
+def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Sorted addresses of all sticks written, and the core that writes each."""
+    lists = [_sticks(access) for access in outputs]
+    sticks = np.concatenate(lists)
+    cores = np.repeat([access.core for access in outputs], [len(addresses) for addresses in lists])
+    order = np.argsort(sticks, kind="stable")
+    sticks, cores = sticks[order], cores[order]
+    twice = np.flatnonzero(sticks[1:] == sticks[:-1])
+    if len(twice):
+        index = int(twice[0])
+        second = next(access for access in outputs if access.core == cores[index + 1])
+        text = f"core {cores[index]} writes it too in the same operation."
+        raise access_error(plan, second, "write-conflict", text, int(sticks[index]))
+    return sticks, cores
+
+
+def _check_own(plan: Plan, source: Access, output: Access) -> None:
+    """One core's input and output: apart, or element for element in place in an elementwise operation."""
+    if source.end <= output.address or output.end <= source.address:
+        return
+    aligned = source.address == output.address and source.box.same_place(output.box)
+    if plan.elementwise and aligned:
+        return
+    common = np.intersect1d(_sticks(source), _sticks(output))
+    if len(common):
+        text = f"it overlaps the output '{output.region.name}', which is not possible in place."
+        raise access_error(plan, source, "overlap", text, int(common[0]))
+
+
+def _sticks(access: Access) -> NDArray[np.int64]:
+    return access.address + access.box.stick_offsets

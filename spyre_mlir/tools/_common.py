@@ -7,8 +7,10 @@ import argparse
 import atexit
 import contextlib
 import contextvars
+import errno
 import functools
 import gc
+import io
 import logging
 import os
 import re
@@ -30,13 +32,13 @@ from spyre_mlir.files import (
     writing,
 )
 from spyre_mlir.remarks import WARNING, Remark
-from spyre_mlir.tools import _streams
 from spyre_mlir.version import VERSION
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from spyre_mlir.mlir import ir
+
 
 __all__ = [
     "ArgumentParser",
@@ -86,7 +88,7 @@ def tool(main: Main) -> Main:
 
     @functools.wraps(main)
     def run(argv: Sequence[str] | None = None) -> int:
-        _streams.prepare()
+        prepare()
         logs.configure(os.environ.get("SPYRE_LOG", ""), terminal=True)
         _sources.clear()
         try:
@@ -94,11 +96,11 @@ def tool(main: Main) -> Main:
                 warnings.showwarning = _show_warning
                 # --device sets the default target of a context: in a copy, so that it ends with the tool.
                 with faults_kept():
-                    return contextvars.copy_context().run(_streams.flushed, main, argv)
+                    return contextvars.copy_context().run(flushed, main, argv)
         except CompileError as error:
             report(error)
         except BrokenPipeError:
-            _streams.drop_stdout()  # the reader has left
+            drop_stdout()  # the reader has left
         except Exception as error:
             if os.environ.get("SPYRE_TRACEBACK"):
                 raise
@@ -375,3 +377,42 @@ def lx_fraction(option: float | None) -> float | None:
     if not 0 <= fraction < 1:
         raise CompileError(f"The part of LX that the backend keeps must be in [0, 1), not {fraction}.")
     return fraction
+
+
+# The standard streams of a tool: closed ones, full disks, readers that leave, and locales that are not UTF-8.
+
+#: What writing to a file that is open fails with; another error of the system is none of stdout.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+def prepare() -> None:
+    """Make what tools print UTF-8, as files are; open closed streams: a file opened next would be taken for one."""
+    # Reading stdin, or writing stdout, is then an error; what is said on stderr is lost.
+    flags = {"stdin": os.O_WRONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+    for name, flag in flags.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, flag), "r" if name == "stdin" else "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def flushed(main: Callable[..., int], argv: Sequence[str] | None) -> int:
+    """Run a tool to the end of what it prints, so that an error of that is one of the tool."""
+    try:
+        try:
+            status = main(argv)
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        drop_stdout()
+        raise CompileError(f"The output cannot be written: {error.strerror}.") from None
+
+
+def drop_stdout() -> None:
+    """Drop what is not written yet: a second error when Python flushes stdout at exit would only be noise."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ import numpy as np
 
 from spyre_mlir.bundle import rules_design, rules_relayout, rules_stick, rules_structure
 from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, HeldSlices, Manifest, Operand
-from spyre_mlir.simulator.execute import execute
+from spyre_mlir.simulator.machine import execute
 from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
 from spyre_mlir.simulator.plan import make_plan
 from spyre_mlir.simulator.ranges import RangeCheck

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import spyre_mlir
-from spyre_mlir.driver.bound_remark import FAR, FAR_FROM_BOUND
+from spyre_mlir.driver.program_figures import FAR, FAR_FROM_BOUND
 
 
 def remarks(program: spyre_mlir.Program) -> list[str]:

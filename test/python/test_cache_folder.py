@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spyre_mlir.driver.cache_folder import CacheFolder
+from spyre_mlir.driver.program_cache import CacheFolder
 from spyre_mlir.errors import CompileError
 
 ARRAYS = {"program": np.arange(1000, dtype=np.uint8), "weight": np.ones((8, 64), np.float16)}
@@ -23,7 +23,7 @@ WORKER = """
 import sys
 from pathlib import Path
 import numpy as np
-from spyre_mlir.driver.cache_folder import CacheFolder
+from spyre_mlir.driver.program_cache import CacheFolder
 
 folder, whole = CacheFolder(Path(sys.argv[1]), 300_000), 0
 for step in range(int(sys.argv[2])):

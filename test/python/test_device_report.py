@@ -11,8 +11,8 @@ import torch
 
 import spyre_mlir
 import spyre_mlir.frontend
+from spyre_mlir.driver.device_report import Activity, activity_page, activity_text
 from spyre_mlir.errors import CompileError
-from spyre_mlir.report.activity import Activity, activity_page, activity_text
 from spyre_mlir.tensors import device_activity
 
 

@@ -9,7 +9,7 @@ import pytest
 from division_spaces import Operand, legal_splits, matmul_of, random_space, space_of
 
 from spyre_mlir.division import Division
-from spyre_mlir.division_search.dim_flips import DEFAULT_VARIANT_CAP, dim_flips
+from spyre_mlir.division_search.strategy_b import DEFAULT_VARIANT_CAP, dim_flips
 from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.target import default_target

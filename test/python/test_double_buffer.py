@@ -26,11 +26,11 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import double_buffer
+from spyre_mlir.passes import double_buffer as load_slots
 from spyre_mlir.passes.double_buffer import DoubleBuffer
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.text import Pipeline
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.rewriting import load_slots
 
 
 def scaled_weights(x, w, scale):

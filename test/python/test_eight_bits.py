@@ -8,7 +8,7 @@ from eight_bit_modules import FP8, Case, Layer, example, random_case, tolerance
 from torch import Tensor, nn
 
 import spyre_mlir
-import spyre_mlir.frontend.narrow_weights
+import spyre_mlir.frontend.folding
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.host.number_types import NUMBER_TYPES
@@ -164,7 +164,7 @@ def check(program: spyre_mlir.Program, case: Case, layer: Layer, x: Tensor) -> N
 def test_random_layers(seed, monkeypatch):
     """Weights and activations of 8 bits in all their forms; those of most seeds stay narrow whatever their size."""
     if seed % 4:
-        monkeypatch.setattr(spyre_mlir.frontend.narrow_weights, "SMALLEST_ELEMENTS", 0)
+        monkeypatch.setattr(spyre_mlir.frontend.folding, "SMALLEST_ELEMENTS", 0)
     case = random_case(seed)
     layer, x = Layer(case, seed), example(case, seed + 1)
     program = spyre_mlir.compile(layer, (x,), sencores=(1, 4, 32)[seed % 3], verify_each=True, fallback=False)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from spyre_mlir.optimization import elimination
-from spyre_mlir.optimization.dominance import undominated
-from spyre_mlir.optimization.elimination import Sum
+from spyre_mlir.optimization.elimination import Sum, undominated
 
 SEEDS = range(200)
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import spyre_mlir
-from spyre_mlir.target.expansions import EXPANSIONS
+from spyre_mlir.passes.expand_scalar_functions import EXPANSIONS
 from spyre_mlir.target.expressions import SCALARS, applications_of
 from spyre_mlir.target.ops import DEVICE_OPS
 

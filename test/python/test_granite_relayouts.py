@@ -21,8 +21,7 @@ from benchmarks.granite import RELAYOUTS, ModelRelayout, Pieces
 from benchmarks.relayouts import PROGRAMS, compiled, residence, without_ring
 from spyre_mlir.bundle.model import Design, HeldSlices
 from spyre_mlir.bundle.validate import validate
-from spyre_mlir.cost.ring_traffic import relayout_ns, relayout_traffic
-from spyre_mlir.division.core_transfers import transfers_of
+from spyre_mlir.cost.ring_traffic import relayout_ns, relayout_traffic, transfers_of
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.simulator import run
 from spyre_mlir.simulator.memory import AddressSpace

@@ -17,9 +17,9 @@ from spyre_mlir.bundle.design_json import from_json
 from spyre_mlir.bundle.design_writer import to_json
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import validate
+from spyre_mlir.cost.ring_traffic import transfers_of
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.division.copies import copy_division, ring_division
-from spyre_mlir.division.core_transfers import transfers_of
 from spyre_mlir.division.relayout import relayout
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.sliding_windows import halo_of

@@ -8,8 +8,8 @@ import torch
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects import context
+from spyre_mlir.driver.build import float_operations
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.host.float_operations import float_operations
 
 
 def half(*shape: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from import_graph import TESTS, lit_tests, module_of, modules, python_tests, rea
 @pytest.mark.parametrize(
     ("changed", "test", "other"),
     [
-        ("spyre_mlir/scratchpad/cp_sat.py", "test_scratchpad_cp_sat.py", "test_layout_picture.py"),
+        ("spyre_mlir/scratchpad/solvers.py", "test_scratchpad_cp_sat.py", "test_layout_picture.py"),
         ("spyre_mlir/passes/auto_tiling.py", "test_tiling_examples.py", "test_layout_picture.py"),
         ("spyre_mlir/target/spyre.toml", "test_cost.py", "test_selection.py"),
         ("test/python/layout_graphs.py", "test_layout_choice.py", "test_layout_picture.py"),

@@ -17,8 +17,8 @@ import spyre_mlir
 from spyre_mlir.dialects import context
 from spyre_mlir.driver.program import Program
 from spyre_mlir.frontend import Imported, import_torch
-from spyre_mlir.frontend.cleaning import operations
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
+from spyre_mlir.frontend.lowering import operations
 from spyre_mlir.reference import CpuReference
 from spyre_mlir.zoo.models import MODELS, REDUCED, Inputs, model
 

@@ -17,12 +17,12 @@ from language_models import LANGUAGE_MODELS
 from torch import Tensor, nn
 
 import spyre_mlir
-from spyre_mlir.bundle.bundle_json import bundle_from_json, bundle_to_json
 from spyre_mlir.bundle.folder import read_bundle, write_bundle
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join, split
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.steps import BundleStep
+from spyre_mlir.driver.stored_program import bundle_from_json, bundle_to_json
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.frontend.dynamo import CompiledGraph

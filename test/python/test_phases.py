@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
+from spyre_mlir.passes.outline_host_functions import ExecutionSide, Phase, PhaseOp, phases
 
 D, H, E = ExecutionSide.DEVICE, ExecutionSide.HOST, ExecutionSide.EITHER
 

@@ -12,7 +12,7 @@ from programs import PROGRAMS
 import spyre_mlir
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context
-from spyre_mlir.driver.program_bound import program_bound
+from spyre_mlir.driver.program_figures import program_bound
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.target.target import packaged_target

@@ -25,7 +25,7 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
-from spyre_mlir.frontend.cleaning import operations
+from spyre_mlir.frontend.lowering import operations
 from spyre_mlir.reference import CpuReference
 
 NAMES = list(PROGRAMS)

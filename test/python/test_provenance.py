@@ -13,7 +13,7 @@ from test_report_page_modules import needs_browser, stack, stack_page
 from spyre_mlir.bundle.level_lines import LevelLine, levels_from_json, levels_to_json
 from spyre_mlir.bundle.model import Origin
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.pipelines.level_text import level_lines
+from spyre_mlir.pipelines.run import level_lines
 from spyre_mlir.report.page import page
 from spyre_mlir.report.page_data import page_data
 from spyre_mlir.report.program_facts import program_facts

@@ -10,8 +10,8 @@ from buffer_sets import buffer, buffers, conflicts, pattern, random_lives, rando
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.cp_sat import CpSatSolver
 from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.solvers import CpSatSolver
 
 
 def least_traffic(some: list[LifetimeBoundBuffer], space: MemorySpace) -> int:

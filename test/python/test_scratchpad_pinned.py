@@ -8,11 +8,11 @@ import random
 import pytest
 from buffer_sets import buffer, buffers, conflicts, random_set
 
+from spyre_mlir.analysis.placement_pins import PinnedSolver, conflict
 from spyre_mlir.scratchpad.buffers import MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
-from spyre_mlir.scratchpad.pinned import PinnedSolver, conflict
 
 
 def random_pins(seed: int) -> tuple[list, MemorySpace, dict[str, int]]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import spyre_mlir
-from spyre_mlir.simulator import SimulationError, prepared_run, run
-from spyre_mlir.simulator.prepared_run import prepared_runs
+from spyre_mlir.simulator import SimulationError, run, sequence_run
+from spyre_mlir.simulator.sequence_run import prepared_runs
 
 SHAPES = {"x": (48, 200), "y": (200,)}
 
@@ -92,7 +92,7 @@ def test_gathers_are_not_kept():
 
 def test_kept_runs_are_bounded(monkeypatch: pytest.MonkeyPatch):
     before = prepared_runs.nbytes
-    monkeypatch.setattr(prepared_run, "_MOST_BYTES_OF_ALL", before + 100_000)
+    monkeypatch.setattr(sequence_run, "_MOST_BYTES_OF_ALL", before + 100_000)
     programs = [spyre_mlir.compile(lambda x: x + 1, (torch.ones(rows, 64).half(),)) for rows in range(1, 9)]
     for rows, program in enumerate(programs, 1):
         for _ in range(3):

@@ -14,8 +14,8 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.rules import Iteration, StickAssignment, stick_assignments
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes.choose_layouts import apply_layouts
 from spyre_mlir.pipelines import Pipeline, run_pipeline
-from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.simulator import run
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import default_target

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.driver.report_folder import ReportFolder
-from spyre_mlir.driver.torch_programs import MOST_PROGRAMS, TorchBackend
+from spyre_mlir.driver.torch_programs import MOST_PROGRAMS, ReportFolder, TorchBackend
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_labels import graph_breaks
 

@@ -26,7 +26,13 @@ from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
 from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.cost.cost_model import OperationCost, operation_cost
 from spyre_mlir.cost.replaced_model import CostModel
-from spyre_mlir.cost.ring_traffic import RelayoutTraffic, cheapest, relayout_ns, relayout_traffic
+from spyre_mlir.cost.ring_traffic import (
+    RelayoutTraffic,
+    cheapest,
+    relayout_ns,
+    relayout_traffic,
+    transfers_of,
+)
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.dialects import ktdp, sdsc, sdscbundle, stick
 from spyre_mlir.dialects.structured import (
@@ -42,7 +48,6 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import Division
-from spyre_mlir.division.core_transfers import transfers_of
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division_search.joint_choice import JointDivider, JointProblem
 from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDivision
