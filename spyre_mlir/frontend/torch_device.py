@@ -15,22 +15,24 @@ place is computed as a new tensor, which is written into that storage. Random nu
 from __future__ import annotations
 
 import copy
+import functools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch._utils import _rebuild_device_tensor_from_cpu_tensor, _rebuild_parameter
+from torch.autograd import Variable
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
-from spyre_mlir.frontend.backward_errors import raised_after_backward
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
@@ -38,6 +40,57 @@ from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.tensors.device_activity import record_copy, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
+
+# Errors of operations on the device inside of a backward, which PyTorch would end the process for.
+#
+# PyTorch leaves a node of a backward through the device guard of ``privateuseone``, which is written in Python, while
+# the error of the node is set: the error is lost, or the process aborts. An error of a callback at the end of a
+# backward is kept. So the operation returns zeros in place of its results, and a callback raises the error.
+
+#: The number of the current backward where there is none.
+_NO_BACKWARD = -1
+
+
+def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let errors of a ``__torch_dispatch__`` inside of a backward be raised by the caller of the backward."""
+
+    @functools.wraps(dispatch)
+    def dispatched(
+        cls: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, which Dynamo does not trace; its error waits for the end of the backward."""
+        tracer = set_eval_frame(None)
+        try:
+            return dispatch(cls, func, types, args, kwargs)
+        except Exception as error:
+            if torch._C._current_graph_task_id() == _NO_BACKWARD or func._schema.is_mutable:
+                raise
+            zeros = _zeros(cls, func, args, kwargs or {})
+            kept = error
+        finally:
+            set_eval_frame(tracer)
+        Variable._execution_engine.queue_callback(functools.partial(_raise, kept))
+        return zeros
+
+    return dispatched
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _zeros(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Results of an operation in their shapes and types, on the device, all 0."""
+    on_meta = pytree.tree_map_only(torch.Tensor, _on_meta, (args, kwargs))
+    results = func(*on_meta[0], **on_meta[1])
+    return pytree.tree_map_only(
+        torch.Tensor, lambda x: cls.of(to_device(torch.zeros(x.shape, dtype=x.dtype))), results
+    )
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
 
 NAME = "spyre"
 #: Errors that the host must not hide by running the operation.

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import queue
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from typing import Any, BinaryIO
 
 from spyre_mlir.faults import internal_error
-from spyre_mlir.language_server import json_rpc, lsp_types
+from spyre_mlir.language_server import lsp_types
 from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
-from spyre_mlir.language_server.json_rpc import Connection, ProtocolError
 from spyre_mlir.language_server.lsp_types import Severity, TextLocation, TextPosition, TextRange
 from spyre_mlir.language_server.text_errors import TextError
 from spyre_mlir.language_server.text_index import NAME, NameUse, Outline, TextIndex
@@ -56,7 +58,7 @@ class SpyreServer:
 
     def serve(self) -> None:
         """Answer until the session ends, and end the processes of the compiler."""
-        methods: dict[str, json_rpc.Method] = {
+        methods: dict[str, Method] = {
             "initialize": self._initialize,
             "initialized": self._initialized,
             "shutdown": self._shut_down,
@@ -92,23 +94,23 @@ class SpyreServer:
         """Return a capability of the editor; None for one that it does not name."""
         return _found(self.editor, *capabilities)
 
-    def _in_session(self, name: str, method: json_rpc.Method) -> json_rpc.Method:
+    def _in_session(self, name: str, method: Method) -> Method:
         """Return a method that is refused outside of the session, whose result is JSON."""
 
         def answer(params: Any) -> Any:
             if self.editor is None and name != "initialize":
-                raise ProtocolError("The session is not initialized.", json_rpc.NOT_INITIALIZED)
+                raise ProtocolError("The session is not initialized.", NOT_INITIALIZED)
             if self.is_shut_down:
-                raise ProtocolError("The session is shut down.", json_rpc.INVALID_REQUEST)
+                raise ProtocolError("The session is shut down.", INVALID_REQUEST)
             result = method(params)
             return result if isinstance(result, Future) else lsp_types.as_json(result)
 
         return answer
 
-    def _of_document(self, answer: Callable[[Document], object]) -> json_rpc.Method:
+    def _of_document(self, answer: Callable[[Document], object]) -> Method:
         return lambda params: answer(self.document(_field(params, "textDocument", "uri")))
 
-    def _at_place(self, answer: Callable[[Document, lsp_types.TextPosition], object]) -> json_rpc.Method:
+    def _at_place(self, answer: Callable[[Document, lsp_types.TextPosition], object]) -> Method:
         return lambda params: answer(*self._place(params))
 
     def _place(self, params: Any) -> tuple[Document, lsp_types.TextPosition]:
@@ -550,3 +552,134 @@ def plain_text(source: str) -> str:
 @functools.lru_cache(8)
 def _index(text: str) -> TextIndex:
     return TextIndex(text)
+
+
+# JSON-RPC 2.0 over two streams, framed as the Language Server Protocol frames it.
+#
+# Written for the standard library alone: the import of a library for it, with a class for each message, takes longer
+# than all else at the start of the server.
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = (
+    -32700, -32600, -32601, -32602, -32603,
+)  # fmt: skip
+NOT_INITIALIZED, CANCELLED = -32002, -32800
+
+#: A method: it takes the parameters, and returns the result or the future of it.
+Method = Callable[[Any], Any]
+
+
+class ProtocolError(Exception):
+    """An error that is the answer to a request."""
+
+    def __init__(self, message: str, code: int = INVALID_PARAMS) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Connection:
+    """The messages of one session: each is handled before the next one is read, and none waits for a future.
+
+    Attributes:
+        lock: Held while a method runs, and to be held where another thread uses what the methods use.
+    """
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO, fault: Callable[[Exception], str]) -> None:
+        """Keep the streams; ``fault`` returns the sentence about an exception that no method expects."""
+        self.lock = threading.RLock()
+        self._source, self._sink, self._fault = source, sink, fault
+        self._waiting: dict[object, Future[Any]] = {}
+        self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def serve(self, methods: Mapping[str, Method]) -> None:
+        """Handle messages until ``exit`` or the end of the stream."""
+        # A thread writes, so that an editor that writes before it reads stops nothing.
+        writer = threading.Thread(target=self._write, daemon=True)
+        writer.start()
+        methods = {**methods, "$/cancelRequest": self._cancel}
+        while (body := self._body()) is not None:
+            try:
+                message = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                self._refuse(None, ProtocolError(f"The message is not JSON: {error}", PARSE_ERROR))
+                continue
+            if not isinstance(message, dict):
+                self._refuse(None, ProtocolError("A message is an object.", INVALID_REQUEST))
+            elif message.get("method") == "exit":
+                break
+            elif "method" in message:  # and no answer: the server asks nothing
+                with self.lock:
+                    self._handle(message, methods)
+        self._messages.put(None)
+        writer.join(5)  # an editor that does not read holds up no end
+
+    def notify(self, method: str, params: object) -> None:
+        """Send a notification."""
+        self._send({"method": method, "params": params})
+
+    def _handle(self, message: dict[str, Any], methods: Mapping[str, Method]) -> None:
+        name, number, is_request = message["method"], message.get("id"), "id" in message
+        try:
+            if name not in methods:
+                if not is_request:
+                    return  # a notification that the server does not know is nothing that it must do
+                raise ProtocolError(f"The server has no method '{name}'.", METHOD_NOT_FOUND)
+            result = methods[name](message.get("params"))
+        except Exception as error:
+            if is_request:
+                self._refuse(number, error)
+            else:
+                self.notify("window/showMessage", {"type": 1, "message": str(self._error(error))})
+            return
+        if isinstance(result, Future):
+            self._waiting[number] = result
+            result.add_done_callback(lambda future: self._answer_later(number, future))
+        elif is_request:
+            self._send({"id": number, "result": result})
+
+    def _answer_later(self, number: object, future: Future[Any]) -> None:
+        with self.lock:
+            if self._waiting.pop(number, None) is None:
+                return  # cancelled, and answered
+            try:
+                self._send({"id": number, "result": future.result()})
+            except (Exception, CancelledError) as error:
+                self._refuse(number, error)
+
+    def _cancel(self, params: Any) -> None:
+        number = params.get("id") if isinstance(params, dict) else None
+        if (future := self._waiting.pop(number, None)) is not None:
+            future.cancel()
+            self._refuse(number, ProtocolError("The request was cancelled.", CANCELLED))
+
+    def _refuse(self, number: object, error: Exception) -> None:
+        known = self._error(error)
+        self._send({"id": number, "error": {"code": known.code, "message": str(known)}})
+
+    def _error(self, error: Exception) -> ProtocolError:
+        return (
+            error if isinstance(error, ProtocolError) else ProtocolError(self._fault(error), INTERNAL_ERROR)
+        )
+
+    def _send(self, message: dict[str, Any]) -> None:
+        body = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
+        self._messages.put(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    def _write(self) -> None:
+        try:
+            while (message := self._messages.get()) is not None:
+                self._sink.write(message)
+                self._sink.flush()
+        except OSError:
+            pass  # the editor has left, which the end of its messages says, too
+
+    def _body(self) -> bytes | None:
+        """Return the body of the next message; None at the end of the stream."""
+        length = 0
+        while line := self._source.readline():
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"content-length" and value.strip().isdigit():
+                length = int(value)
+            elif not line.strip() and length:
+                body = self._source.read(length)
+                return body if len(body) == length else None
+        return None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import spyre_mlir
-from spyre_mlir.driver.compile_options import CompileKeywords, PipelineKeywords
+from spyre_mlir.driver.compilation import CompileKeywords, PipelineKeywords
 from spyre_mlir.options import default_of, documentation_of
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 

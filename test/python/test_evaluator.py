@@ -23,8 +23,8 @@ from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines import SpyrePipeline, pipeline_evaluator, run_pipeline
-from spyre_mlir.pipelines.pipeline_evaluator import PipelineEvaluator
+from spyre_mlir.pipelines import SpyrePipeline, run, run_pipeline
+from spyre_mlir.pipelines.run import PipelineEvaluator
 from spyre_mlir.rewriting.groups import group_module
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tiling import TiledLoop
@@ -128,8 +128,8 @@ def test_equal_groups_are_priced_once():
 def test_equal_modules_are_placed_once(monkeypatch):
     """Another module is another time."""
     bundles, asking = [], evaluator()
-    bundle_of = pipeline_evaluator.bundle_of
-    monkeypatch.setattr(pipeline_evaluator, "bundle_of", lambda op: bundles.append(op) or bundle_of(op))
+    bundle_of = run.bundle_of
+    monkeypatch.setattr(run, "bundle_of", lambda op: bundles.append(op) or bundle_of(op))
     program = device_ops()
     (func,) = functions(program.operation)
     first, again = (asking.time(module_of(func)) for _ in range(2))

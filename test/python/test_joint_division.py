@@ -28,9 +28,9 @@ from spyre_mlir.division_search.division_candidates import (
     read_view,
     written_view,
 )
-from spyre_mlir.division_search.joint_division import JointDivision, divide_jointly
 from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.passes.joint_planning import JointDivision, divide_jointly
 from spyre_mlir.target.target import default_target
 
 LX = default_target().usable_lx_bytes

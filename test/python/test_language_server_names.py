@@ -13,8 +13,7 @@ from spyre_mlir import dialects
 from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server import server as names
 from spyre_mlir.language_server.decisions import at_level
-from spyre_mlir.language_server.json_rpc import ProtocolError
-from spyre_mlir.language_server.server import Document, plain_text
+from spyre_mlir.language_server.server import Document, ProtocolError, plain_text
 from spyre_mlir.language_server.text_index import TextIndex
 from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.language_server.text_parts import parts

@@ -12,7 +12,7 @@ import torch
 
 import spyre_mlir
 from spyre_mlir.bundle import write_bundle
-from spyre_mlir.driver.compile_options import CompileKeywords
+from spyre_mlir.driver.compilation import CompileKeywords
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
 from spyre_mlir.zoo.suite import FULL, program

@@ -9,7 +9,7 @@ import pytest
 from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import valid_parts
 from spyre_mlir.simulator import SimulationError
-from spyre_mlir.simulator.host import check_array, load_argument, read_argument
+from spyre_mlir.simulator.machine import check_array, load_argument, read_argument
 from spyre_mlir.simulator.memory import HOST, NOBODY, Memory
 from spyre_mlir.target.formats import FORMATS, Numerics
 

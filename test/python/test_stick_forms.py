@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from layout_cases import iteration
 
-from spyre_mlir.analysis.layout_views import Views
 from spyre_mlir.dialects import context, stick
 from spyre_mlir.dialects.structured import device_op
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.rules import Iteration, StickAssignment, stick_assignments
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes.choose_layouts import apply_layouts
+from spyre_mlir.passes.choose_layouts import Views, apply_layouts
 from spyre_mlir.pipelines import Pipeline, run_pipeline
 from spyre_mlir.simulator import run
 from spyre_mlir.target.ops import DEVICE_OPS
