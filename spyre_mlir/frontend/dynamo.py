@@ -271,6 +271,13 @@ def untraced() -> Iterator[None]:
         set_eval_frame(tracer)
 
 
+@contextlib.contextmanager
+def unaffected() -> Iterator[None]:
+    """Context of a compiled program, whose calls of PyTorch neither Dynamo nor the user's default device affects."""
+    with untraced(), torch._C.DisableTorchFunction():
+        yield
+
+
 def _context_of(wrapped: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """The context of a backend, which PyTorch looks for at its own wrappers of the backend only."""
     backend = wrapped._torchdynamo_orig_backend
@@ -327,7 +334,8 @@ class DeviceGraph:
         if torch.is_grad_enabled() and any(map(_wants_gradient, inputs)):
             return self.graph(*inputs)
         try:
-            return self._compiled(inputs)
+            with unaffected():
+                return self._compiled(inputs)
         except UnsharedMemoryError:
             return self.graph(*inputs)
         except (UncapturedError, UnknownResultsError, UnloweredError) as error:

@@ -318,3 +318,16 @@ def test_factories_under_a_default_device(name: str) -> None:
         x = torch.ones(8, 8)
         traced = torch.compile(model, backend="aot_eager", fullgraph=True)
         assert traced(x).device.type == model(x).device.type == "spyre"
+
+
+def test_a_graph_under_a_default_device() -> None:
+    """A program makes its results on the host first, whatever the user's default device is."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2)[1:, ::2]
+
+    with torch.device("spyre"):
+        x = torch.ones(4, 8, dtype=torch.float16)
+        result = torch.compile(model, backend="spyre")(x)
+    assert result.device.type == "spyre" and result.stride() == (8, 2)
+    assert result.cpu().eq(2).all()
