@@ -451,7 +451,7 @@ def _constants(
     for value, attributes in arguments.items():
         # Large data of the model are weights, no masks.
         is_small = SOURCE_BYTES in attributes or math.prod(shape_of(value)) <= _LARGEST_TABLE
-        is_known = _program_bound_text(attributes, "spyre.kind") == "constant" and _name(attributes) in arrays
+        is_known = _attribute_text(attributes, "spyre.kind") == "constant" and _name(attributes) in arrays
         if is_known and is_small and _is_readable(value):
             values[value] = np.asarray(arrays[_name(attributes)])
     for op in (view.operation for view in block.operations):
@@ -485,8 +485,8 @@ def _is_readable(value: ir.Value) -> bool:
 
 
 def _name(attributes: Mapping[str, ir.Attribute]) -> str:
-    return _program_bound_text(attributes, "spyre.name")
+    return _attribute_text(attributes, "spyre.name")
 
 
-def _program_bound_text(attributes: Mapping[str, ir.Attribute], name: str) -> str:
+def _attribute_text(attributes: Mapping[str, ir.Attribute], name: str) -> str:
     return ir.StringAttr(attributes[name]).value if name in attributes else ""

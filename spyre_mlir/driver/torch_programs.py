@@ -235,7 +235,7 @@ def graphs_page(graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[st
         f"if each runs once; {count(len(breaks), 'graph break')}.</p>",
         *_graphs(graphs, total),
         "<h2>Graph breaks</h2>",
-        *_report_folder_breaks(breaks),
+        *_break_lines(breaks),
     ]
     return document("Graphs of torch.compile", parts)
 
@@ -264,7 +264,7 @@ def _cells(graph: Mapping[str, Any], total: float) -> Iterator[str]:
     yield f"{graph['predicted_us'] / total:.1%}" if total else ""
 
 
-def _report_folder_breaks(breaks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _break_lines(breaks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not breaks:
         yield "<p>None: each function is one graph.</p>"
         return

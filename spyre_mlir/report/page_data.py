@@ -313,7 +313,7 @@ def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
 # Lines of the operations of a bundle in the text of its `bundle.mlir`.
 
 #: Characters of an execute that are told; with an address for each core of each operand it has thousands.
-_program_lines_CHARACTERS = 100
+_LINE_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
 
 
 def _beginning(text: str) -> str:
-    return text if len(text) <= _program_lines_CHARACTERS else text[:_program_lines_CHARACTERS] + " …"
+    return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " …"
 
 
 # The tree of modules as rows for the script of the page: parents before their children.

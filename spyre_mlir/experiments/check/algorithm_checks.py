@@ -114,9 +114,7 @@ def random_layouts(seed: int) -> LayoutProblem:
         scopes = [(variable,)]
         scopes += [(other, variable) for other in range(variable) if counts[other] > 1 and rng.random() < 0.3]
         for scope in scopes:
-            tables[scope] = _random_problems_costs(
-                numbers, [counts[v] for v in scope], [possible[v] for v in scope]
-            )
+            tables[scope] = _random_costs(numbers, [counts[v] for v in scope], [possible[v] for v in scope])
     return LayoutProblem(counts, tables, ("",) * len(counts), _ENTRIES, _WIDTH)
 
 
@@ -135,13 +133,13 @@ def random_joint(seed: int) -> JointProblem:
         variable = operations + buffer
         for index in (buffer, buffer + 1):
             planes = np.zeros((3, counts[index], counts[variable]))
-            planes[0] = _random_problems_costs(numbers, planes.shape[1:], (0, 0))
+            planes[0] = _random_costs(numbers, planes.shape[1:], (0, 0))
             tables.append(JointTable((index, variable), index, planes))
     splits = tuple(tuple((1 + state,) for state in range(count)) for count in candidates)
     return JointProblem(counts, (*(1 for _ in candidates), *placements), splits, tuple(tables))
 
 
-def _random_problems_costs(
+def _random_costs(
     numbers: np.random.Generator, shape: list[int] | tuple[int, ...], possible: list[int] | tuple[int, ...]
 ):
     """Return costs of which a fifth is infinite, but not that of a possible choice."""
