@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch programs into MLIR, and the device ``spyre`` of PyTorch: the only package of the compiler that imports torch.
+"""PyTorch programs into MLIR, and the PyTorch device ``spyre``: the only package of the compiler that imports torch.
 
-It also makes ``torch.compile`` compile what is on that device, without a backend and for ``inductor``.
+Its import makes ``torch.compile`` compile programs on that device, without a backend and for ``inductor``.
 """
 
 from spyre_mlir.frontend.device_registration import register

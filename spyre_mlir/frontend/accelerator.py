@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``torch.accelerator``, and ``torch.Generator``, ``torch.Stream`` and ``torch.Event`` of the device.
 
-PyTorch makes these in C++, from hooks that a device written in Python cannot set. So the functions that
+PyTorch makes these objects in C++, from hooks that a device written in Python cannot set. So the functions that
 ``torch.accelerator`` calls are replaced by the functions of ``torch.spyre``, and the three classes return the classes
-of this package for the device ``spyre``. Objects of other devices are what they were.
+of this package for the device ``spyre``. Objects of other devices do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spyre_mlir.frontend import allocated_memory, device_module, device_streams
 from spyre_mlir.frontend.device_generators import Generator
 from spyre_mlir.frontend.device_streams import NAME, DeviceEvent, Stream
 
-#: What ``torch.accelerator`` calls for the memory and the streams of the only accelerator.
+#: Functions that ``torch.accelerator`` calls for the memory and the streams of the only accelerator.
 _FUNCTIONS = {
     "_accelerator_isAllocatorInitialized": lambda: True,
     "_accelerator_emptyCache": allocated_memory.empty_cache,
@@ -37,7 +37,7 @@ def _is_public(cls: type) -> bool:
 
 
 def install() -> None:
-    """Make the accelerator and these classes know the device."""
+    """Register the device with ``torch.accelerator`` and with the three classes."""
     for name, function in _FUNCTIONS.items():
         setattr(torch._C, name, function)
     torch.Generator = _of_any_device(torch.Generator, Generator, "cpu")
@@ -46,11 +46,11 @@ def install() -> None:
 
 
 def _of_any_device(base: Any, ours: Any, default: str) -> Any:
-    """A class like ``base`` that makes an object of ``ours`` for the device; without a device it is ``default``."""
+    """Return a class like ``base`` that makes an ``ours`` for the device; ``default`` is used without a device."""
     kind: Any = type(base)
 
     class OfAnyDevice(kind):
-        """Type of the class, to which objects and classes belong that belong to ``base``."""
+        """Type of the class: instances and subclasses of ``base`` count as instances and subclasses of the class."""
 
         def __instancecheck__(self, value: Any) -> bool:
             return isinstance(value, base) if _is_public(self) else kind.__instancecheck__(self, value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``torch.spyre.memory``: bytes of the storages of tensors on the device, padding of their layouts included.
+"""``torch.spyre.memory``: bytes of the storages of tensors on the device, including the padding of their layouts.
 
-A storage is freed when its last tensor is collected; there is no cache, so reserved bytes are allocated bytes.
+A storage is freed when its last tensor is collected. There is not a cache, so reserved bytes equal allocated bytes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def memory_allocated(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that were alive since the last ``reset_peak_memory_stats``."""
+    """The maximum number of bytes that were alive since the last ``reset_peak_memory_stats``."""
     check_device(device)
     return live_storages.peak_bytes
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Let the peak start at the bytes that are alive now."""
+    """Reset the peak to the bytes that are alive now."""
     check_device(device)
     live_storages.reset_peak()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Let the counts of allocated and freed bytes start at 0."""
+    """Reset the counts of allocated and freed bytes to 0."""
     check_device(device)
     live_storages.reset_totals()
 
@@ -42,14 +42,14 @@ max_memory_reserved = max_memory_allocated
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free bytes and all bytes of the memory of the device."""
+    """Return the free bytes and the total bytes of the device memory."""
     check_device(device)
     total = default_target().hbm_bytes
     return max(0, total - live_storages.allocated_bytes), total
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """The counts by the names of ``torch.accelerator.memory_stats``."""
+    """Return the counts, keyed by the names of ``torch.accelerator.memory_stats``."""
     check_device(device)
     counts = {
         "current": live_storages.allocated_bytes,

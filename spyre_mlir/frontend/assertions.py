@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Assertions of a model as ``spyre::check`` of a tensor, which a program checks when it runs (``cf.assert`` in MLIR).
+"""Assertions of a model as ``spyre::check`` of a tensor, which the program checks when it runs (``cf.assert``).
 
 PyTorch writes an assertion on a tensor (``_assert_async``), or on numbers that are read from tensors
 (``_assert_scalar``, by ``torch._check``). Such numbers are computed as tensors without dims.
@@ -31,7 +31,7 @@ aten = torch.ops.aten
 
 @torch.library.custom_op("spyre::check", mutates_args=(), schema="(Tensor condition, str text) -> ()")
 def check(condition: Tensor, text: str) -> None:
-    """Mark of a condition, a bool without dims, that the program checks; it does nothing by itself."""
+    """Mark a condition, a bool without dims, that the program checks. The operation itself does nothing."""
 
 
 @check.register_fake
@@ -40,16 +40,16 @@ def _(condition: Tensor, text: str) -> None:
 
 
 CHECK = torch.ops.spyre.check.default
-# It stays in a graph although nothing reads it.
+# The operation stays in a graph although nothing reads it.
 has_side_effect(CHECK)
 
 
 def _computed(target: Any, position: Node, *operands: Node) -> Node:
-    """An operation on numbers as tensors, before the node ``position``."""
+    """Return an operation on numbers as tensors, inserted before the node ``position``."""
     return call_before(position, target, *operands)
 
 
-#: Functions of numbers, with the operations of tensors without dims that compute them.
+#: Functions of numbers, with the operations on tensors without dims that compute them.
 _FUNCTIONS: dict[Any, Callable[..., Node]] = {
     function: partial(_computed, target)
     for function, target in {
@@ -84,7 +84,7 @@ def recording_texts() -> Iterator[list[tuple[Any, str]]]:
     def check_with(error_type: Any, condition: Any, message: Any = None) -> None:
         """Record the text of a condition that depends on values, and let PyTorch note the condition."""
         if isinstance(condition, torch.SymBool) and callable(message):
-            # A text with numbers of tensors is not known yet.
+            # A text that contains numbers of tensors is not known yet.
             with contextlib.suppress(Exception):
                 recorded.append((canonicalize_bool_expr(condition.node.expr), str(message())))
         original(error_type, condition, cast(Any, message))
@@ -96,7 +96,7 @@ def recording_texts() -> Iterator[list[tuple[Any, str]]]:
 def write_texts(graph: Graph, recorded: Sequence[tuple[Any, str]]) -> None:
     """Give assertions on numbers the recorded text of the same condition, or of one that reads the same numbers.
 
-    PyTorch's own text has the expression of the condition.
+    The text that PyTorch gives the assertion contains the expression of the condition.
     """
     for node in graph.find_nodes(op="call_function", target=aten._assert_scalar.default):
         if not (named := _EXPRESSION.search(str(node.args[1]))):
@@ -108,7 +108,7 @@ def write_texts(graph: Graph, recorded: Sequence[tuple[Any, str]]) -> None:
 
 
 def write_assertions(graph_module: GraphModule) -> None:
-    """Make every assertion of a graph, and of the bodies of its control flow, a ``spyre::check``."""
+    """Replace every assertion of a graph, and of the bodies of its control flow, by a ``spyre::check``."""
     for module in graph_module.modules():
         if isinstance(module, GraphModule):
             for node in list(module.graph.nodes):
@@ -125,7 +125,7 @@ def asserts(graph: Graph) -> bool:
 
 
 def guard(check: Node, condition: Node, is_taken: bool) -> None:
-    """Let an assertion hold where a condition, a bool of one element, has another value than ``is_taken``."""
+    """Let an assertion hold where ``condition``, a bool of one element, differs from ``is_taken``."""
     condition = call_before(check, aten.reshape.default, condition, [])
     if is_taken:
         condition = call_before(check, aten.logical_not.default, condition)
@@ -134,7 +134,7 @@ def guard(check: Node, condition: Node, is_taken: bool) -> None:
 
 
 def settle_assertions(graph: Graph, known: Mapping[Node, Any]) -> None:
-    """Drop assertions that are known to hold; one that is known to fail is an error with its text."""
+    """Drop assertions that are known to hold. Raise ``FailedAssertionError`` for an assertion that is known to fail."""
     for node in list(graph.find_nodes(op="call_function", target=CHECK)):
         condition, text = cast(tuple[Node, str], node.args)
         if condition in known and not known[condition]:
@@ -146,7 +146,7 @@ def settle_assertions(graph: Graph, known: Mapping[Node, Any]) -> None:
 
 
 def _of_tensor(node: Node) -> Iterator[tuple[Node, str]]:
-    """Condition and text of an assertion on a tensor of one element, which holds unless that is 0."""
+    """Condition and text of an assertion on a tensor of one element, which holds unless the element is 0."""
     operands = operands_of(node)
     condition = cast(Node, operands["self"])
     if condition.meta["val"].dtype != torch.bool:
@@ -157,14 +157,14 @@ def _of_tensor(node: Node) -> Iterator[tuple[Node, str]]:
 
 
 def _of_number(node: Node) -> Iterator[tuple[Node, str]]:
-    """Condition and text of an assertion on a number; none for one that is known and holds."""
+    """Condition and text of an assertion on a number; none if the number is known and the assertion holds."""
     condition, text = cast(Sequence[Any], node.args)[:2]
     if (tensor := _as_condition(node, condition)) is not None:
         yield tensor, text
 
 
 def _of_range(node: Node) -> Iterator[tuple[Node, str]]:
-    """Conditions and texts of a number between two known ones."""
+    """Conditions and texts of an assertion that a number lies between two known bounds."""
     operands = operands_of(node)
     for name, function in (("min", operator.ge), ("max", operator.le)):
         number, bound = operands["size"], operands.get(name)
@@ -182,13 +182,13 @@ _ASSERTIONS: dict[Any, Callable[[Node], Iterator[tuple[Node, str]]]] = {
     aten._assert_scalar.default: _of_number,
     aten.sym_constrain_range.default: _of_range,
     aten.sym_constrain_range_for_size.default: _of_range,
-    # PyTorch has compared sizes and types while it traced the model.
+    # PyTorch compared sizes and types while it traced the model.
     aten._assert_tensor_metadata.default: lambda node: iter(()),
 }
 
 
 def _as_condition(node: Node, condition: Any) -> Node | None:
-    """Condition of the assertion ``node`` as a bool without dims; None for a known one that holds."""
+    """Condition of the assertion ``node`` as a bool without dims; None for a known condition that holds."""
     if not isinstance(condition, Node) and condition:
         return None
     tensor = _as_tensor(node, condition)
@@ -197,7 +197,7 @@ def _as_condition(node: Node, condition: Any) -> Node | None:
 
 
 def _as_tensor(node: Node, number: Any) -> Node:
-    """A number of the assertion ``node`` as a tensor without dims, which is computed before the assertion."""
+    """A number of the assertion ``node`` as a tensor without dims, computed before the assertion."""
     value = number.meta.get("val") if isinstance(number, Node) else number
     if isinstance(value, (bool, int, float)):
         dtype = (

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Autocast of PyTorch as casts in the graph: each operation gets the operands that it has under ``torch.autocast``.
+"""PyTorch autocast as casts in the graph: each operation gets the operands that it has under ``torch.autocast``.
 
-A captured graph has the operations that the model calls, above autocast, with the types of their results but without
-the casts of their operands. ``write_casts`` asks PyTorch for these: every operation runs once under autocast on tensors
-without numbers, so that the lists of operations, which are those of the CPU, are PyTorch's own.
+A captured graph contains the operations that the model calls, above autocast: the types of the results are right, but
+the casts of the operands are missing. ``write_casts`` gets the casts from PyTorch: every operation runs once under
+autocast on tensors without data, so the lists of operations are PyTorch's own lists for the CPU.
 
     linear(x: f32, w: f32) : f16  ->  linear(to_f16(x), to_f16(w)) : f16
-    einsum("ij,jk->ik", x, y) : f16  ->  what it is made of, where a product in it is cast
+    einsum("ij,jk->ik", x, y) : f16  ->  the operations it decomposes into, where a product is cast
 
-A region of the model under an autocast of its own is inlined with the casts of that one.
+A region of the model with its own autocast is inlined with the casts of that autocast.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DTYPES = {
 
 
 def autocast_dtype(option: torch.dtype | str | None) -> torch.dtype | None:
-    """Type that an option names; without one that of the caller's own ``torch.autocast``, or None."""
+    """Type that an option names; without an option, the type of the caller's ``torch.autocast``, or None."""
     if option is None:
         return torch.get_autocast_dtype(_DEVICE) if torch.is_autocast_enabled(_DEVICE) else None
     dtype = _DTYPES.get(str(option).removeprefix("torch."))
@@ -58,7 +58,7 @@ def autocast_dtype(option: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def autocasting(dtype: torch.dtype | None) -> torch.autocast:
-    """Context of an autocast to ``dtype``, without one of no autocast; casts are not kept for another use."""
+    """Context of an autocast to ``dtype``; without a dtype, autocast is off. Casts are not cached."""
     return torch.autocast(_DEVICE, dtype, enabled=dtype is not None, cache_enabled=False)
 
 
@@ -71,7 +71,7 @@ def write_casts(program: ExportedProgram, dtype: torch.dtype | None) -> None:
 
 
 def _has_regions(node: Node) -> bool:
-    """Return whether a node is a region of autocast, or the body of control flow, which may have one."""
+    """Return whether a node is a region of autocast, or control flow whose body may contain such a region."""
     return node.target is _REGION or is_inlined(node)
 
 
@@ -83,8 +83,8 @@ def cast_types(
 ) -> list[torch.dtype | None]:
     """Types that an autocast casts the operands of a call to; None for an operand that keeps its type.
 
-    An operation may cast operands itself, and only autocast makes a float32 shorter. What it does not make shorter it
-    has as float32, or as its widest operand is, of which nothing more is cast.
+    An operation may cast operands itself, and only autocast makes a float32 shorter. Operands that autocast does not
+    shorten become float32, or the type of the widest operand; nothing more is cast in the latter case.
     """
 
     def recorded(tensors: list[Tensor]) -> list[torch.dtype | None]:
@@ -105,7 +105,7 @@ def cast_types(
 
 
 class _Casts:
-    """Casts of one autocast; ``renamed(old, new)`` is told which node stands for another one."""
+    """Casts of one autocast. ``renamed(old, new)`` is called when the node ``new`` replaces the node ``old``."""
 
     def __init__(
         self, autocast: torch.autocast, renamed: Callable[[str, str], None] = lambda *_: None
@@ -129,7 +129,7 @@ class _Casts:
                 self._cast_operands(node)
 
     def _inline_region(self, module: GraphModule, node: Node) -> None:
-        """Replace a region under an autocast of its own by its operations and their casts."""
+        """Replace a region with its own autocast by the operations of the region and their casts."""
         device, dtype, enabled, _, body, *operands = cast(Sequence[Any], node.args)
         own = torch.autocast(device, dtype, enabled, False) if device == _DEVICE else self._autocast
         _Casts(own, self._renamed).write(getattr(module, str(body.target)))
@@ -140,11 +140,11 @@ class _Casts:
             self._replace(user, results[cast(int, user.args[1])])
         module.graph.erase_node(node)
         module.graph.erase_node(body)
-        # Not all that its graph does not name: bodies of control flow have bodies of their own.
+        # Other unnamed submodules stay: bodies of control flow have bodies of their own.
         module.delete_submodule(str(body.target))
 
     def _cast_operands(self, node: Node) -> None:
-        """Cast the operands of a call as autocast does, or replace it by its parts where these are cast."""
+        """Cast the operands of a call as autocast does, or expand the call if autocast casts inside it."""
         operands = list(node.all_input_nodes)
         numbers = {operand: number for number, operand in enumerate(operands)}
         values = [operand.meta["val"] for operand in operands]
@@ -186,7 +186,7 @@ class _Casts:
         return parts
 
     def _listed(self, node: Node, operands: list[Node], values: list[Tensor]) -> list[torch.dtype | None]:
-        """Casts of the operands of a call that is on a list of autocast."""
+        """Casts of the operands of a call that is on an autocast list."""
 
         def call(tensors: Sequence[Tensor]) -> Any:
             return _call(node, dict(zip(operands, tensors, strict=True)))
@@ -194,13 +194,13 @@ class _Casts:
         return cast_types(call, values, self._autocast, _mode_of(operands))
 
     def _recorded(self, node: Node, operands: list[Node], values: list[Tensor]) -> _Record:
-        """What PyTorch does in a call on other operands under this autocast."""
+        """Record what PyTorch does under this autocast in a call on other operands."""
         with _mode_of(operands), torch.no_grad(), self._autocast, _Record(values) as record:
             _call(node, dict(zip(operands, values, strict=True)))
         return record
 
     def _expand(self, node: Node, parts: GraphModule, operands: list[Node]) -> None:
-        """Replace a call by the operations that it is made of."""
+        """Replace a call by the operations that it decomposes into."""
         copies: dict[Node, Any] = {}
         remaining = iter(operands)
         results: Any = None
@@ -221,14 +221,14 @@ class _Casts:
         node.graph.erase_node(node)
 
     def _replace(self, old: Node, new: Node) -> None:
-        """Let one node stand for another one, among the outputs of the program too."""
+        """Replace one node by another, also among the outputs of the program."""
         old.replace_all_uses_with(new, propagate_meta=False)
         self._renamed(old.name, new.name)
         old.graph.erase_node(old)
 
 
 def _may_be_cast(node: Node) -> bool:
-    """Return whether autocast may change an operation on floats: it is listed, or made of others."""
+    """Return whether autocast may change an operation on floats: it is listed, or decomposes into others."""
     target = cast(OpOverload, node.target)
     results = pytree.tree_leaves(node.meta.get("val"))
     operands: list[Any] = [operand.meta.get("val") for operand in node.all_input_nodes]
@@ -263,7 +263,7 @@ def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:
 
 
 class _Record(TorchDispatchMode):
-    """What PyTorch does below autocast: its ``calls`` with the types of tensors, and its ``casts`` of operands."""
+    """Record of PyTorch below autocast: ``calls`` with the types of their tensors, and ``casts`` of operands."""
 
     def __init__(self, operands: list[Tensor]) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Batch norms folded into the convolutions before them.
 
-A batch norm in evaluation is a scale and a shift per channel, made of parameters alone:
+A batch norm in evaluation is a scale and a shift per channel, computed from parameters alone:
 
     (conv(x, w) + b - mean) * scale + shift  =  conv(x, w * scale) + (b - mean) * scale + shift
 
-So is every chain of sums and products of a convolution with numbers per channel. The products of parameters are
-computed in f32 when the model is imported and rounded once. Parameters that each call gives stay as they are.
+The same holds for every chain of sums and products of a convolution with numbers per channel. The products of
+parameters are computed in f32 at import and rounded once. Parameters that each call gives do not change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CAST = torch.ops.prims.convert_element_type.default
 def fold_batch_norms(graph: Graph, arguments: dict[Node, Argument]) -> None:
     """Fold every chain of per-channel sums and products after a convolution into its weight and bias, in place.
 
-    New arguments are ``<weight>.folded`` and ``<weight>.folded_bias``; the old ones stay, without a use.
+    New arguments are ``<weight>.folded`` and ``<weight>.folded_bias``; the old arguments stay, without a use.
     """
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is aten.convolution.default and not node.args[6]:
@@ -54,7 +54,7 @@ class _Folding:
         self.values: dict[Node, Any] = {}
 
     def run(self) -> None:
-        """Replace convolution and chain by one convolution with folded parameters, where all of them are known."""
+        """Replace the convolution and the chain by one convolution with folded parameters, if all are known."""
         _, weight, bias = self.convolution.args[:3]
         if not isinstance(weight, Node) or not self._is_known(weight):
             return
@@ -70,28 +70,28 @@ class _Folding:
                     step = _CHAIN[node.target]
                     shift = step(shift, operand)
                     scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
-                # Between wider operations there is nothing to put in their place.
+                # Only a node of the convolution's type can be replaced, not a node between wider operations.
                 if node.meta["val"].dtype == dtype:
                     last, folded = node, (scale, shift)
             if last is not self.convolution:
                 self._replace(last, weight, *folded)
 
     def _chain(self) -> Iterator[tuple[Node, Tensor | None]]:
-        """Operations after the convolution, each the only reader of the one before, with their factor per channel.
+        """Operations after the convolution, each the only reader of the previous one, with their factor per channel.
 
-        They may be wider than the convolution, as parameters are under autocast; a cast has no factor.
+        They may be wider than the convolution, as parameters are under autocast; a cast does not have a factor.
         """
         node = self.convolution
         while len(node.users) == 1:
             (user,) = node.users
-            # A narrower type would be rounded between the operations; what returns values has none.
+            # A narrower type would round between operations; an operation with several results has no type.
             if dtype_of(user) not in (self.convolution.meta["val"].dtype, torch.float32):
                 return
             if user.target is _CAST:
                 yield user, None
                 node = user
                 continue
-            # An alpha is a keyword.
+            # An alpha is a keyword argument.
             if user.target not in _CHAIN or user.kwargs:
                 return
             operand, factor = user.args
@@ -104,20 +104,20 @@ class _Folding:
             node = user
 
     def _is_per_channel(self, node: Node) -> bool:
-        """Return whether a node is known and has one number for each channel of the convolution's result."""
+        """Return whether a node is known and has one number for each output channel of the convolution."""
         rank, shape = self.convolution.meta["val"].ndim, node.meta["val"].shape
         # Broadcasting aligns shapes at their last dim.
         padded = (1,) * (rank - len(shape)) + tuple(shape)
         return padded == (1, self.channels, *(1,) * (rank - 2)) and self._is_known(node)
 
     def _is_known(self, node: Node) -> bool:
-        """Return whether a node has the same value in every call; its value is then in ``values``."""
+        """Return whether a node has the same value in every call. If so, store the value in ``values``."""
         if node in self.values:
             return True
         if node.op == "placeholder":
             argument = self.arguments.get(node)
             data = argument.tensor if argument is not None and argument.kind != "input" else None
-            # A leaf is given by each call, and a model on the device "meta" has no numbers.
+            # Each call gives the value of a leaf, and a model on the device "meta" does not have numbers.
             if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
                 return False
             note_read(argument.cast_from or argument.name)
@@ -136,7 +136,7 @@ class _Folding:
         return self.values[node].float().reshape(self.channels)
 
     def _replace(self, last: Node, weight: Node, scale: Tensor, shift: Tensor) -> None:
-        # Weights of small groups are computed from the parameter (``convolutions.py``): the first one that they read.
+        # Weights of small groups are computed from the parameter (``convolutions.py``), the first input that they read.
         root = weight
         while root not in self.arguments and root.all_input_nodes:
             root = root.all_input_nodes[0]
@@ -154,7 +154,7 @@ class _Folding:
         last.replace_all_uses_with(self.convolution)
 
     def _argument(self, name: str, data: Tensor) -> Node:
-        """New parameter of the program, behind those that it has."""
+        """New parameter of the program, after the existing placeholders."""
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         with self.graph.inserting_after(last):
             placeholder = self.graph.placeholder("folded_" + name.replace(".", "_"))

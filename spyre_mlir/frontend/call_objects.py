@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Inputs of a call as a graph of objects and as pytrees, and what the call returns and changes.
+"""Inputs of a call as a graph of objects and as pytrees, and the results and changes of a call.
 
-``CallInputs`` is the graph of the inputs of a call. ``CallOutcome`` is what a call returns, with the changes of the
-objects among its inputs; it is a pytree of the tensors in it, so that a trace of PyTorch returns it.
+``CallInputs`` is the graph of the inputs of a call. ``CallOutcome`` contains the results of a call and the changes of
+objects among its inputs. It is a pytree of the tensors in it, so that a trace of PyTorch can return it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class _ObjectForm:
-    """An object among the inputs of a call without its leaves: the nodes of the graph of the call that are in it."""
+    """An object among the inputs of a call, without its leaves: the nodes of the graph that are in the object."""
 
     root: ObjectReference
     nodes: tuple[ObjectNode, ...]
@@ -72,13 +72,13 @@ pytree.register_pytree_node(
 
 
 class CallInputs:
-    """Inputs of a call as a graph, and as a pytree in which an object of any class is its tensors.
+    """Inputs of a call as a graph, and as a pytree in which an object of any class is represented by its tensors.
 
     Attributes:
-        graph: The graph, whose roots are the tuple of the inputs by position and the dict of the others.
-        leaves: Its tensors.
+        graph: The graph. Its roots are the tuple of the positional inputs and the dict of the keyword inputs.
+        leaves: The tensors of the graph.
         objects: The objects by node.
-        call: Both roots as pytrees: objects that pytrees do not have are ``ObjectParts``.
+        call: Both roots as pytrees: objects that pytrees do not support are ``ObjectParts``.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> None:
@@ -98,13 +98,13 @@ class CallInputs:
 
     @classmethod
     def of_leaves(cls, args: Sequence[Any]) -> CallInputs:
-        """Inputs by position that are tensors, without their graph."""
+        """Return positional inputs that are all tensors, without their graph."""
         inputs = cls.__new__(cls)
         inputs.leaves, inputs.objects, inputs.call = list(args), [tuple(args), {}], (tuple(args), {})
         return inputs
 
     def _carried(self, reference: ObjectReference, seen: set[int]) -> Any:
-        """A part of the inputs as a pytree."""
+        """Return a part of the inputs as a pytree."""
         if reference.kind == "leaf":
             return self.leaves[reference.value]
         if reference.kind == "constant":
@@ -128,7 +128,7 @@ class CallInputs:
 
 
 def set_tuple(kind: type, items: list[Any]) -> Any:
-    """A list or a tuple of a class."""
+    """Return a list or a tuple of class ``kind``."""
     return items if kind is list else new_tuple(kind, items)
 
 
@@ -137,7 +137,7 @@ def _identifier(path: str) -> str:
 
 
 def input_path(path: str, names: Sequence[str] = ()) -> str:
-    """Path of an object among the inputs by the name of the input."""
+    """Path of an object among the inputs, with the name of the input."""
     match = re.match(r"input\[(?:(\d+)|'(\w+)')\]", path)
     if match is None:
         return path
@@ -150,9 +150,9 @@ def input_path(path: str, names: Sequence[str] = ()) -> str:
 def plain_call(
     call: tuple[Sequence[Any], Mapping[str, Any]], graph: ObjectGraph
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Build the inputs that a graph describes of the leaves of a pytree; return roots, objects and leaves."""
+    """Build the inputs that a graph describes from the leaves of a pytree; return roots, objects and leaves."""
     args, kwargs = call
-    # In the order of the graph: a tracer may call with the names in another one.
+    # In the order of the graph: a tracer may pass the names in another order.
     names = [key for (_, key), _ in graph.nodes[graph.roots[1].value].parts]
     ordered = (args, {name: kwargs[name] for name in names})
     leaves = [leaf for leaf in pytree.tree_leaves(ordered) if isinstance(leaf, LEAVES)]
@@ -169,10 +169,10 @@ class InputChange:
 
 @dataclass(frozen=True)
 class CallOutcomeForm:
-    """What a call returns and changes, without its tensors.
+    """The result and the changes of a call, without their tensors.
 
-    ``graph`` has the result as its root; ``changes`` are the changes of objects among the ``inputs``. ``effect`` sets
-    what the first call of the model sets in the model, as a cache of its shapes.
+    The root of ``graph`` is the result; ``changes`` are the changes of objects among the ``inputs``. ``effect`` sets
+    the attributes that the first call of the model sets in the model, such as a cache of its shapes.
     """
 
     graph: ObjectGraph
@@ -181,7 +181,7 @@ class CallOutcomeForm:
     effect: ModelEffect | None = field(default=None, compare=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallOutcomeForm:
-        # Its constants are objects of the model, which are what they are.
+        # The constants are objects of the model, which are not copied.
         return self
 
     def __repr__(self) -> str:
@@ -189,7 +189,7 @@ class CallOutcomeForm:
 
 
 class ModelEffect:
-    """What a call sets in the model, by Python; a pickled program, which has no model, does not contain it."""
+    """Attributes that a call sets in the model, in Python. A pickled program does not contain them: it has no model."""
 
     def __init__(self, apply: Callable[[], None] | None) -> None:
         self._apply = apply
@@ -200,7 +200,7 @@ class ModelEffect:
         return self._apply is not None
 
     def __call__(self) -> None:
-        """Set it."""
+        """Set the attributes."""
         if self._apply is not None:
             self._apply()
 
@@ -210,7 +210,7 @@ class ModelEffect:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What a call of a model returns and changes, by its tensors."""
+    """The result and the changes of a call of a model, with the tensors as leaves."""
 
     leaves: tuple[Any, ...]
     form: CallOutcomeForm
@@ -225,9 +225,9 @@ class CallOutcome:
         input_leaves: Sequence[Any],
         known: Mapping[int, Any],
     ) -> CallOutcome:
-        """Describe what a call has returned, whose inputs were built as ``objects`` of the parts ``before``.
+        """Describe the outcome of a call whose inputs were built as ``objects`` with the parts ``before``.
 
-        ``known`` are the objects of the model by identity, which results share with it.
+        ``known`` maps identities to the objects of the model, which results share with the model.
         """
         references = {key: ObjectReference("constant", value) for key, value in known.items()}
         references |= {
@@ -265,7 +265,7 @@ class CallOutcome:
         return cls(tuple(walk.leaves), CallOutcomeForm(graph, tuple(changes), inputs.graph))
 
     def finish(self, inputs: CallInputs) -> Any:
-        """InputChange the objects among the inputs, and return the result."""
+        """Apply the changes to the objects among the inputs, and return the result."""
         form = self.form
         (result,), made = form.graph.build(self.leaves, inputs.objects)
         builder_values = {
@@ -299,7 +299,7 @@ pytree.register_pytree_node(
 
 
 def _refuse_hidden_tensors(graph: ObjectGraph, changes: Sequence[InputChange]) -> None:
-    """Raise ``CompileError`` for a constant in which a tensor of the call is: a generator, a function."""
+    """Raise ``CompileError`` for a constant that contains a tensor of the call, such as a generator or a function."""
     parts = [(path, node.parts) for path, node in zip(graph.paths, graph.nodes, strict=True)]
     parts += [("an input", change.parts) for change in changes]
     roots = [("the result", root) for root in graph.roots]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One call of a model in pieces: the functions of PyTorch are recorded, and run when Python needs a number.
+"""One call of a model in pieces: PyTorch functions are recorded, and run when Python needs a number.
 
-The model runs on tensors without numbers. What decides a shape or a branch (``nonzero``, ``item``, ``if x.sum() > 0``)
-has none without them: the piece recorded so far runs then, and PyTorch runs the deciding function on its results. So
+The model runs on tensors without data. Before a function that decides a shape or a branch (``nonzero``, ``item``,
+``bool``) the recorded piece runs, and PyTorch runs the function on its results.
 each piece has static shapes, and a loop or a branch of Python is what it is in the model.
 """
 
@@ -39,21 +39,21 @@ from spyre_mlir.frontend.object_state import ObjectState
 from spyre_mlir.frontend.piece import Cause, ChangingNumbers, ModelPiece, PieceBuilder, tensors_in
 from spyre_mlir.records import dataclass
 
-#: Functions that give no error on a tensor without numbers, but ask for them.
+#: Functions that do not fail on a tensor without data, but read the data.
 _READERS = {
     "__repr__", "__str__", "__format__", "numpy", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage",
 }  # fmt: skip
-#: Functions that change the shape of a tensor in place and nothing of its numbers.
+#: Functions that change the shape of a tensor in place, but none of its numbers.
 _RESHAPED_IN_PLACE = {"t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"}
 
 
-#: Functions without arithmetic whose results, or shapes of results, are values.
+#: Functions without arithmetic whose results, or whose result shapes, depend on values.
 _SELECTING = {name.strip("_") for name in _READERS} | {
     "allclose", "argwhere", "bool", "bincount", "copy", "equal", "float", "getitem", "index", "int", "is_nonzero",
     "item", "masked_select", "nonzero", "repeat_interleave", "setitem", "tolist", "unique", "unique2",
     "unique_consecutive", "where",
 }  # fmt: skip
-#: Methods that a user writes as something else.
+#: Methods that a user writes in another form.
 _SHOWN = {
     "__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "int()", "__format__": "format()",
     "__getitem__": "an index", "__setitem__": "an assignment to an index",
@@ -61,21 +61,21 @@ _SHOWN = {
 
 
 class PieceRunner(Protocol):
-    """Runs the pieces of a call, and hears of what PyTorch runs between them."""
+    """Runs the pieces of a call, and is notified of functions that PyTorch runs between them."""
 
     def run_piece(self, piece: ModelPiece) -> Sequence[Tensor]:
-        """Results of a piece, whose inputs it changes in place where the model does."""
+        """Return the results of a piece. The piece changes its inputs in place where the model does."""
         ...
 
     def note_host_call(self, cause: Cause, is_work: bool) -> None:
-        """Note a function that PyTorch ran on the host; ``is_work`` if it may compute with floats."""
+        """Note a function that PyTorch ran on the host. ``is_work`` is True if the function may compute with floats."""
         ...
 
 
 class CallRecorder(TorchFunctionMode):
     """The functions that a model calls, recorded into pieces that ``runner`` runs.
 
-    ``names`` are those of parameters and buffers by identity. With ``keep_callers`` no tensor of the caller changes.
+    ``names`` maps identities of parameters and buffers to names. With ``keep_callers`` no tensor of the caller changes.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class CallRecorder(TorchFunctionMode):
         self._places = CallPlaces()
 
     def call(self, model: Callable[..., Any], inputs: list[Any], paths: dict[int, str]) -> Any:
-        """What a model returns for positional and keyword inputs, in whose objects are the tensors of the call then.
+        """Return the result of a model for its inputs. The objects in it then hold the tensors of the call.
 
-        ``paths`` are the names of its modules by identity.
+        ``paths`` maps the identities of the model's modules to their names.
         """
         names = _input_names(model, *inputs)
         self._names = {**names, **self._names}
@@ -105,7 +105,7 @@ class CallRecorder(TorchFunctionMode):
         return result
 
     def real(self, value: Any) -> Any:
-        """The tensor with numbers for one that stands for it; any other value as it is."""
+        """Return the tensor with data for a tensor that stands for it; return any other value unchanged."""
         return self._storages.real(value) if self._storages.is_fake(value) else value
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -117,7 +117,7 @@ class CallRecorder(TorchFunctionMode):
             with self:
                 return _assign_where(*args)
         if isinstance(func, HigherOrderOperator):
-            # As without a compiler: Python loops and branches, on the values of predicates.
+            # As without a compiler: Python runs loops and branches on the values of the predicates.
             with self:
                 return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
         name = getattr(func, "__name__", str(func))
@@ -135,10 +135,10 @@ class CallRecorder(TorchFunctionMode):
             body = without_dispatch(func)
             if body is None:
                 return self._on_host(func, args, kwargs)
-            # Only the function inside of it that decides is for the host.
+            # Only the inner function that decides runs on the host.
             with self._places.inside(), self:
                 return body(*args, **kwargs)
-        # Any other error of a tensor without numbers; an error of the model itself PyTorch gives again on the host.
+        # Any other error on a tensor without data; PyTorch raises an error of the model itself again on the host.
         except Exception:
             return self._on_host(func, args, kwargs)
         changed = []
@@ -150,7 +150,7 @@ class CallRecorder(TorchFunctionMode):
                 )
             if tensor._version != version:
                 changed.append(self._storages.of(tensor))
-        # A function may return its operand, and change nothing.
+        # A function may return its operand and change nothing.
         if changed or any(all(one is not other for other in operands) for one in tensors_in(result)):
             return self._record(func, args, kwargs, result, changed)
         return result
@@ -161,7 +161,7 @@ class CallRecorder(TorchFunctionMode):
         return self._storages.enter(value)
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any, changed: list[CallStorage]) -> Any:
-        """Add a call to the piece; where a storage that changes would be two inputs of it, to the next, or to none."""
+        """Add a call to this piece; if a storage that changes would be two inputs, to the next piece or to none."""
         if torch.is_autocast_enabled("cpu"):
             raise CompileError(
                 "The model enters torch.autocast, which a model in pieces cannot; cast it.",
@@ -184,7 +184,7 @@ class CallRecorder(TorchFunctionMode):
         return result
 
     def _add_operand(self, tensor: Tensor) -> None:
-        """Let a tensor be an operand in the piece: an input of it, or an alias of one of its results."""
+        """Make a tensor an operand in the piece: an input of the piece, or an alias of one of its results."""
         storage = self._storages.of(tensor)
         if storage.real is not None:
             self._builder.add_leaf(tensor, self._names.get(id(self._storages.real(tensor)), "x"))
@@ -204,7 +204,7 @@ class CallRecorder(TorchFunctionMode):
         return any(len(by_buffer.get(id(storage), ())) > 1 for storage in (*self._changed, *changed))
 
     def _reshape_in_place(self, name: str, args: Any, kwargs: Any) -> Any:
-        """Change the shape of a tensor that a piece has made."""
+        """Change in place the shape of a tensor that a piece has made."""
         tensor = args[0]
         if self._storages.is_original(tensor):
             raise CompileError(
@@ -223,7 +223,7 @@ class CallRecorder(TorchFunctionMode):
         return tensor
 
     def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run a function in PyTorch, on tensors that have their numbers."""
+        """Run a function in PyTorch, on tensors with data."""
         operands = list(tensors_in((args, kwargs)))
         cause = self._cause(func)
         if operands:
@@ -254,7 +254,7 @@ class CallRecorder(TorchFunctionMode):
         )
 
     def flush(self, cause: Cause) -> None:
-        """Run the piece recorded so far; its tensors have their numbers then."""
+        """Run the piece recorded so far; its tensors then have data."""
         builder, changed = self._builder, self._changed
         self._builder, self._changed = PieceBuilder(), []
         if not builder.calls:
@@ -280,12 +280,12 @@ class CallRecorder(TorchFunctionMode):
 
 
 def _parts(index: Any) -> tuple[Any, ...]:
-    """The index of each dim, or of several where one is a mask."""
+    """The index of each dim; a mask may index several dims."""
     return index if isinstance(index, tuple) else (index,)
 
 
 def _assign_where(tensor: Tensor, index: Any, value: Any) -> None:
-    """Assign ``tensor[index] = value`` where masks in the index are true: one value at all places, or one for each."""
+    """Assign ``tensor[index] = value`` where masks in the index are true: one value for all places, or one for each."""
     if not _is_mask(index) or (isinstance(value, Tensor) and value.numel() != 1):
         positions = (part for mask in _parts(index) for part in _positions(mask))
         tensor[tuple(positions)] = value
@@ -300,13 +300,13 @@ def _is_mask(index: Any) -> bool:
 
 
 def _positions(index: Any) -> tuple[Any, ...]:
-    """Positions at which a mask is true, of each dim; another part of an index as it is."""
+    """Indices of each dim at which a mask is true; another part of an index is returned unchanged."""
     return index.nonzero(as_tuple=True) if _is_mask(index) else (index,)
 
 
 @contextlib.contextmanager
 def _unlogged() -> Iterator[None]:
-    """Context without the tracebacks that PyTorch logs where tensors without numbers fail; the error goes on."""
+    """Context without the tracebacks that PyTorch logs when tensors without data fail. The error itself is raised."""
     log = logging.getLogger(FakeTensorMode.__module__)
     before, log.disabled = log.disabled, True
     try:
@@ -323,7 +323,7 @@ def is_plain_call(args: Any, kwargs: Any) -> bool:
 
 
 def _map(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Arguments with each leaf replaced; the containers that PyTorch's functions take stay what they are."""
+    """Return arguments with each leaf replaced; containers that PyTorch functions accept keep their type."""
     if type(value) is list:
         return [_map(item, function) for item in value]
     return map_aggregate(value, function) if not isinstance(value, tuple) else _map_tuple(value, function)
@@ -338,13 +338,13 @@ def _map_tuple(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _state(tensor: Tensor) -> tuple[int, Any]:
-    """Version of the numbers of a tensor, and its place in memory."""
+    """Version of the data of a tensor, and its place in memory."""
     storage = tensor.untyped_storage()._cdata
     return tensor._version, (storage, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
 
 
 def _computes(func: Any, operands: Sequence[Tensor]) -> bool:
-    """Return whether a function may compute with floats, and not only select, count or give numbers to Python."""
+    """Return whether a function may compute with floats, and not only select, count or return numbers to Python."""
     name = getattr(func, "__name__", str(func)).strip("_")
     return name not in _SELECTING and any(tensor.is_floating_point() for tensor in operands)
 
@@ -368,24 +368,24 @@ def _input_names(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 @contextlib.contextmanager
 def _plain_control_flow() -> Iterator[None]:
-    """Context in which ``torch.cond`` and its like are not given to torch.compile."""
+    """Context in which ``torch.cond`` and similar functions are not passed to torch.compile."""
 
     def call(function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
-        """Call a function of control flow as it is."""
+        """Call a function of control flow directly."""
         return function(*args, **(kwargs or {}))
 
     with mock.patch.object(higher_order_utils, "_hop_compile_and_call", call):
         yield
 
 
-# Storages of the tensors of one call of a model: without numbers while the model runs, real ones behind each piece.
+# Storages of the tensors of one call of a model: without data while the model runs, with data after each piece.
 
 
 @dataclass
 class CallStorage:
-    """A storage: ``fake`` has no numbers, ``real`` has them, or is None until the piece has run that fills it.
+    """A storage: ``fake`` has no data; ``real`` has it, or is None until the piece that fills the storage has run.
 
-    ``base`` is the tensor that was made with it. ``is_callers`` is True for what the model or its caller holds.
+    ``base`` is the tensor that was made with it. ``is_callers`` is True for a storage of the model or its caller.
     """
 
     fake: torch.UntypedStorage
@@ -395,11 +395,11 @@ class CallStorage:
     tensors: list[weakref.ref[Tensor]] = field(default_factory=list)
 
     def alive(self) -> list[Tensor]:
-        """Tensors in the storage that somebody still holds."""
+        """Tensors in the storage that are still referenced."""
         return [tensor for ref in self.tensors if (tensor := ref()) is not None]
 
     def is_covered(self) -> bool:
-        """Return whether ``base`` has every element of the storage once."""
+        """Return whether ``base`` contains every element of the storage once."""
         base = self.base
         if base is None or base.storage_offset() or base.numel() * base.itemsize != self.fake.nbytes():
             return False
@@ -411,20 +411,20 @@ class CallStorage:
         return True
 
     def view(self, tensor: Tensor) -> Tensor:
-        """The numbers of a tensor, where they are."""
+        """Return the data of a tensor, as a view of the storage."""
         assert self.real is not None
         alias = torch.empty(0, dtype=tensor.dtype)
         alias.set_(self.real, tensor.storage_offset(), tensor.shape, tensor.stride())
-        # The bits of these are set, not their numbers.
+        # These two views set bits of the tensor and do not change its data.
         alias = torch.ops.aten._neg_view.default(alias) if tensor.is_neg() else alias
         return alias.conj() if tensor.is_conj() else alias
 
     def write(self, tensor: Tensor, values: Tensor) -> None:
-        """Give a tensor of the storage its numbers, which it has not had before."""
+        """Write the data of a tensor of the storage, which did not have data before."""
         if self.real is None:
             self.real = torch.UntypedStorage(self.fake.nbytes())
         to = self.view(tensor)
-        # The piece was recorded in another state of PyTorch than it was compiled in.
+        # The piece was recorded in another state of PyTorch than the state in which it was compiled.
         if to.dtype != values.dtype or to.shape != values.shape:
             raise CompileError(
                 f"A piece of the model gives {values.dtype} {list(values.shape)}, and {to.dtype} {list(to.shape)} when "
@@ -437,14 +437,14 @@ class CallStorage:
 
 
 class CallStorages:
-    """All storages of a call. With ``keep_callers`` nothing is written to the caller's, but to copies of them."""
+    """All storages of a call. With ``keep_callers``, copies of the caller's storages are written, not the storages."""
 
     def __init__(self, keep_callers: bool) -> None:
         self.mode = FakeTensorMode()
         self._keep_callers = keep_callers
         self._by_fake: dict[int, CallStorage] = {}
         self._by_real: dict[int, CallStorage] = {}
-        #: Tensors of the caller by their identity, with what stands for them, and the other way round.
+        #: Tensors of the caller by identity, with the tensors that stand for them, and the reverse map.
         self._entered: dict[int, tuple[Tensor, Tensor]] = {}
         self._originals: dict[int, Tensor] = {}
 
@@ -453,7 +453,7 @@ class CallStorages:
         return isinstance(value, FakeTensor) and value.fake_mode is self.mode
 
     def enter(self, tensor: Tensor) -> Tensor:
-        """What stands for a tensor that the model or its caller holds."""
+        """Return the tensor that stands for a tensor of the model or its caller."""
         if id(tensor) not in self._entered:
             if isinstance(tensor, FakeTensor):
                 raise CompileError(
@@ -468,7 +468,7 @@ class CallStorages:
         return self._entered[id(tensor)][1]
 
     def adopt(self, tensor: Tensor, is_callers: bool = False) -> Tensor:
-        """What stands for a tensor with numbers, in a storage that may be known already."""
+        """Return the tensor that stands for a tensor with data, in a storage that may be known already."""
         real = tensor.untyped_storage()
         buffer = self._by_real.get(real._cdata)
         if buffer is not None and not buffer.is_callers:
@@ -483,7 +483,7 @@ class CallStorages:
         return fake
 
     def _alias(self, buffer: CallStorage, tensor: Tensor) -> Tensor:
-        """What stands for a tensor in a storage that a piece or the host has made."""
+        """Return the tensor that stands for a tensor in a storage that a piece or the host has made."""
         for other in buffer.alive():
             if other.dtype == tensor.dtype:
                 with self.mode:
@@ -493,12 +493,12 @@ class CallStorages:
         raise CompileError(f"A view as {tensor.dtype} of a tensor of another type is not supported here.")
 
     def add(self, tensor: Tensor) -> CallStorage:
-        """The storage of a tensor, a new one if it is not known."""
+        """Return the storage of a tensor; add it if it is not known."""
         storage = tensor.untyped_storage()
         buffer = self._by_fake.get(storage._cdata)
         if buffer is None:
             buffer = self._by_fake[storage._cdata] = CallStorage(storage)
-            # Without the tensor itself, which would then be held.
+            # ``detach``, because ``base`` must not keep the tensor itself alive.
             with self.mode:
                 buffer.base = tensor.detach()
         if all(other is not tensor for other in buffer.alive()):
@@ -506,7 +506,7 @@ class CallStorages:
         return buffer
 
     def of(self, tensor: Tensor) -> CallStorage:
-        """The storage of a tensor of this call; ``CompileError`` for one that no recorded call has made."""
+        """Return the storage of a tensor of this call; ``CompileError`` if no recorded call made the tensor."""
         buffer = self._by_fake.get(tensor.untyped_storage()._cdata)
         if buffer is None:
             raise CompileError(
@@ -516,11 +516,11 @@ class CallStorages:
         return buffer
 
     def is_original(self, tensor: Tensor) -> bool:
-        """Return whether a tensor stands for one that the model or its caller holds."""
+        """Return whether a tensor stands for a tensor of the model or its caller."""
         return id(tensor) in self._originals
 
     def real(self, tensor: Tensor) -> Tensor:
-        """The tensor with numbers: the caller's own object, or a view of a storage."""
+        """Return the tensor with data: the caller's own object, or a view of a storage."""
         buffer = self.of(tensor)
         original = self._originals.get(id(tensor))
         if original is None or buffer.real is None:
@@ -529,9 +529,9 @@ class CallStorages:
         return original if is_same else buffer.view(tensor)
 
     def before_running(self, operands: Iterable[Tensor], changed: Iterable[CallStorage]) -> None:
-        """Take copies of the caller's storages that may change, where these have to stay.
+        """Copy the caller's storages that may change, if they must be kept.
 
-        Some operations change more than they say, as the running mean of a batch norm: all operands but parameters.
+        Some operations change more than they state, as a batch norm its running mean; so all but parameters are copied.
         """
         if not self._keep_callers:
             return
@@ -542,7 +542,7 @@ class CallStorages:
                 self._by_real[buffer.real._cdata] = buffer
 
     def forget_constants(self, operands: Iterable[Tensor]) -> None:
-        """Forget numbers that are known without running a piece, of tensors that the host may have changed."""
+        """Forget data that is known without running a piece, for tensors that the host may have changed."""
         for tensor in operands:
             if isinstance(tensor, FakeTensor) and tensor.constant is not None:
                 self.mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
@@ -553,13 +553,13 @@ class CallStorages:
             self._by_real[buffer.real._cdata] = buffer
 
     def pending(self) -> Iterator[CallStorage]:
-        """Storages that have tensors and no numbers yet."""
+        """Storages that have tensors but no data yet."""
         for buffer in list(self._by_fake.values()):
             if buffer.real is None and buffer.alive():
                 yield buffer
 
     def forget_dead(self) -> None:
-        """Drop the storages whose tensors nobody holds any more."""
+        """Drop the storages whose tensors are no longer referenced."""
         for key, buffer in list(self._by_fake.items()):
             buffer.tensors = [ref for ref in buffer.tensors if ref() is not None]
             if not buffer.tensors:

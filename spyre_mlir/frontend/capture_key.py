@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Text of a captured program that is equal for two captures if an import makes the same program of both.
+"""Text of a captured program that is equal for two captures if an import builds the same program from both.
 
-It has the graph with all that its nodes say of types, sources and hints, the signature, the state and the settings of
-PyTorch that decompositions ask for. Buffers, constants and tensors in the graph are in it with their numbers,
-parameters without: the import records of which it reads the numbers (``content_reads.py``), and ``content_digests``
-are those.
+The text contains the graph with the types, sources and hints of its nodes, the signature, the state and the PyTorch
+settings that decompositions query. Buffers, constants and tensors in the graph are included with their data, parameters
+without: the import records which parameters it reads (``content_reads.py``), and ``content_digests`` hashes these.
 
-Python code that a model runs is not in the text, but what it did while it was traced: another source, global or
-environment that changes the graph changes the text. What the text cannot say is an ``Uncached`` error, never left out.
+Python code that a model runs is not in the text, but the results of its trace are: another source, global or
+environment that changes the graph changes the text. If something cannot be written as text, ``Uncached`` is raised.
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
-#: Libraries of operations whose meaning is that of a version of PyTorch, of transformers or of this package.
+#: Libraries whose operations are defined by a version of PyTorch, of transformers or of this package.
 _LIBRARIES = {"aten", "prims", "prim", "spyre", "transformers"}
 
-#: Note on a node that counts the operations of autograd in a process, and says nothing about a graph.
+#: Metadata of a node that counts the operations of autograd in a process, and does not describe the graph.
 _COUNTER = "seq_nr"
 
 _PLAIN_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice, type(...))
 
-#: Classes of PyTorch that say all that they are in their fields.
+#: Classes of PyTorch whose fields describe them completely.
 _RECORDS = (InputSpec, OutputSpec, TensorArgument, ConstantArgument, TensorMetadata)
 
 
 def captured_key(program: ExportedProgram) -> str:
-    """Digest of the text of a captured program; ``Uncached`` if there is none."""
+    """Digest of the text of a captured program; ``Uncached`` if the program cannot be written as text."""
     digest = hashlib.sha256()
     for line in _CaptureText(program).lines():
         digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
@@ -65,7 +64,7 @@ def captured_key(program: ExportedProgram) -> str:
 
 
 def input_layouts_key(inputs: Any) -> str:
-    """Text of the layouts of the example inputs that are on the device, of which a capture has only the numbers."""
+    """Text of the layouts of the example inputs on the device; a capture contains only the data of these inputs."""
     named = isinstance(inputs, Mapping)
     walked = CallInputs(() if named else inputs, inputs if named else {})
     leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, walked.call))
@@ -75,7 +74,7 @@ def input_layouts_key(inputs: Any) -> str:
 
 
 def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, Any]:
-    """Digests of the numbers that an import read; ``Uncached`` for a tensor that the model does not have.
+    """Digests of the data that an import read; ``Uncached`` for a tensor that the model does not have.
 
     A check on the example inputs runs the model, which reads its state.
     """
@@ -92,7 +91,7 @@ def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, 
 
 
 def content_digest(tensor: Tensor) -> str:
-    """Digest of the numbers of a tensor, in the order of its elements; empty for a tensor without numbers."""
+    """Digest of the data of a tensor, in the order of its elements; empty for a tensor without data."""
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         return ""
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
@@ -100,7 +99,7 @@ def content_digest(tensor: Tensor) -> str:
     if type(tensor) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer):
         raise Uncached(f"has a tensor of the class {type(tensor).__name__}")
     with torch.no_grad():
-        # Repeated elements say nothing more: weights of an expanded zero are as large as real ones.
+        # Repeated elements are hashed once: an expanded zero weight has as many elements as a real weight.
         for dim, stride in enumerate(tensor.stride()):
             if stride == 0 and tensor.shape[dim] > 1:
                 tensor = tensor.narrow(dim, 0, 1)
@@ -115,7 +114,7 @@ def _state(program: ExportedProgram) -> dict[str, Any]:
 
 
 class _CaptureText:
-    """The text of one captured program, line by line; memories and hints have numbers in the order of their use."""
+    """The text of one captured program, line by line; memories and hints are numbered in the order of their use."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
@@ -123,7 +122,7 @@ class _CaptureText:
         self._hints = _hint_numbers(program.graph_module)
 
     def lines(self) -> Iterator[str]:
-        """All lines; equal ones in the same order for equal captures."""
+        """Yield all lines; equal captures yield equal lines in the same order."""
         yield from _settings()
         if self.program.range_constraints:
             raise Uncached("has dynamic shapes")
@@ -134,7 +133,7 @@ class _CaptureText:
         yield from self._graph(self.program.graph_module)
 
     def _tensors(self) -> Iterator[str]:
-        """The tensors of the model and of the example call, and which of them share memory."""
+        """The tensors of the model and of the example call, with the memory that each tensor uses."""
         parameters = {
             spec.target
             for spec in self.program.graph_signature.input_specs
@@ -162,7 +161,7 @@ class _CaptureText:
         )
 
     def _graph(self, module: GraphModule) -> Iterator[str]:
-        """The nodes of a graph, the graphs of its branches at the nodes that name them."""
+        """The nodes of a graph; the graph of a branch follows the node that names the branch."""
         for node in module.graph.nodes:
             meta = {
                 key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER
@@ -192,7 +191,7 @@ class _CaptureText:
         return self._text(value)
 
     def _text(self, value: Any) -> str:
-        """Text of a value by its type; ``Uncached`` for a type that is not known to say all that it is."""
+        """Text of a value by its type; ``Uncached`` for a type whose text may be incomplete."""
         if value is None or type(value) in (bool, int, str, float, complex, bytes):
             return repr(value)
         if isinstance(value, Node):
@@ -215,7 +214,7 @@ class _CaptureText:
 
 
 def _hint_numbers(module: GraphModule) -> dict[str, str]:
-    """Keys of hints, which count all hints of a process, with the numbers that they have in this program alone."""
+    """Map the keys of hints, numbered over all hints of a process, to keys numbered within this program."""
     graphs = [part.graph for part in module.modules() if isinstance(part, GraphModule)]
     keys = {
         key
@@ -228,12 +227,12 @@ def _hint_numbers(module: GraphModule) -> dict[str, str]:
 
 
 def _sources(source: Any) -> list[Any]:
-    """Names of the nodes that a node comes from; the identity of their graph is another one in each process."""
+    """Names of the nodes that a node comes from; the identity of their graph differs between processes."""
     return [source.name, str(source.target), [_sources(inner) for inner in source.from_node]]
 
 
 def _shape_text(tensor: Tensor) -> str:
-    """Text of the type of a tensor; ``Uncached`` for one of unknown size or of a layout other than strides."""
+    """Text of the type of a tensor; ``Uncached`` for a tensor of unknown size or of a layout other than strided."""
     if tensor.layout != torch.strided:
         raise Uncached(f"has a tensor of the layout {tensor.layout}")
     sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
@@ -243,7 +242,7 @@ def _shape_text(tensor: Tensor) -> str:
 
 
 def _operation_text(value: Any) -> str:
-    """Name of an operation that a graph calls, of a library that is known; ``Uncached`` for anything else."""
+    """Name of an operation that a graph calls, from a known library; ``Uncached`` for anything else."""
     if isinstance(value, torch._ops.OpOverload):
         if value.namespace not in _LIBRARIES:
             raise Uncached(f"calls {value}, an operation of a library that may change")
@@ -256,7 +255,7 @@ def _operation_text(value: Any) -> str:
 
 
 def _settings() -> Iterator[str]:
-    """Settings of PyTorch on which decompositions and the folding of constants depend."""
+    """PyTorch settings on which decompositions and the folding of constants depend."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         raise Uncached("is compiled while a mode of PyTorch changes its operations")
     for name, table in global_decomposition_table.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Complex tensors as pairs of real ones: rotary embeddings are often written as products of complex numbers.
+"""Complex tensors as pairs of real tensors: rotary embeddings are often written as products of complex numbers.
 
-A node with a complex result becomes two nodes, its parts; what reads it takes them. So does a complex argument: a call
-gives the program the two parts of a tensor, and joins those that it gets.
+A node with a complex result becomes two nodes, its parts; the readers of the node read the parts. A complex argument
+becomes two arguments: a call passes the two parts of a tensor to the program, and joins the parts that it returns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spyre_mlir.frontend.views import view_origin
 
 aten = torch.ops.aten
 
-#: What moves elements moves those of both parts.
+#: Operations that move elements apply to each part separately.
 _MOVES = {
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim,
     aten.squeeze.dims, aten.expand.default, aten.permute.default, aten.transpose.int, aten.slice.Tensor,
@@ -43,10 +43,10 @@ _SUMS = {aten.add.Tensor, aten.sub.Tensor}
 def split_complex_numbers(
     graph: Graph, arguments: dict[Node, Argument], table: Mapping[Any, Callable[..., Any]]
 ) -> None:
-    """Rewrite complex nodes as real ones, in place; a complex argument becomes two, ``<name>.real`` and ``.imag``.
+    """Rewrite complex nodes as real nodes, in place. A complex argument becomes ``<name>.real`` and ``<name>.imag``.
 
-    The output gets ``ComplexParts`` in the place of a complex result that is no view of an argument. ``table`` are the
-    decompositions of what PyTorch's rules compute on parts.
+    The output gets ``ComplexParts`` in place of a complex result that is not a view of an argument. ``table`` contains
+    the decompositions of the operations that PyTorch's rules compute on parts.
     """
     if any(map(is_complex, graph.nodes)) or any(map(is_transform, graph.nodes)):
         _Splitting(graph, arguments, table).run()
@@ -63,7 +63,7 @@ class _Splitting:
         self.insertion_point: Node | None = None
 
     def run(self) -> None:
-        """Split node by node, in order, so that the parts of all operands are known."""
+        """Split the nodes in order, so that the parts of all operands are known."""
         replaced = []
         for node in list(self.graph.nodes):
             self.insertion_point = node
@@ -83,13 +83,13 @@ class _Splitting:
             if replacement is not None:
                 replaced.append(node)
         self._split_output()
-        # From the last one, so that readers go before what they read.
+        # In reverse order, so that readers are erased before their operands.
         for node in reversed(replaced):
             if not node.users and node.op != "placeholder":
                 self.graph.erase_node(node)
 
     def _split_output(self) -> None:
-        """Return parts in the place of complex results, but for views of arguments, which a call returns as such."""
+        """Return parts in place of complex results, except views of arguments, which a call returns as views."""
         output = self.graph.output_node()
         output.args = (tuple(self._returned(value) for value in output.args[0]),)  # type: ignore[union-attr]
 
@@ -103,7 +103,7 @@ class _Splitting:
         return call_before(self.insertion_point, target, *args, **named)
 
     def _argument(self, node: Node) -> ComplexParts | None:
-        """Two arguments in place of a complex one; None for random numbers."""
+        """Two arguments in place of a complex argument; None for random numbers."""
         argument = self.arguments.get(node)
         if argument is None or argument.draw is not None:
             return None
@@ -111,7 +111,7 @@ class _Splitting:
         if not is_given:
             note_read(argument.name)
         parts = []
-        # In reverse order, as each goes right behind the node.
+        # In reverse order, because each placeholder is inserted right after the node.
         for part in ("imag", "real"):
             with self.graph.inserting_after(node):
                 placeholder = self.graph.placeholder(f"{node.name}_{part}")
@@ -126,7 +126,7 @@ class _Splitting:
         return ComplexParts(*reversed(parts))
 
     def _split(self, node: Node) -> ComplexParts | Node | None:
-        """Parts of a complex result, or the real node in its place; None for a real operation or one without a rule."""
+        """Parts of a complex result, or the real node in its place; None for a real operation or if no rule exists."""
         args: list[Any] = [
             self.parts.get(operand, operand) if isinstance(operand, Node) else operand
             for operand in node.args
@@ -157,7 +157,7 @@ class _Splitting:
         return expanded(node, self.parts, self.table)
 
     def _constant(self, node: Node) -> ComplexParts:
-        """Parts of a tensor of one complex number."""
+        """Parts of a tensor that contains one complex number."""
         real = REAL_TYPES[node.meta["val"].dtype]
         if node.target not in (aten.full.default, aten.scalar_tensor.default):
             raise CompileError(f"{node.target} of complex numbers is not supported.", source_of(node))
@@ -166,13 +166,13 @@ class _Splitting:
         return ComplexParts(*(self._call(aten.full.default, size, part, dtype=real) for part in numbers))
 
     def _split_simply(self, node: Node, args: list[Any]) -> ComplexParts | Node | None:
-        """Parts of a result by the fewest operations; None for an operation without such a rule."""
+        """Parts of a result by the fewest operations; None for an operation without a simple rule."""
         target = node.target
         if target is aten.view_as_real.default:
             return self._call(
                 aten.cat.default, [self._call(aten.unsqueeze.default, part, -1) for part in args[0]], -1
             )
-        # Parts is a pair: index 0 is the real part, 1 the imaginary one.
+        # ComplexParts is a pair: index 0 is the real part, index 1 the imaginary part.
         if target is _CONVERT:
             return self._converted(*args)
         if target in (aten.real.default, aten.imag.default):
@@ -188,7 +188,7 @@ class _Splitting:
         return None
 
     def _converted(self, parts: ComplexParts, dtype: torch.dtype) -> ComplexParts | Node:
-        """Both parts in the type of those of a complex type; for a real type the real one, without the other."""
+        """Convert parts: to a complex type both parts, in its type of parts; to a real type the real part alone."""
         if dtype in REAL_TYPES:
             return ComplexParts(*(self._call(_CONVERT, part, REAL_TYPES[dtype]) for part in parts))
         if dtype == torch.bool:
@@ -201,7 +201,7 @@ class _Splitting:
         """(a + bi) (c + di) = (ac - bd) + (ad + bc) i; a real factor scales both parts."""
         if not isinstance(one, ComplexParts):
             one, other = other, one
-        # A product of half numbers is rounded once.
+        # A product of complex32 numbers is rounded once.
         if node.meta["val"].dtype == torch.complex32:
             return None
         if not isinstance(other, ComplexParts):

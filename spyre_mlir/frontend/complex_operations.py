@@ -33,7 +33,7 @@ REAL_TYPES = {
 #: Names of transforms whose operands are real.
 _OF_REAL = ("fft_rfft", "fft_ihfft", "_fft_r2c")
 
-#: Operations for which PyTorch has no rule, and which move the elements of both parts.
+#: Operations that move the elements of both parts, for which PyTorch does not have a rule.
 _BY_PARTS = {
     aten.roll.default, aten.triu.default, aten.tril.default, torch.ops.prims.squeeze.default,
     torch.ops.prims.transpose.default, torch.ops.prims.broadcast_in_dim.default,
@@ -54,15 +54,15 @@ def is_complex(node: Any) -> bool:
 
 
 def is_transform(node: Node) -> bool:
-    """Return whether a node is a Fourier transform, which may take and give real numbers; a shift moves them only."""
+    """Return whether a node is a Fourier transform, whose operands or result may be real; shifts are not transforms."""
     name = schema_name(node)
     return name.startswith(("fft_", "_fft_")) and not name.endswith(("shift", "freq"))
 
 
 def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable[..., Any]]) -> Any:
-    """Add the operations on parts that a node stands for before it; its result, with ``ComplexParts`` in it.
+    """Insert the operations on parts that replace a node; return the result, with ``ComplexParts`` in it.
 
-    ``parts`` are those of the complex operands. ``CompileError`` if PyTorch has no rule.
+    ``parts`` maps complex operands to their parts. ``CompileError`` if PyTorch does not have a rule.
     """
     sources = [part for source in node.all_input_nodes for part in _nodes(source, parts)]
     mode = next(
@@ -72,7 +72,7 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
     structure: list[pytree.TreeSpec] = []
 
     def function(*tensors: Tensor) -> list[Tensor]:
-        """Parts of the results, one after the other."""
+        """Return the parts of all results as a flat list."""
         rest = iter(tensors)
         values = {
             source: _joined([next(rest) for _ in _nodes(source, parts)]) for source in node.all_input_nodes
@@ -118,7 +118,7 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _called(node: Node, args: Any, kwargs: Any) -> Any:
-    """Result of an operation; one whose operands are real and whose result is not computes on complex ones."""
+    """Result of an operation. If the operands are real and the result is complex, they are converted to complex."""
     has_complex = any(isinstance(leaf, ComplexTensor) for leaf in pytree.tree_leaves((args, kwargs)))
     if not has_complex and not schema_name(node).startswith(_OF_REAL):
         dtype: torch.dtype = node.meta["val"].dtype
@@ -142,7 +142,7 @@ def _as_complex(x: Tensor, real: torch.dtype) -> Tensor:
 
 
 def _copied(node: Node, step: Node, copies: Mapping[Node, Node], traced: Any) -> Node:
-    """Node of the graph for one of a traced call, before ``node``."""
+    """Copy one node of a traced call into the graph, before ``node``."""
     if step.op == "get_attr":
         constant = getattr(traced, cast(str, step.target))
         return call_before(node, aten.full.default, [], constant.item(), dtype=constant.dtype)
@@ -159,14 +159,14 @@ def _copied(node: Node, step: Node, copies: Mapping[Node, Node], traced: Any) ->
 
 
 def _scale(x: Tensor, dims: Sequence[int], normalization: int, sizes: Sequence[int] | None = None) -> float:
-    """Factor of a transform: PyTorch has no factor as 0, 1 / sqrt(n) as 1 and 1 / n as 2."""
+    """Scale factor of a transform: PyTorch encodes no factor as 0, 1 / sqrt(n) as 1 and 1 / n as 2."""
     count = math.prod(sizes or (x.shape[dim] for dim in dims))
     return (1.0, count**-0.5, 1.0 / count)[normalization]
 
 
 def _waves(size: int, count: int, sign: float, like: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the angles ``sign * 2 pi j k / size`` for all j and the first ``count`` k."""
-    # Modulo the size, so that angles are small and exact.
+    # Modulo the size, so that the angles are small and exact.
     turns = torch.arange(size)[:, None] * torch.arange(count)[None, :] % size
     angle = turns.to(torch.float64) * (sign * 2 * math.pi / size)
     return torch.cos(angle).to(like.dtype), torch.sin(angle).to(like.dtype)
@@ -194,7 +194,7 @@ def transform_complex(x: Tensor, dims: Sequence[int], normalization: int, forwar
 
 
 def transform_real(x: Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Tensor:
-    """``_fft_r2c``: the last dim from real numbers, of which the first half says all."""
+    """``_fft_r2c``: the last dim is real, so the first half of its result determines the rest."""
     size = x.shape[dims[-1]]
     re, im = _transformed(x, None, dims[-1], size // 2 + 1 if onesided else size, -1.0)
     for dim in dims[:-1]:
@@ -204,7 +204,7 @@ def transform_real(x: Tensor, dims: Sequence[int], normalization: int, onesided:
 
 
 def transform_to_real(x: Tensor, dims: Sequence[int], normalization: int, last: int) -> Tensor:
-    """``_fft_c2r``: the last dim to ``last`` real numbers; of those of the other half the first ones are conjugates."""
+    """``_fft_c2r``: the last dim has ``last`` real results; its second half is the conjugate of the first half."""
     assert isinstance(x, ComplexTensor)
     re, im = x.re, x.im
     for dim in dims[:-1]:
@@ -212,7 +212,7 @@ def transform_to_real(x: Tensor, dims: Sequence[int], normalization: int, last: 
     dim, count = dims[-1], last // 2 + 1
     re, im = re.narrow(dim, 0, count).movedim(dim, -1), im.narrow(dim, 0, count).movedim(dim, -1)
     cosines, sines = (wave[:count] for wave in _waves(last, last, 1.0, re))
-    # Each pair of conjugates is twice its real part; the first number, and the middle one, have no partner.
+    # Each pair of conjugates sums to twice the real part; the first and the middle number do not have a conjugate.
     index = torch.arange(count)
     weight = torch.where((index == 0) | (2 * index == last), 1.0, 2.0).to(re.dtype)[:, None]
     result = re @ (cosines * weight) - im @ (sines * weight)

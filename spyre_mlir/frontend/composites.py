@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Composite operations of PyTorch while a program is decomposed: their forms, entered as by ``run_decompositions``.
+"""Composite operations of PyTorch while a program is decomposed: their forms, registered as by ``run_decompositions``.
 
-PyTorch lists its 500 composite operations and builds the kernels that stand for them anew for each program, which
-takes longer than all the rest of the import of a small one. Both depend on what is registered alone, so here they are
-those of the program before unless that has changed.
+For each program PyTorch lists its 500 composite operations and builds the kernels that replace them again. For a small
+program this takes longer than the rest of the import. The list and the kernels depend only on the registered
+operations, so this module reuses the list and the kernels of the previous program unless a registration has changed.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ Forms = dict[OperatorBase, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class _Override:
-    """Kernels that stand for the original ones of an operation, and its rule for fake tensors if it had none."""
+    """Kernels that replace the original kernels of an operation, and its rule for fake tensors if it had none."""
 
     original: Mapping[Any, Any]
     kernels: Mapping[Any, Any]
     fake_rule: Callable[..., Any] | None
 
     def is_of(self, operation: OperatorBase) -> bool:
-        """Return whether nothing was registered for the operation since."""
+        """Return whether nothing has been registered for the operation since."""
         has_rule = operation in fake_rules or self.fake_rule is not None
         return has_rule and self.original == operation.py_kernels
 
     def enter(self, operation: OperatorBase, form: Callable[..., Any]) -> None:
-        """Put the kernels in the place of the original ones; the composition is the form."""
+        """Replace the original kernels; ``form`` becomes the composition."""
         operation.py_kernels.update(self.kernels)
         operation.py_kernels[DispatchKey.CompositeImplicitAutograd] = form
         operation._dispatch_cache.clear()
         fake_rules.setdefault(operation, self.fake_rule)
 
     def leave(self, operation: OperatorBase) -> None:
-        """Put the original kernels back, and forget the rule."""
+        """Restore the original kernels, and remove the rule."""
         operation.py_kernels.clear()
         operation.py_kernels.update(self.original)
         operation._dispatch_cache.clear()
@@ -63,24 +63,24 @@ class _Override:
 #: Overrides of the operations of earlier programs.
 _overrides: dict[OperatorBase, _Override] = {}
 
-#: Compositions registered in C++ when they were last brought into ``torch.ops``.
+#: Compositions that were registered in C++ when ``torch.ops`` was last filled.
 _registered: list[str] = []
 
 
 def split_forms(table: Mapping[OperatorBase, Callable[..., Any]]) -> tuple[Forms, Forms]:
-    """Forms of all composite operations, which are to stay where the table has none, and those of other operations."""
+    """Forms of all composite operations, preserved where the table has no form, and forms of other operations."""
     composites = _composites()
     implicit = {operation: table.get(operation, _special_op_to_preserve_cia) for operation in composites}
     return implicit, {operation: form for operation, form in table.items() if operation not in composites}
 
 
 def _composites() -> set[OperatorBase]:
-    """Composite operations that write to no operand and return no view."""
+    """Return the composite operations that do not write to an operand or return a view."""
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
     if registered != _registered:
         _materialize_cpp_cia_ops()
         _registered[:] = registered
-    # Those of aten do not change; of other namespaces an operation may be registered at any time, in Python too.
+    # The operations of aten are fixed; other namespaces may register an operation at any time, also in Python.
     composites = set(_collect_all_valid_cia_ops_for_aten_namespace())
     for name in torch.ops._dir:
         namespace = getattr(torch.ops, name)
@@ -93,13 +93,13 @@ def _composites() -> set[OperatorBase]:
 
 @contextlib.contextmanager
 def overriding(forms: Forms) -> Iterator[None]:
-    """Context in which composite operations have these forms, and for fake tensors are what they are without them."""
+    """Context in which composite operations have these forms, and fake tensors see the original operations."""
     rules = {operation: fake_rules[operation] for operation in forms if operation in fake_rules}
     known = {op: override for op in forms if (override := _overrides.get(op)) and override.is_of(op)}
     new = {operation: form for operation, form in forms.items() if operation not in known}
     originals = {operation: dict(operation.py_kernels) for operation in new}
     with contextlib.ExitStack() as contexts:
-        # On the way out rules are forgotten, those too that operations had before.
+        # On exit rules are removed, also the rules that operations had before.
         contexts.callback(fake_rules.update, rules)
         contexts.enter_context(_override_composite_implicit_decomp(new))
         for operation, original in originals.items():
@@ -113,7 +113,7 @@ def overriding(forms: Forms) -> Iterator[None]:
 
 @contextlib.contextmanager
 def decomposing_again() -> Iterator[None]:
-    """Context in which ``run_decompositions`` takes the compositions and the kernels of this module."""
+    """Context in which ``run_decompositions`` uses the compositions and the kernels of this module."""
     with mock.patch.multiple(
         exported_program,
         _override_composite_implicit_decomp=overriding,

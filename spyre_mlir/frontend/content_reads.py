@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Record of the numbers of a model that an import reads: the program is made for them, not for their shapes alone.
+"""Record of the tensor data that an import reads: the program depends on that data, not on shapes alone.
 
-A parameter is an argument of the program, whatever its numbers are, unless a rewrite computes with them, as
-``fold_batch_norms`` does. Who does so calls ``note_read``: a program from the cache on disk
-(``driver/program_cache.py``) is that of a model only if all numbers are equal that its import read. Buffers and
-constants count as read always.
+A parameter is an argument of the program, and its data does not matter unless a rewrite computes with it, as
+``fold_batch_norms`` does. Such a rewrite calls ``note_read``: a program from the cache on disk
+(``driver/program_cache.py``) matches a model only if all data that its import read is equal. Buffers and constants
+always count as read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _current: contextvars.ContextVar[ContentReads | None] = contextvars.ContextVar("
 
 @dataclass
 class ContentReads:
-    """Names of the tensors whose numbers were read; ``example_inputs`` is True if those of a call were, too."""
+    """Names of the tensors whose data was read. ``example_inputs`` is True if the data of a call was read."""
 
     names: set[str] = field(default_factory=set)
     example_inputs: bool = False
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[ContentReads]:
-        """Make this the current record within a block."""
+        """Make this object the current record within a block."""
         token = _current.set(self)
         try:
             yield self
@@ -37,14 +37,14 @@ class ContentReads:
 
 
 def note_read(name: str) -> None:
-    """Record that the numbers of a parameter, a buffer or a constant decide about the program."""
+    """Record that the program depends on the data of a parameter, a buffer or a constant."""
     reads = _current.get()
     if reads is not None:
         reads.names.add(name)
 
 
 def note_read_of_inputs() -> None:
-    """Record that the numbers of the example inputs decide about the program, or about an error."""
+    """Record that the program, or an error, depends on the data of the example inputs."""
     reads = _current.get()
     if reads is not None:
         reads.example_inputs = True

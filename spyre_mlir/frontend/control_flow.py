@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Control flow of torch without subgraphs: both branches of a condition, one iteration of a loop between its marks.
+"""PyTorch control flow without subgraphs: both branches of a condition, one iteration of a loop between its marks.
 
-What runs has no side effects, so a branch that is not taken only costs its time; its assertions hold.
+The operations have no side effects, so a branch that is not taken only costs its time; its assertions hold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spyre_mlir.records import dataclass
 aten = torch.ops.aten
 higher_order = torch.ops.higher_order
 
-#: Data of a placeholder that is a constant, among its metadata.
+#: Metadata key for the data of a placeholder that is a constant.
 CONSTANT_DATA = "spyre.constant"
 
 
@@ -39,7 +39,7 @@ def inline_control_flow(graph_module: GraphModule) -> None:
         with graph.inserting_before(node):
             results = _FORMS[node.target](graph_module, node, *node.args)
         for user in list(node.users):
-            # A node of control flow is a tuple, so all its users are operator.getitem.
+            # The result of a control-flow node is a tuple, so all users of the node are operator.getitem.
             user.replace_all_uses_with(results[user.args[1]], propagate_meta=False)
             graph.erase_node(user)
         graph.erase_node(node)
@@ -62,8 +62,8 @@ def _condition(
     otherwise: Node,
     operands: Sequence[Node],
 ) -> list[Node]:
-    """``where(condition, a, b)`` for each result a of one branch and b of the other, both of which are computed."""
-    # A condition that torch knows while it traces leaves one branch.
+    """``where(condition, a, b)`` for each result a of one branch and b of the other; both branches are computed."""
+    # A condition that torch knows at trace time selects one branch.
     if not isinstance(condition, Node):
         return inlined_body(graph_module, then if condition else otherwise, operands)
     branches = [
@@ -83,7 +83,7 @@ def _scan(
     scanned: Sequence[Node],
     others: Sequence[Node],
 ) -> list[Node]:
-    """Final carried values and stacked rows of results of a body that runs once for each row of ``scanned``."""
+    """Final carried values and stacked results of a body that runs once for each row of ``scanned``."""
     if _is_written_out(graph_module, body):
         return _unrolled_scan(graph_module, node, body, carried, scanned, others)
     trips = scanned[0].meta["val"].shape[0]
@@ -98,7 +98,7 @@ def _scan(
 def _map(
     graph_module: GraphModule, node: Node, body: Node, mapped: Sequence[Node], others: Sequence[Node]
 ) -> list[Node]:
-    """Stacked rows of results of a body that runs once for each row of ``mapped``: a scan that carries nothing."""
+    """Stacked results of a body that runs once for each row of ``mapped``: a scan without carried values."""
     return _scan(graph_module, node, body, [], mapped, others)
 
 
@@ -110,7 +110,7 @@ def _while_loop(
     carried: Sequence[Any],
     others: Sequence[Any],
 ) -> list[Node]:
-    """Final carried values of a loop whose counters are known: their values are rows that it scans."""
+    """Final carried values of a loop whose counters are known: the loop scans the values of the counters as rows."""
     test, step = (getattr(graph_module, str(graph.target)) for graph in (condition, body))
     counted = counters(test, step, carried, others, _known(graph_module))
     if counted is None or _is_written_out(graph_module, body):
@@ -126,7 +126,7 @@ def _while_loop(
     rows = [_constant_rows(node, values[:-1], types[index]) for index, values in counted.values.items()]
 
     def iteration(rest: Sequence[Node], rows: Sequence[Node]) -> list[Node]:
-        """Next values of what is carried beside the counters."""
+        """Return the next carried values, except the counters."""
         known = dict(zip(counted.values, rows, strict=True))
         remaining = iter(rest)
         operands = [known[index] if index in known else next(remaining) for index in range(len(carried))]
@@ -150,7 +150,7 @@ def _loop(
 ) -> list[Node]:
     """Final carried values and stacked results of a loop between marks.
 
-    An iteration takes what is carried, and a row of each tensor that is ``scanned``.
+    An iteration takes the carried values, and a row of each tensor in ``scanned``.
     """
     ones = [1] * len(scanned)
     begin = _add(node, BEGIN, list(carried), list(scanned), [0] * len(scanned), ones, trips)
@@ -170,7 +170,7 @@ def _unrolled_scan(
     scanned: Sequence[Node],
     others: Sequence[Node],
 ) -> list[Node]:
-    """Results of a scan whose every step is written out: each draws random numbers of its own, or asserts."""
+    """Results of a scan whose every step is written out, because each step draws random numbers or asserts."""
     rows: list[list[Node]] = []
     for row_index in range(scanned[0].meta["val"].shape[0]):
         step = [_add(node, aten.select.int, tensor, 0, row_index) for tensor in scanned]
@@ -181,7 +181,7 @@ def _unrolled_scan(
 
 
 def _is_written_out(graph_module: GraphModule, body: Node) -> bool:
-    """Return whether a body, or one inside of it, draws random numbers or asserts: loops on the device do neither."""
+    """Return whether a body or a nested body draws random numbers or asserts, which loops on the device cannot."""
     inner = getattr(graph_module, str(body.target))
     return any(
         is_random(node)
@@ -196,7 +196,7 @@ def _is_written_out(graph_module: GraphModule, body: Node) -> bool:
 
 
 def _known(graph_module: GraphModule) -> dict[Node, torch.Tensor]:
-    """The constants among the placeholders of a graph."""
+    """Return the constants among the placeholders of a graph."""
     return {
         node: node.meta[CONSTANT_DATA]
         for node in graph_module.graph.find_nodes(op="placeholder")
@@ -210,7 +210,7 @@ def _dtype(operand: Any) -> torch.dtype:
 
 
 def _constant_rows(node: Node, values: Sequence[Number], dtype: torch.dtype) -> Node:
-    """Known numbers as a tensor, which folding makes data."""
+    """Return known numbers as a tensor, which folding turns into data."""
     rows = [_add(node, aten.full.default, [1], value, dtype=dtype) for value in values]
     return _add(node, aten.cat.default, rows, 0)
 
@@ -220,7 +220,7 @@ def _constant(node: Node, value: Number, dtype: torch.dtype) -> Node:
 
 
 def _items(node: Node) -> list[Node]:
-    """The tensors of a node that is a list of them."""
+    """The tensors of a node whose result is a list of tensors."""
     items = []
     for index, tensor in enumerate(node.meta["val"]):
         item = node.graph.call_function(operator.getitem, (node, index))
@@ -245,10 +245,10 @@ def inlined_body(
 ) -> list[Node]:
     """Copy the operations of a body to the insertion point, and return its results.
 
-    ``guarded`` is called with each assertion among them.
+    ``guarded`` is called with each copied assertion.
     """
     inner = getattr(graph_module, str(body.target))
-    # Innermost first: the copies are then of plain operations.
+    # Innermost bodies first, so that the copied operations do not contain control flow.
     inline_control_flow(inner)
     remaining = iter(operands)
     copies: dict[Node, Any] = {}
@@ -265,33 +265,33 @@ def inlined_body(
 
 
 def _add(like: Node, operation: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Node:
-    """New operation with the metadata of ``like``, its location in the source among them."""
+    """New operation with the metadata of ``like``, including its source location."""
     values: Sequence[Any] = pytree.tree_map_only(Node, lambda node: node.meta["val"], args)
     added = like.graph.call_function(operation, args, kwargs)
     mode = next(
         leaf.fake_mode for leaf in pytree.tree_leaves(like.meta["val"]) if isinstance(leaf, FakeTensor)
     )
-    # An operation without operands gives no numbers, either.
+    # The mode also gives an operation without operands a result without data.
     with mode:
         added.meta = {**like.meta, "val": operation(*values, **kwargs)}
     return added
 
 
-# Counters of a while loop, and so its trip count, where they depend on no data.
+# Counters of a while loop, and therefore its trip count, if they do not depend on data.
 
-#: The trips of one loop that a bundle runs.
+#: The maximum trip count of a loop in a bundle.
 MOST_TRIPS = 65535
 
 Number = int | float | bool
 
 
 class UnknownError(Exception):
-    """A number that depends on data."""
+    """Raised for a number that depends on data."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The counters of a loop: by their positions in what is carried their values, before each trip and at the end."""
+    """The counters of a loop: by index among the carried values, the values before each trip and at the end."""
 
     trips: int
     values: Mapping[int, Sequence[Number]]
@@ -304,10 +304,10 @@ def counters(
     others: Sequence[Any],
     known: Mapping[Node, Any],
 ) -> Counters | None:
-    """The counters that the condition of a loop reads; None where its trip count depends on data.
+    """The counters that the condition of a loop reads; None if the trip count depends on data.
 
-    They are scalars that begin as known numbers, and whose next values depend on counters alone. ``known`` are the
-    values of placeholders.
+    Counters are scalars whose first values are known numbers, and whose next values depend on counters alone. ``known``
+    contains the values of placeholders.
     """
     operands = [*carried, *others]
     needed = _closed(condition, body, len(carried))
@@ -319,7 +319,7 @@ def counters(
 
 
 def _closed(condition: GraphModule, body: GraphModule, carried: int) -> set[int]:
-    """The operands that a condition depends on, in any trip."""
+    """Indices of the operands that a condition depends on, in any trip."""
     needed: set[int] = set()
     pending = _operands_behind(condition, _outputs(condition)[0])
     while pending:
@@ -351,7 +351,7 @@ def _outputs(graph_module: GraphModule) -> Sequence[Any]:
 
 
 def _operands_behind(graph_module: GraphModule, output: Any) -> set[int]:
-    """The placeholders that an output depends on, by their positions."""
+    """Indices of the placeholders that an output depends on."""
     positions = {node: index for index, node in enumerate(graph_module.graph.find_nodes(op="placeholder"))}
     pending, seen = [output], set[Node]()
     while pending:
@@ -363,14 +363,14 @@ def _operands_behind(graph_module: GraphModule, output: Any) -> set[int]:
 
 
 def _evaluated(graph_module: GraphModule, output: Any, values: Mapping[int, Number]) -> Number:
-    """An output, from the numbers of the placeholders that it depends on."""
+    """Evaluate an output from the numbers of the placeholders that it depends on."""
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     known = {node: _typed(node, values[index]) for index, node in enumerate(placeholders) if index in values}
     return _number(output, known)
 
 
 def _number(value: Any, known: Mapping[Node, Any]) -> Number:
-    """The number of a node or a literal; ``UnknownError`` if it is none, or depends on data."""
+    """The number of a node or a literal; ``UnknownError`` if it is not a number or depends on data."""
     with unset_fake_temporarily(), torch.no_grad():
         result = _value(value, dict(known))
     if isinstance(result, Tensor) and result.ndim == 0:
@@ -396,7 +396,7 @@ def _value(node: Any, known: dict[Node, Any]) -> Any:
 
 
 def _typed(node: Node, value: Any) -> Any:
-    """A number of Python as a tensor of the type of its node: arithmetic is then that of the loop."""
+    """Convert a Python number to a tensor of the node's type, so that arithmetic equals the arithmetic of the loop."""
     expected = node.meta.get("val")
     if isinstance(expected, Tensor) and not isinstance(value, Tensor):
         return torch.tensor(value, dtype=expected.dtype)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of convolutions: transposed ones, and those of groups that fill little of a stick.
+"""Decompositions of transposed convolutions, and of convolutions whose groups fill only a small part of a stick.
 
-``FORMS`` is their part of the decomposition table.
+``FORMS`` contains their entries of the decomposition table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
-#: Channels of 16 bits in a stick; more in one group would be multiplied by zeros for nothing.
+#: Channels of 16 bits in a stick; a group with more channels would only add multiplications by zero.
 LANES = 64
 
 
@@ -29,12 +29,12 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ):
-    """Return a convolution as one of larger groups that is not transposed; ``NotImplemented`` for one that is so.
+    """Return a convolution as a non-transposed one with larger groups; ``NotImplemented`` if it already is one.
 
-    Where the groups are small, several are one, whose weight has zeros where an input is that of another group.
+    Several small groups become one group, whose weight is zero for the inputs of other small groups.
 
-    A transposed one whose parts of the result do not overlap is a matmul whose columns are the pixels of a part; others
-    slide over ``x`` with zeros between its elements, by the mirrored kernel.
+    A transposed convolution whose output patches do not overlap is a matmul whose columns are the pixels of a patch.
+    Others slide the mirrored kernel over ``x``, with zeros inserted between the elements of ``x``.
     """
     if not transposed:
         count = _groups_together(x, weight, groups)
@@ -64,9 +64,9 @@ def convolution(
 
 
 def _groups_together(x: Tensor, weight: Tensor, groups: int) -> int:
-    """Return how many groups fill a stick of channels together; 1 if they stay as they are."""
+    """Return the number of groups that together fill a stick of channels; 1 to leave the groups unchanged."""
     features, channels = weight.shape[0] // groups, weight.shape[1]
-    # The device has depthwise convolutions, and those of other formats run on the host as they are.
+    # The device supports depthwise convolutions; convolutions of other formats run unchanged on the host.
     if x.dtype not in (torch.float16, torch.bfloat16) or features == channels == 1:
         return 1
     return max(
@@ -77,7 +77,7 @@ def _groups_together(x: Tensor, weight: Tensor, groups: int) -> int:
 
 
 def _block_diagonal(weight: Tensor, groups: int, count: int) -> Tensor:
-    """The weight of groups of ``count`` groups each: every group's for its inputs, zeros for those of the others."""
+    """The weight with ``count`` groups joined into one: each group's block, and zeros for inputs of other groups."""
     features, channels, *kernel = weight.shape
     group = torch.arange(features) // (features // groups) % count
     is_own = (group[:, None] == torch.arange(count)).to(weight.dtype)
@@ -86,10 +86,10 @@ def _block_diagonal(weight: Tensor, groups: int, count: int) -> Tensor:
 
 
 def _tiled(x: Tensor, weight: Tensor) -> Tensor:
-    """The pixels of a part as channels, side by side behind."""
+    """Compute the pixels of each output patch as channels, then move them next to each other."""
     channels, features, *kernel = weight.shape
     dims, images, sizes = len(kernel), x.shape[0], x.shape[2:]
-    # Features innermost: they stay in the sticks where pixels move.
+    # Features innermost, so that they stay in the sticks while pixels move.
     columns = weight.permute(*range(2, 2 + dims), 1, 0).reshape(-1, channels, *[1] * dims)
     parts = _plain(x, columns, [1] * dims, 1).reshape(images, *kernel, features, *sizes)
     order = [axis for dim in range(dims) for axis in (2 + dims + dim, 1 + dim)]
@@ -98,7 +98,7 @@ def _tiled(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _spread(x: Tensor, stride: Sequence[int]) -> Tensor:
-    """Zeros between elements."""
+    """Insert ``step - 1`` zeros between the elements of each dim."""
     for dim, step in enumerate(stride, 2):
         if step == 1:
             continue
@@ -110,7 +110,7 @@ def _spread(x: Tensor, stride: Sequence[int]) -> Tensor:
 
 
 def _padded(x: Tensor, ends: Sequence[tuple[int, int]]) -> Tensor:
-    """Zeros around, or fewer elements where an amount is negative."""
+    """Pad with zeros; a negative amount removes elements."""
     for dim, (low, high) in enumerate(ends, 2):
         first, count = max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0)
         x = x.narrow(dim, first, count)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decomposition of an exported program into core operations, in which equal calls are decomposed once.
 
-The result is that of ``ExportedProgram.run_decompositions``, node by node, which traces the program twice. A program
-that writes to an argument or to what a view sees needs that, as only the whole of it can be made functional.
+The result equals ``ExportedProgram.run_decompositions``, node by node, which traces the program twice. A program that
+writes to an argument or to the base of a view needs the latter: only a whole program can be made functional.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from spyre_mlir.frontend.composites import decomposing_again
 from spyre_mlir.frontend.decomposed_calls import CallDecomposer, DecomposedCall, NeedsWholeProgramError
 from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
 
-#: Metadata that a node hands on to the operations that it decomposes into.
+#: Metadata that a node passes on to the operations that it decomposes into.
 _INHERITED = ("stack_trace", "nn_module_stack", "torch_fn", "source_fn_stack", "custom")
-#: Arguments and results that are tensors, or numbers that are known.
+#: Arguments and results that are tensors, or known numbers.
 _PLAIN_KINDS = {
     InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, OutputKind.USER_OUTPUT,
 }  # fmt: skip
@@ -50,12 +50,12 @@ _KEPT = ("val", "tensor_meta", "custom")
 
 
 def decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
-    """Program decomposed by a table from operations to functions, as by ``run_decompositions``."""
+    """Decompose a program by a table from operations to functions, as ``run_decompositions`` does."""
     mode = next((value.fake_mode for node in program.graph.nodes for value in _tensors(node)), None)
     if mode is not None and _has_plain_signature(program.graph_signature) and _is_functional(program.graph):
         try:
             return _Decomposition(program, CallDecomposer(table, mode)).run()
-        # The operation needs constants of its own, which PyTorch makes arguments of the program.
+        # The operation needs its own constants, which PyTorch makes arguments of the program.
         except NeedsWholeProgramError:
             pass
     with decomposing_again():
@@ -68,15 +68,15 @@ def _tensors(node: Node) -> Iterator[FakeTensor]:
 
 
 def _has_plain_signature(signature: ExportGraphSignature) -> bool:
-    """Return whether a program takes tensors alone, changes none of them, and is no gradient."""
+    """Return whether a program takes only tensors, changes none of them, and is not a gradient."""
     kinds = {spec.kind for spec in signature.output_specs} | {spec.kind for spec in signature.input_specs}
     return kinds <= _PLAIN_KINDS and signature.backward_signature is None
 
 
 def _is_functional(graph: Graph) -> bool:
-    """Return whether each operation of a graph computes tensors from tensors, and none writes to what others share.
+    """Return whether each operation computes tensors from tensors, and none writes to a shared storage.
 
-    What an operation computes may be written as a whole, as ``relu_`` does.
+    An operation may overwrite the whole result of another operation, as ``relu_`` does.
     """
     written = written_storages(graph)
     first: dict[int, Node] = {}
@@ -97,16 +97,16 @@ def _is_functional(graph: Graph) -> bool:
 
 
 def _allocates(node: Node) -> bool:
-    """Return whether a node is an operation whose results are no views.
+    """Return whether a node is an operation whose results are not views.
 
-    A view that seems to be the first with its storage is one of an operation that ``address_storages`` has removed.
+    If a view is the first node with its storage, ``address_storages`` has removed the operation that made the storage.
     """
     returns = node.target._schema.returns if isinstance(node.target, OpOverload) else ()
     return bool(returns) and all(result.alias_info is None for result in returns)
 
 
 def _computes_tensors(node: Node) -> bool:
-    """Return whether a node is an operation, or a part of its result, that gives nothing but tensors."""
+    """Return whether a node is an operation, or a part of its result, that returns only tensors."""
     if not isinstance(node.target, OpOverload) and node.target is not operator.getitem:
         return False
     return all(
@@ -116,14 +116,14 @@ def _computes_tensors(node: Node) -> bool:
 
 
 def _is_in_place(node: Node) -> bool:
-    """Return whether a node is an operation that may write to its operands; ``detach_`` is so by its name only."""
+    """Return whether a node is an operation that may write to its operands; ``detach_`` does not write."""
     if not isinstance(node.target, OpOverload) or node.target is torch.ops.aten.detach_.default:
         return False
     return node.target._schema.is_mutable or any(written_by(node))
 
 
 def _is_written_whole(node: Node) -> bool:
-    """Return whether an operation in place returns the tensor that it writes, which is its only one."""
+    """Return whether an in-place operation returns the tensor that it writes, and writes no other tensor."""
     written = list(written_by(node))
     return (
         len(written) == 1
@@ -136,20 +136,20 @@ def _is_written_whole(node: Node) -> bool:
 
 
 class _Decomposition:
-    """Graph of a decomposed program, to which operations are added in the order of the program."""
+    """Graph of a decomposed program; operations are added in the order of the program."""
 
     def __init__(self, program: ExportedProgram, decomposer: CallDecomposer) -> None:
         self.program = program
         self.decomposer = decomposer
         self.graph = Graph()
-        #: Node of the new graph for each of the program, a structure of them where it returns several tensors.
+        #: New node for each node of the program; a structure of nodes if a node returns several tensors.
         self.values: dict[Node, Any] = {}
-        #: Last value of each storage that is written, and the storages of which nodes of the program are tensors.
+        #: Last value of each written storage, and the storage of each node of the program whose storage is written.
         self.latest: dict[int, Node] = {}
         self.storages: dict[Node, int] = {}
 
     def run(self) -> ExportedProgram:
-        """Return the decomposed program; ``NeedsWholeProgramError`` where an operation needs more than its operands."""
+        """Return the decomposed program; ``NeedsWholeProgramError`` if an operation needs more than its operands."""
         program, signature = self.program, self.program.graph_signature
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         specs = _input_specs(program)
@@ -168,7 +168,7 @@ class _Decomposition:
         _rename(self.graph, specs)
         outputs = _output_specs(signature, cast(Sequence, new_output.args[0]))
         result = copy.copy(program)
-        # Its constructor would write Python code for the graph and check what is so by construction.
+        # The constructor would write Python code for the graph and check properties that hold by construction.
         result._graph_module = _LazyGraphModule({}, self.graph)
         result._graph_signature = ExportGraphSignature(specs, outputs)
         return result
@@ -179,20 +179,20 @@ class _Decomposition:
         self.values[node] = placeholder
 
     def _value(self, node: Node) -> Any:
-        """What stands for a node of the program at this point: the last value of a tensor that is written."""
+        """Return the value of a node at this point: for a written tensor, the last value."""
         return self.latest[self.storages[node]] if node in self.storages else self.values[node]
 
     def _note_writes(self, node: Node, written: set[int]) -> None:
-        """Keep the value of a node, in place or not, that has one of these storages."""
+        """Record the value of a node, in place or not, as the last value of the written storages that it has."""
         if isinstance(node.meta.get("val"), Tensor):
             for storage in storages_of(node) & written:
                 self.storages[node] = storage
-                # A part of a result may be taken after it is written.
+                # A part of a result may be extracted after the part is written.
                 if node.target is not operator.getitem or storage not in self.latest:
                     self.latest[storage] = self.values[node]
 
     def _added(self, node: Node) -> Any:
-        """Value of an operation, from what it decomposes into, which is added."""
+        """Add the operations that a node decomposes into, and return its value."""
         if node.target is operator.getitem:
             source, index = node.args
             return self.values[cast(Node, source)][index]
@@ -202,7 +202,7 @@ class _Decomposition:
         return pytree.tree_map_only(Node, copies.__getitem__, call.result)
 
     def _copied(self, call: DecomposedCall, operands: Sequence[Node], node: Node) -> dict[Node, Node]:
-        """Nodes of the graph for those of a decomposed call, which are added; their source is a node of the program."""
+        """Copy the nodes of a decomposed call into the graph; ``node`` of the program is their source."""
         copies = dict(zip(call.inputs, operands, strict=True))
         inherited = {key: node.meta[key] for key in _INHERITED if key in node.meta}
         source = NodeSource(node, "decomposed", NodeSourceAction.CREATE)
@@ -215,7 +215,7 @@ class _Decomposition:
 
 
 def _input_specs(program: ExportedProgram) -> list[InputSpec]:
-    """Inputs in the order of ``run_decompositions``: parameters, buffers and constants module by module, arguments."""
+    """Inputs in the order of ``run_decompositions``: parameters, buffers and constants by module, then arguments."""
     signature, module = program.graph_signature, _LazyGraphModule({}, Graph())
     _register_attrs_to_new_gm(module, signature, program.state_dict, program.constants)
     state = {spec.target: spec for spec in signature.input_specs if spec.kind != InputKind.USER_INPUT}
@@ -232,7 +232,7 @@ def _input_specs(program: ExportedProgram) -> list[InputSpec]:
 
 
 def _output_specs(signature: ExportGraphSignature, values: Sequence[Any]) -> list[OutputSpec]:
-    """Outputs of a program with these values."""
+    """Output specs of the program for the new output values."""
     return [
         replace(spec, arg=TensorArgument(value.name)) if isinstance(value, Node) else spec
         for spec, value in zip(signature.output_specs, values, strict=True)
@@ -240,12 +240,12 @@ def _output_specs(signature: ExportGraphSignature, values: Sequence[Any]) -> lis
 
 
 def _rename(graph: Graph, specs: Sequence[InputSpec]) -> None:
-    """Give placeholders the names of their arguments, and an operation of such a name another one."""
+    """Give placeholders the names of their arguments, and rename operations that have such a name."""
     names: dict[str, str] = {}
     counts: dict[str, int] = defaultdict(int)
     used: set[str] = set()
     placeholders = list(zip(graph.find_nodes(op="placeholder"), specs, strict=True))
-    # Inputs first: their names are those that the user knows.
+    # Inputs first, because the user knows their names.
     for node, spec in sorted(placeholders, key=lambda pair: pair[1].kind != InputKind.USER_INPUT):
         node.target = _rename_without_collisions(names, counts, used, node.name, spec.arg.name, True)
     for node in graph.nodes:

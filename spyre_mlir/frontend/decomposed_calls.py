@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decomposition of one PyTorch operation as a graph of its own, traced once for all equal calls.
+"""Decomposition of one PyTorch operation as a separate graph, traced once for all equal calls.
 
-Calls are equal where their operation, the metadata of their tensors and their other arguments are. PyTorch's own
-machinery traces each: functionalisation above the decompositions, above fake tensors, as in ``run_decompositions``.
+Calls are equal if their operation, the metadata of their tensors and their other arguments are equal. PyTorch traces
+each call: functionalization above the decompositions, above fake tensors, as in ``run_decompositions``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spyre_mlir.records import dataclass
 
 
 class NeedsWholeProgramError(Exception):
-    """An operation whose decomposition is not a graph of operations on its operands alone."""
+    """Raised for an operation whose decomposition is not a graph of operations on its operands alone."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _TensorPosition:
 
 @dataclass(frozen=True)
 class DecomposedStep:
-    """One operation of a decomposed call: its node, and the name that its copies ask for."""
+    """One operation of a decomposed call: its node, and the name that copies of the node request."""
 
     node: Node
     name: str
@@ -55,7 +55,7 @@ class DecomposedStep:
 
 @dataclass(frozen=True)
 class DecomposedCall:
-    """Operations that a call decomposes into, on ``inputs``, and what it returns, with a node for each tensor."""
+    """Operations that a call on ``inputs`` decomposes into; ``result`` has a node for each returned tensor."""
 
     inputs: tuple[Node, ...]
     steps: tuple[DecomposedStep, ...]
@@ -63,14 +63,14 @@ class DecomposedCall:
 
 
 class CallDecomposer:
-    """Decompositions of the calls of one program, by a table from operations to functions, inside of a ``with``."""
+    """Decompositions of the calls of one program, by a table from operations to functions; use it as a context."""
 
     def __init__(self, table: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode) -> None:
         implicit, explicit = split_forms(table)
         self._table = cast(dict[OpOverload, Callable[..., Any]], explicit)
         self._decomposed: dict[Hashable, DecomposedCall] = {}
         self._contexts = contextlib.ExitStack()
-        # Those of run_decompositions.
+        # The contexts of run_decompositions.
         self._entered = (
             mode, overriding(implicit), _ignore_backend_decomps(),
             _compiling_state_context(), torch.no_grad(), enable_python_dispatcher(),
@@ -85,11 +85,11 @@ class CallDecomposer:
         self._contexts.close()
 
     def decomposed(self, target: OpOverload, args: Any, kwargs: Any) -> tuple[DecomposedCall, list[Node]]:
-        """What a call on nodes that have values decomposes into, and the nodes that are its inputs."""
+        """Return the decomposition of a call on nodes that have values, and the nodes that are its inputs."""
         indices: dict[Node, int] = {}
 
         def index(node: Node) -> int:
-            """Index of an operand among those of the call."""
+            """Return the index of an operand among the operands of the call."""
             return indices.setdefault(node, len(indices))
 
         key = (target, argument_key(args, Node, index), argument_key(kwargs, Node, index))
@@ -103,7 +103,7 @@ class CallDecomposer:
         return self._decomposed[key], list(indices)
 
     def _traced(self, target: OpOverload, call: Any, values: Sequence[Tensor]) -> DecomposedCall:
-        """What a call decomposes into whose operands have these values."""
+        """Trace the decomposition of a call whose operands have these values."""
         tracer = PythonKeyTracer()
         tracer.root, tracer.graph, tracer.tensor_attrs = torch.nn.Module(), Graph(), {}
         operands = [value.detach().requires_grad_(value.requires_grad) for value in values]
@@ -114,7 +114,7 @@ class CallDecomposer:
             returned = _functional(target, call, operands)
 
         def node(tensor: Tensor) -> Node:
-            """Node of the graph that computes a tensor; a constant has none."""
+            """Node of the graph that computes a tensor; ``NeedsWholeProgramError`` for a constant."""
             slot = get_proxy_slot(tensor, tracer, None)
             if slot is None:
                 raise NeedsWholeProgramError
@@ -125,7 +125,7 @@ class CallDecomposer:
 
 
 def _functional(target: OpOverload, call: Any, operands: Sequence[Tensor]) -> Any:
-    """Result of a call in functional form, that of an operation in place too."""
+    """Result of a call in functional form, also for an in-place operation."""
     guard = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
     with FunctionalTensorMode(pre_dispatch=False, _allow_token_discovery=True), guard:
         functional = [to_fun(operand) for operand in operands]
@@ -143,6 +143,6 @@ def _split(graph: Graph, inputs: int) -> tuple[tuple[Node, ...], tuple[Decompose
 
 
 def _name(graph: Graph, node: Node) -> str:
-    """Name that a tracer asks for, which the names of other nodes may change."""
+    """Name that a tracer requests for a node; the graph changes the name if another node has it."""
     target = node.target
     return graph._target_to_str(target.overloadpacket.__name__ if isinstance(target, OpOverload) else target)

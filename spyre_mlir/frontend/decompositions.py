@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of composite PyTorch operations, applied before MLIR sees them.
 
-The forms are chosen so that each step is one operation of the device and 16-bit tensors stay 16 bits:
-sums accumulate in f32 and are rounded once, nothing becomes f64, masks are data. Where a function gives
-``NotImplemented``, the operation is kept as it is.
+The forms are chosen so that each step is one operation of the device and 16-bit tensors stay 16 bits: sums accumulate
+in f32 and are rounded once, nothing becomes f64, masks are data. If a function returns ``NotImplemented``, the
+operation is kept.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from spyre_mlir.frontend.pointwise import NARROW
 
 aten = torch.ops.aten
 
-#: Operations that torch-mlir lowers better itself: ``addmm`` in the table would cast the weights to f32,
-#: ``gelu`` and ``sigmoid`` have one scalar body each, ``full`` would become an ``empty`` that cannot fold.
+#: Operations that torch-mlir lowers better itself: ``addmm`` in the table would cast the weights to f32, ``gelu`` and
+#: ``sigmoid`` each have one scalar body, ``full`` would become an ``empty`` that cannot fold.
 _LOWERED_BY_TORCH_MLIR = (
     aten.addmm, aten.native_layer_norm, aten.rms_norm, aten._fused_rms_norm, aten.gelu, aten.sigmoid,
     aten.full,
 )  # fmt: skip
 
-#: Operations that refuse a singular matrix: a decomposition of them has the numbers, and the check as an effect.
+#: Operations that fail on a singular matrix: their decomposition returns the numbers, and the check as an effect.
 CHECKED_BY_KERNELS = (
     aten.inverse, aten.linalg_inv, aten.linalg_solve, aten.linalg_cholesky, aten.linalg_lu_factor,
     aten.linalg_ldl_factor,
@@ -48,13 +48,13 @@ CHECKED_BY_KERNELS = (
 
 
 def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
-    """Sum, of 16-bit numbers in f32 and of others in their type."""
+    """Sum: 16-bit numbers accumulate in f32, other numbers in their type."""
     every = list(range(x.ndim)) if dims is None else list(dims)
     return torch.sum(x, every, keepdim=keepdim, dtype=torch.float32 if x.dtype in NARROW else None)
 
 
 def _widened(x: Tensor) -> Tensor:
-    """16-bit numbers in f32, in which PyTorch computes norms and statistics; other types unchanged."""
+    """Convert 16-bit numbers to f32, in which PyTorch computes norms and statistics; other types are unchanged."""
     return x.float() if x.dtype in NARROW else x
 
 
@@ -65,7 +65,7 @@ def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor
 
 
 def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, dtype=None) -> Tensor:
-    """``sum`` over dims, of 16-bit numbers: accumulated in f32, rounded once; as a truth, whether one is not 0."""
+    """``sum`` over dims of 16-bit numbers: accumulated in f32, rounded once. With bool: whether any is not 0."""
     if dtype == torch.bool:
         return torch.any(x.bool(), list(dim) if dim else list(range(x.ndim)), keepdim)
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
@@ -74,7 +74,7 @@ def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
 
 
 def sum_all(x: Tensor, dtype=None) -> Tensor:
-    """``sum`` over all dims, of 16-bit numbers: accumulated in f32, rounded once; as a truth, whether one is not 0."""
+    """``sum`` over all dims of 16-bit numbers: accumulated in f32, rounded once. With bool: whether any is not 0."""
     if dtype == torch.bool:
         return torch.any(x.bool())
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
@@ -93,7 +93,7 @@ def mean_all(x: Tensor, dtype=None) -> Tensor:
 
 
 def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
-    """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32, a tensor without dims is its own scan."""
+    """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32; a tensor without dims is returned."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
         """Scan along one dim."""
@@ -110,13 +110,13 @@ def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
 def in_few_bits(
     operation: torch._ops.OpOverload, form: Callable[..., Any] = lambda *_, **__: NotImplemented
 ) -> Callable[..., Any]:
-    """Form of a sum or a product over elements whose result has 8 or 16 bits: the last ones of the result in 32 bits.
+    """Form of a sum or a product whose result has 8 or 16 bits: computed in 32 bits, then truncated.
 
-    torch-mlir ends the process on these; others have ``form``.
+    torch-mlir aborts the process on such operations. For other result types ``form`` is used.
     """
 
     def in_32_bits(x: Tensor, *arguments, dtype=None, **options) -> Any:
-        """The operation, with its result in ``dtype``."""
+        """Apply the operation, with its result in ``dtype``."""
         if dtype not in (torch.uint8, torch.int8, torch.int16):
             return form(x, *arguments, dtype=dtype, **options)
         return operation(x.to(dtype).int(), *arguments, dtype=torch.int32, **options).to(dtype)
@@ -167,7 +167,7 @@ def in_f32(operation: torch._ops.OpOverload) -> Callable[..., Any]:
     """Form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
 
     def form(x: Tensor, *arguments, dtype=None, **options) -> Tensor:
-        """The operation on the tensor in f32, rounded to its type."""
+        """Apply the operation to the tensor in f32, and round the result to the type of the tensor."""
         if x.dtype not in NARROW or dtype not in (None, x.dtype):
             return NotImplemented
         return operation(x.float(), *arguments, **options).to(x.dtype)
@@ -178,11 +178,11 @@ def in_f32(operation: torch._ops.OpOverload) -> Callable[..., Any]:
 def vector_norm(
     x: Tensor, order: float = 2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None
 ) -> Tensor:
-    """``linalg_vector_norm``: root of the sum of squares, in f32 if ``x`` has 16 bits; other orders in f32 likewise."""
+    """``linalg_vector_norm``: root of the sum of squares for order 2; all orders in f32 if ``x`` has 16 bits."""
     if x.is_complex():
         return aten.linalg_vector_norm.default(torch.abs(x), order, dims, keepdim, dtype=dtype)
     if x.numel() and all(x.shape[dim] == 1 for dim in (dims or range(x.ndim))) and order != 0:
-        # PyTorch's form of one number, whose square may overflow.
+        # PyTorch's form for a single number, whose square may overflow.
         size = torch.abs(x if dtype is None else x.to(dtype))
         return size if keepdim else size.squeeze(tuple(dims or range(x.ndim)))
     if order != 2:
@@ -259,7 +259,7 @@ def layer_norm(
 
 
 def native_layer_norm(x: Tensor, shape, weight, bias, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``layer_norm`` with the mean and 1 / deviation of each row, which a gradient reads."""
+    """``layer_norm`` with the mean and 1 / deviation of each row, which the gradient reads."""
     dims = _normalised_dims(shape)
     centred = _centred(x, dims)
     scale = torch.rsqrt(_mean(centred * centred, dims) + eps)
@@ -271,7 +271,7 @@ def native_layer_norm(x: Tensor, shape, weight, bias, eps: float) -> tuple[Tenso
 
 def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
     """x * rsqrt(mean(x^2) + eps) * weight."""
-    # PyTorch takes that of the type it computes in, float32 for 16-bit tensors.
+    # PyTorch's default is the eps of the type it computes in: float32 for 16-bit tensors.
     if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     wide = _widened(x)
@@ -283,8 +283,8 @@ def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
 def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: float, eps: float):
     """(x - mean) * rsqrt(var + eps) * weight + bias over dim 1; mean and var are data, so they fold.
 
-    One scale and one shift per channel would be two operations here and three for them, and the parameters are
-    the caller's, so the host may not fold them: where overhead counts, that is more.
+    One scale and one shift per channel would be two operations on x and three operations to compute the two. The host
+    may not fold them, because the parameters belong to the caller; where overhead counts, that is more.
     """
     shape = [-1, *(1,) * (x.ndim - 2)]
     # In f32: an eps such as 1e-8 is 0 in fp16.
@@ -299,7 +299,7 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
 def group_norm(
     x: Tensor, weight, bias, images: int, channels: int, pixels: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A layer norm without parameters of each group, then weight and bias over dim 1; mean and 1 / deviation."""
+    """Layer norm of each group without parameters, then weight and bias over dim 1; also mean and 1 / deviation."""
     # Weight and bias belong to channels, not to groups.
     shape = [1, -1, *(1,) * (x.ndim - 2)]
     grouped = x.reshape(images, groups, -1)
@@ -322,7 +322,7 @@ def _repeat_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    """Number below all those of a type; bfloat16 has the range of DL16 on the device, whose last is an infinity."""
+    """Number below all numbers of a type; on the device the last bfloat16 code is an infinity, as in DL16."""
     return -(2.0**32) if dtype == torch.bfloat16 else torch.finfo(dtype).min
 
 
@@ -331,21 +331,21 @@ def _causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
     seen = (
         torch.arange(columns, device=like.device)[None, :] <= torch.arange(rows, device=like.device)[:, None]
     )
-    # Half, so that a score added to it stays finite.
+    # Half of the lowest number, so that the sum of a score and the mask stays finite.
     unseen = _lowest(like.dtype) / 2
     return torch.where(seen, 0.0, unseen).to(like.dtype)
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax under a boolean or an additive mask; rows that see nothing are 0, as in PyTorch."""
+    """Softmax under a boolean or an additive mask; fully masked rows are 0, as in PyTorch."""
     lowest = _lowest(scores.dtype)
     if mask.dtype == torch.bool:
         return torch.where(mask, softmax(torch.where(mask, scores, lowest / 2), -1), 0.0)
     if scores.dtype in NARROW and mask.numel():
-        # Half, so that a score added to it stays finite.
+        # Half of the lowest number, so that the sum of a score and the mask stays finite.
         mask_levels = torch.clamp(_less_common(mask), min=lowest / 2)
         if mask.numel() == scores.numel():
-            # In f32, the form that attention plans know: a sum in fp16 of two tensors of this size would be stored.
+            # In f32, the form that attention plans match: an fp16 sum of two tensors of this size would be stored.
             masked = scores.float() + mask_levels.float()
             shifted = masked - torch.amax(masked, [-1], keepdim=True)
             weights = _normalised_exponential(shifted.to(scores.dtype), -1)
@@ -357,15 +357,15 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _is_finite(mask: Tensor) -> Tensor:
-    """Condition that a mask does not hide a score for good; the device has one code for -inf and the last bfloat16."""
+    """Whether a mask leaves a score visible; the device has one code for -inf and the last bfloat16."""
     return mask >= _lowest(mask.dtype) if mask.dtype == torch.bfloat16 else mask != -torch.inf
 
 
 def _less_common(mask: Tensor) -> Tensor:
-    """Additive mask of 16 bits less its largest number in each row.
+    """16-bit additive mask minus the largest number of each row.
 
-    A number that all elements of a row have in common changes no weight of a softmax. The mask of a fully masked row,
-    added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
+    A number that is added to all elements of a row does not change the softmax of the row. The mask of a fully masked
+    row, added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
     """
     common = torch.amax(mask, [-1], keepdim=True)
     if mask.dtype == torch.bfloat16:
@@ -373,7 +373,7 @@ def _less_common(mask: Tensor) -> Tensor:
     return mask - torch.clamp(common, min=_lowest(mask.dtype))
 
 
-#: Number that leaves nothing of a score added to it in float32; fp16 has none as low.
+#: Number that absorbs any score added to it in float32; fp16 does not have a number as low.
 _SWALLOWING = -(2.0**28)
 
 
@@ -387,7 +387,7 @@ def attention(
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if enable_gqa:
         key, value = _repeat_heads(key, query.shape[-3]), _repeat_heads(value, query.shape[-3])
-    # Scaled before the product, whose 16-bit sums could overflow.
+    # The scale is applied before the product, whose 16-bit sums could overflow.
     scores = torch.matmul(query * scale, key.transpose(-1, -2))
     if is_causal:
         scores = scores + _causal_mask(query.shape[-2], key.shape[-2], scores)
@@ -399,11 +399,11 @@ def strict_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``attention`` whose scores of 16 bits are less their largest before they are rounded.
+    """``attention`` whose 16-bit scores are reduced by the largest score before they are rounded.
 
-    A matmul rounds its sums, and exp makes a relative error of the absolute one: 0.1 of a score of 300. So the largest
-    score t of each row comes from a first matmul, and a second one computes ``[query, -t] @ [key, 1]^T``, which is near
-    0 where a weight is not. Queries are scaled by a power of two before, which is exact, and by the rest after.
+    A matmul rounds its sums, and exp turns the absolute error into a relative error: 0.1 for a score of 300. So a first
+    matmul computes the largest score t of each row, and a second matmul computes ``[query, -t] @ [key, 1]^T``, which is
+    near 0 where a weight is not. Queries are scaled by a power of two before, which is exact, and by the rest after.
     """
     if query.dtype not in NARROW:
         options = {"scale": scale, "enable_gqa": enable_gqa}
@@ -432,7 +432,7 @@ def strict_attention(
 
 
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores with those that a mask hides far below all others."""
+    """Scores, with the masked scores replaced by a number far below all others."""
     if mask is None:
         return scores
     lowest = _lowest(scores.dtype)
@@ -486,9 +486,9 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
 
 
 def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """Decomposition of each operation: torch-mlir's, replaced or extended by those of this package.
+    """Decomposition of each operation: torch-mlir's table, replaced or extended by the forms of this package.
 
-    ``precision`` "strict" takes the attention whose scores are shifted before they are rounded.
+    ``precision`` "strict" selects the attention whose scores are shifted before they are rounded.
     """
     table = {
         op: form
@@ -496,5 +496,5 @@ def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBa
         if op._overloadpacket not in (*_LOWERED_BY_TORCH_MLIR, *CHECKED_BY_KERNELS)
     }
     form = strict_attention if precision == "strict" else attention
-    # Those of quantizing depend on what is registered by now.
+    # The forms of quantizing depend on the operations registered so far.
     return table | FORMS | quantizing.forms() | {aten.scaled_dot_product_attention.default: form}

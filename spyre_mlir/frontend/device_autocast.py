@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``torch.autocast("spyre")``: each operation gets the operands that it gets under the autocast of the CPU.
 
-There is no list: an operation that PyTorch casts for on the CPU runs once on tensors without numbers, for each
-combination of types, and the casts that PyTorch makes are the casts on the device.
+There is no list of operations: an operation that autocast casts on the CPU runs once on tensors without data, for each
+combination of types, and the casts that PyTorch makes are repeated on the device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _known: dict[Hashable, list[torch.dtype | None]] = {}
 
 
 def install(library: torch.library.Library) -> torch.library.Library:
-    """Register the casts of all operations that PyTorch casts for on the CPU; the caller keeps the result."""
+    """Register the casts of all operations that autocast casts on the CPU; the caller keeps the result alive."""
     for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU"):
         namespace, _, rest = name.partition("::")
         if namespace == "aten":
@@ -39,7 +39,7 @@ def install(library: torch.library.Library) -> torch.library.Library:
 
 
 def _cast_and_call(operation: Any, *args: Any, **named: Any) -> Any:
-    """Result of an operation on the operands that autocast gives to it."""
+    """Run an operation on its operands, cast as autocast casts them."""
     with torch._C._ExcludeDispatchKeyGuard(_KEYS):
         leaves, tree = pytree.tree_flatten((args, named))
         places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -59,7 +59,7 @@ def _cast_and_call(operation: Any, *args: Any, **named: Any) -> Any:
 def _casts(
     call: Callable[[Sequence[Tensor]], Any], leaves: Sequence[Any], places: Sequence[int], dtype: torch.dtype
 ) -> list[torch.dtype | None]:
-    """Types that autocast on the CPU casts the tensors at these places to; None where it casts nothing."""
+    """Types that autocast on the CPU casts the tensors at these places to; None for a tensor that is not cast."""
     with _disable_current_modes(), FakeTensorMode() as mode:
         fake = [_on_the_host(leaves[index]) for index in places]
         return cast_types(call, fake, torch.autocast("cpu", dtype, cache_enabled=False), mode)
@@ -68,14 +68,14 @@ def _casts(
 def _called(
     operation: Any, leaves: Sequence[Any], places: Sequence[int], tree: Any, tensors: Sequence[Tensor]
 ) -> Any:
-    """Result of an operation on other tensors."""
+    """Run the operation with other tensors in its arguments."""
     replaced = dict(zip(places, tensors, strict=True))
     args, named = tree.unflatten([replaced.get(index, leaf) for index, leaf in enumerate(leaves)])
     return operation(*args, **named)
 
 
 def _on_the_host(tensor: Tensor) -> Tensor:
-    """Tensor of the CPU of the same type and sizes, in a mode without numbers."""
+    """CPU tensor of the same type and sizes, made in a mode without data."""
     sizes, strides = (
         [each if isinstance(each, int) else each.node.hint for each in numbers]
         for numbers in (tensor.shape, tensor.stride())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random generators of the device: the host draws for it, so that a seed gives the numbers of the CPU.
+"""Random generators of the device: the host draws the numbers, so a seed gives the same numbers as on the CPU.
 
-The default generator of the device is the default generator of the host: a model draws the same numbers on both, in
-the same order, wherever its operations run. ``torch.Generator(device="spyre")`` is a generator of its own.
+The default generator of the device is the default generator of the host: a model draws the same numbers on both, in the
+same order, wherever its operations run. ``torch.Generator(device="spyre")`` is a separate generator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Generator: Any = torch._C.Generator
 
 
 class Generator(_Generator):
-    """A generator of the host whose device is ``spyre``."""
+    """A host generator whose device is ``spyre``."""
 
     def __new__(cls, device: Any = None) -> Generator:
         return super().__new__(cls)
@@ -26,7 +26,7 @@ class Generator(_Generator):
         return torch.device("spyre", 0)
 
     def clone_state(self) -> Generator:
-        """Another generator in the same state."""
+        """Return another generator in the same state."""
         return _restored(self.get_state())
 
     def __reduce__(self) -> Any:
@@ -45,7 +45,7 @@ def manual_seed(seed: int) -> None:
 
 
 def seed() -> int:
-    """Seed the generator by a random number, and return that number."""
+    """Seed the generator with a random number, and return that number."""
     return torch.default_generator.seed()
 
 

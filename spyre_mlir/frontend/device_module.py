@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``torch.spyre``: the functions that PyTorch and its users call about a device, as ``torch.cuda`` has them.
+"""``torch.spyre``: the device functions that PyTorch and its users call, as in ``torch.cuda``.
 
-There is one device, always available and in order: a program has run when its call returns.
+There is one device, always available and in order: a program has finished when its call returns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spyre_mlir.frontend.device_streams import (
 )
 from spyre_mlir.target.target import default_target
 
-#: Autocast to these types; PyTorch asks for the function of that name.
+#: Types that autocast casts to. PyTorch reads them through ``get_amp_supported_dtype``.
 _AMP_DTYPES = (torch.float16, torch.bfloat16)
 
 _initialized = True
@@ -61,7 +61,7 @@ class DeviceProperties(NamedTuple):
 
 
 class device:
-    """Context in which a device is the current one; there is one, so nothing changes."""
+    """Context in which a device is the current one; there is one device, so nothing changes."""
 
     def __init__(self, device: Any) -> None:
         self.idx = check_device(device)
@@ -113,12 +113,12 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Make a device the current one; RuntimeError for any but the only one."""
+    """Make a device the current one; RuntimeError for any but the only device."""
     check_device(device)
 
 
 def synchronize(device: Any = None) -> None:
-    """Return at once: a program has run when its call returns."""
+    """Return at once: a program has finished when its call returns."""
     check_device(device)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``torch.profiler`` with the programs of the device: a range for each run, whose time on the device is predicted.
+"""``torch.profiler`` with the programs of the device: a range for each run, with its predicted time on the device.
 
-PyTorch takes the times of a device from C++. So each program that runs while a profiler is active is a range named
-``spyre::aten.add.Tensor 1.973 us``. With ``ProfilerActivity.PrivateUse1`` the tables count that time as the time of the
-device, and an exported trace has it in a row of its own.
+PyTorch reads the times of a device from C++. So each program that runs while a profiler is active becomes a range named
+``spyre::aten.add.Tensor 1.973 us``. With ``ProfilerActivity.PrivateUse1`` the tables count that time as device time,
+and an exported trace shows it in a separate row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProfilerRanges(Listener):
 
 
 def install() -> None:
-    """Let all profilers of PyTorch see the programs of the device."""
+    """Make all PyTorch profilers see the programs of the device."""
     listen(ProfilerRanges())
     kind: Any = profiler.profile
     kind._parse_kineto_results = _with_device_times(kind._parse_kineto_results)
@@ -44,7 +44,7 @@ def install() -> None:
 
 
 def _with_device_times(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """The events of a profiler, in which ranges of programs have a time on the device."""
+    """Wrap ``parse`` so that the ranges of programs have a time on the device."""
 
     @functools.wraps(parse)
     def parsed(self: Any, *args: Any, **named: Any) -> Any:
@@ -52,7 +52,7 @@ def _with_device_times(parse: Callable[..., Any]) -> Callable[..., Any]:
         for event in events if self.use_device == NAME else ():
             if found := _RANGE.fullmatch(event.name):
                 event.append_kernel(found["operation"], 0, float(found["us"]))
-                # The event of the host has the time itself: there is no event of the device for it.
+                # The host event carries the device time, because no device event exists for it.
                 event.is_legacy = True
         return events
 
@@ -60,7 +60,7 @@ def _with_device_times(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_device_row(export: Callable[..., Any]) -> Callable[..., Any]:
-    """The trace of a profiler with a row of the programs of the device, if the profiler is one of the device."""
+    """Wrap ``export`` so that the trace has a row with the programs, if the profiler uses the device."""
 
     @functools.wraps(export)
     def exported(self: Any, path: str, *args: Any, **named: Any) -> Any:
@@ -75,7 +75,7 @@ def _with_device_row(export: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _device_event(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Event of the device for the range of a program; None for other events."""
+    """Device event for the range of a program; None for other events."""
     found = _RANGE.fullmatch(str(event.get("name")))
     if found is None or event.get("ph") != "X":
         return None

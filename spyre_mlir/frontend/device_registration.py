@@ -24,7 +24,7 @@ from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.torch_device import COMPOSED, NAME, SpyreTensor, host_copy, move, to_copy
 from spyre_mlir.tensors.device_tensor import to_device
 
-#: Operations without a tensor among their arguments, which the host runs.
+#: Operations without tensor arguments, which run on the host.
 _FACTORIES = (
     "empty.memory_format", "empty_strided", "zeros", "ones", "full", "arange", "arange.start", "arange.start_step",
     "linspace", "eye", "eye.m", "rand", "rand.generator", "randn", "randn.generator", "randint", "randint.low",
@@ -34,25 +34,25 @@ _FACTORIES = (
 
 
 def _factory(operation: Any) -> Callable[..., Any]:
-    """Kernel of a factory function: the host runs it, and the tensor is moved."""
+    """Kernel of a factory function: the host runs the function, and the tensor is moved to the device."""
 
     def make(*args: Any, device: Any = None, pin_memory: Any = None, **named: Any) -> SpyreTensor:
-        """New tensor on the device."""
+        """Return a new tensor on the device."""
         made = operation(*args, device="cpu", **named)
-        # Not every number that lies in memory has a form on the device.
+        # Uninitialized memory may contain numbers that the device cannot represent.
         return move(made.zero_() if "empty" in str(operation) else made)
 
     return make
 
 
 def _extended_to(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors that go to the device, as in RFC 0047."""
+    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors moved to the device, as in RFC 0047."""
 
     @functools.wraps(convert)
     def to(
         self: torch.Tensor, *args: Any, stick_dims: Any = None, dim_order: Any = None, **named: Any
     ) -> torch.Tensor:
-        """Tensor in another type or on another device."""
+        """Return the tensor in another type or on another device."""
         if stick_dims is None and dim_order is None:
             return convert(self, *args, **named)
         moved = convert(self, *args, **named)
@@ -70,7 +70,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def register() -> None:
-    """Make ``spyre`` a device of PyTorch, once; another device of the same key stays what it is."""
+    """Make ``spyre`` a device of PyTorch, once; another backend that already uses the key is left unchanged."""
     if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
         return
     _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
@@ -85,24 +85,24 @@ def register() -> None:
     for operation, form in COMPOSED.items():
         library.impl(operation, form, "AutogradPrivateUse1")
     pinned_memory.install(library)
-    # A library that is collected takes its kernels back.
+    # A library that is garbage-collected unregisters its kernels.
     _libraries.extend((library, device_autocast.install(library)))
     torch.Tensor.to = _extended_to(torch.Tensor.to)
     layout_factories.extend({name.partition(".")[0] for name in _FACTORIES})
 
 
-# PyTorch's storages on the device, which only a tensor has: to make one alone is an error.
+# PyTorch storages on the device. Each belongs to a tensor: creating a storage alone is an error.
 #
-# PyTorch has no allocator for the device, and its constructor of storages would end the process.
+# PyTorch does not have an allocator for the device, and its constructor of storages would end the process.
 
 
 def install() -> None:
-    """Let the constructor of ``torch.UntypedStorage`` refuse the device."""
+    """Make the constructor of ``torch.UntypedStorage`` reject the device."""
     cast(Any, torch.UntypedStorage).__new__ = _new
 
 
 def _new(kind: Any, *args: Any, device: Any = None, **named: Any) -> torch.UntypedStorage:
-    """New storage on another device; ``RuntimeError`` for this one."""
+    """New storage on another device; ``RuntimeError`` for ``spyre``."""
     if device is not None and torch.device(device).type == NAME:
         raise RuntimeError(
             f"A storage on {NAME} belongs to a tensor; torch.empty(size, device='{NAME}').untyped_storage() has one."

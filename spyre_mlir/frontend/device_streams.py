@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Streams and events of the device, and the clock that events read: the predicted time of all programs so far.
 
-A program has run on the simulator when its call returns, so streams are in order with each other and nothing waits.
-The clock advances by the predicted time of each program, whichever stream is current.
+A program has finished on the simulator when its call returns, so all streams are in order and nothing waits. The clock
+advances by the predicted time of each program, whichever stream is current.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Clock(Listener):
 
 @functools.cache
 def clock() -> Clock:
-    """The clock of the device, which starts at the first call: without a timed event no program is predicted."""
+    """The clock of the device. It starts at the first call, so that programs are predicted only for timed events."""
     started = Clock()
     listen(started)
     return started
@@ -64,7 +64,7 @@ class Stream(torch.Stream):
         return True
 
     def wait_event(self, event: Any) -> None:
-        """Return at once: what comes before the event has run."""
+        """Return at once: all programs before the event have run."""
 
     def wait_stream(self, other: Any) -> None:
         """Return at once: all programs of the other stream have run."""
@@ -87,7 +87,7 @@ class Stream(torch.Stream):
 
 
 class DeviceEvent(torch.Event):
-    """A mark between programs; with ``enable_timing`` it keeps the predicted time at which it was recorded."""
+    """A mark between programs; with ``enable_timing`` it records the predicted time."""
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **options: bool) -> DeviceEvent:
         return super().__new__(cls, NAME, enable_timing=enable_timing, **options)
@@ -101,24 +101,24 @@ class DeviceEvent(torch.Event):
             clock()
 
     def record(self, stream: Any = None) -> None:
-        """Keep the predicted time so far."""
+        """Record the predicted time so far."""
         self._us = clock().us if self._is_timed else 0.0
 
     def wait(self, stream: Any = None) -> None:
-        """Return at once: what comes before the event has run."""
+        """Return at once: all programs before the event have run."""
 
     def query(self) -> bool:
-        """Return True: what comes before the event has run."""
+        """Return True: all programs before the event have run."""
         return True
 
     def synchronize(self) -> None:
-        """Return at once: what comes before the event has run."""
+        """Return at once: all programs before the event have run."""
 
     def elapsed_time(self, other: Any) -> float:
         """Predicted milliseconds of the programs that ran between two events.
 
         Raises:
-            ValueError: One of the events does not keep times, or was not recorded.
+            ValueError: One of the events does not record times, or was not recorded.
         """
         if not (self._is_timed and other._is_timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -138,13 +138,13 @@ def check_device(device: Any) -> int:
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream that is current where no other one was set."""
+    """Return the stream that is current if no other stream was set."""
     check_device(device)
     return _DEFAULT
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that was set in this thread, or the default stream."""
+    """Return the stream that was set in this thread, or the default stream."""
     check_device(device)
     return getattr(_local, "stream", _DEFAULT)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Inputs with dims of many sizes: position of these dims, their sizes in a call, the same inputs at another size.
+"""Inputs with dynamic dims: the position of these dims, their sizes in a call, and the inputs at another size.
 
-The names of the example inputs (``name_tensor_dims``) say where a dynamic dim is. A dim of a tensor may be made of a
-dynamic dim and others inside of it, as the rows of a flattened matrix.
+The names of the example inputs (``name_tensor_dims``) define where a dynamic dim is. A tensor dim may consist of a
+dynamic dim and further dims inside it, like the rows of a flattened matrix.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spyre_mlir.tiling.names import split, whole
 
 
 class DimOccurrence(NamedTuple):
-    """Dim ``dim`` of the input ``leaf``, of which each position of ``name`` takes ``inner`` elements."""
+    """Dim ``dim`` of the input ``leaf``, which has ``inner`` elements for each position of ``name``."""
 
     leaf: int
     dim: int
@@ -37,15 +37,15 @@ class DimOccurrence(NamedTuple):
     inner: int
 
     def positions(self, shape: Sequence[int], sizes: Mapping[str, int]) -> list[int]:
-        """Index along the dim that each element comes from, for these ``sizes``; copies of the last position pad it."""
+        """Index along the dim of the source of each element, for ``sizes``; copies of the last position pad."""
         have, want = shape[self.dim], sizes[self.name] * self.inner
         return [*range(min(have, want)), *(have - self.inner + k % self.inner for k in range(want - have))]
 
 
 class DynamicInputs:
-    """The inputs of a model that has the dynamic dims ``names``, by the example of one call.
+    """The inputs of a model with the dynamic dims ``names``, from the example of one call.
 
-    They are where the names of the example say, or the ``occurrences``.
+    The dims are at the ``occurrences``, or where the names of the example define them.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class DynamicInputs:
                 )
 
     def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[DimOccurrence]:
-        """Dims of one input that have a dynamic dim; ``CompileError`` for one that is no outermost part of its dim."""
+        """Dims of one input that contain a dynamic dim; ``CompileError`` if it is not the outermost part of the dim."""
         tensor, dim_names = self._leaves[leaf], names_of(self._leaves[leaf])
         if not set(dim_names) & set(dynamic):
             return
@@ -106,7 +106,7 @@ class DynamicInputs:
         return self._sizes(self._leaves)
 
     def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
-        """Sizes of the dynamic dims in these leaves; ``CompileError`` where inputs disagree."""
+        """Sizes of the dynamic dims in these leaves; ``CompileError`` if inputs disagree."""
         sizes: dict[str, int] = {}
         for leaf, dim, name, inner in self._places:
             shape = tuple(getattr(leaves[leaf], "shape", ()))
@@ -124,11 +124,11 @@ class DynamicInputs:
 
     @contextlib.contextmanager
     def at_sizes(self, sizes: Mapping[str, int]) -> Iterator[Inputs]:
-        """Example inputs at other sizes; inside of the context, the declared dims have these sizes."""
+        """Example inputs at other sizes; inside the context, the declared dims have these sizes."""
         with dims_of_size(sizes):
             leaves = list(self._leaves)
             for place in self._places:
-                # Rows of the example are repeated: indices among its values stay in range.
+                # Rows of the example are repeated, so that indices among its values stay in range.
                 along = torch.tensor(place.positions(leaves[place.leaf].shape, sizes))
                 leaves[place.leaf] = leaves[place.leaf].detach().index_select(place.dim, along)
             # Names belong to a tensor object, and index_select has returned a new one.
@@ -146,10 +146,10 @@ class DynamicInputs:
         sizes: Mapping[str, int],
         state: Mapping[str, DeviceTensor],
     ) -> tuple[dict[str, Any], Callable[[list[np.ndarray]], Any]]:
-        """Operands, by name, of the program for larger ``sizes`` that runs in place of the ``smaller`` one.
+        """Operands, by name, of the program for larger ``sizes`` that runs in place of the ``smaller`` program.
 
-        Also the function that turns the results of that program into what the model returns. ``state`` is that of both
-        programs.
+        Also the function that turns the results of the larger program into the result of the model. ``state`` is the
+        state of both programs.
         """
         call = smaller.signature.bind(inputs, named, state)
         operands = {}
@@ -162,7 +162,7 @@ class DynamicInputs:
         shapes = [result.shape for result in smaller.signature.results]
 
         def finish(arrays: list[np.ndarray]) -> Any:
-            """Results cut to the shapes of the smaller program, as the model returns them."""
+            """Cut the results to the shapes of the smaller program, and return them as the model does."""
             cut = [array[leading_slices(shape)] for array, shape in zip(arrays, shapes, strict=True)]
             return call.finish(cut)
 

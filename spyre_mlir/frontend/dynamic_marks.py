@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Dims of many sizes as PyTorch says them: marks of example inputs, ``torch.export.Dim``, exported programs with sizes.
+"""Dynamic dims as PyTorch declares them: marks of example inputs, ``torch.export.Dim``, exported programs with sizes.
 
     torch._dynamo.mark_dynamic(x, 1, min=64, max=4096)
     compile(model, (x,), dynamic={"x": {1: torch.export.Dim("S", min=64, max=4096)}})
 
-PyTorch has no granularity. Here it is 64, the elements of a stick of 16-bit numbers, or the largest power of two below
-that divides the largest size.
+PyTorch does not have a granularity. Here it is 64, the elements of a stick of 16-bit numbers, or the largest smaller
+power of two that divides the largest size.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _STICK = 64
 
 
 class DynamicMarks(NamedTuple):
-    """The dynamic dims of a model: granularity and largest size by name, and where they occur in its inputs."""
+    """The dynamic dims of a model: granularity and largest size by name, and their occurrences in the inputs."""
 
     model: Any
     dims: dict[str, tuple[int, int]]
     occurrences: tuple[DimOccurrence, ...]
 
 
-#: Whether marks of inputs are ignored, because the caller wants a program of their sizes.
+#: Whether marks of inputs are ignored, because the caller wants a program for their current sizes.
 _ignored: contextvars.ContextVar[bool] = contextvars.ContextVar("ignored", default=False)
 
 
 @contextlib.contextmanager
 def ignoring_marks() -> Iterator[None]:
-    """Compile for the sizes that inputs have, whatever their marks say, in a block."""
+    """Context in which programs are compiled for the sizes of their inputs, and marks are ignored."""
     token = _ignored.set(True)
     try:
         yield
@@ -52,9 +52,9 @@ def ignoring_marks() -> Iterator[None]:
 
 
 def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
-    """Return the dims that ``torch._dynamo.mark_dynamic`` or ``torch.export`` made dynamic; None without any.
+    """Return the dims that ``torch._dynamo.mark_dynamic`` or ``torch.export`` made dynamic; None if there are none.
 
-    Dims of several inputs are one if they have the same size and the same range.
+    Dims of several inputs are one dim if they have the same size and the same range.
     """
     leaves, _ = pytree.tree_flatten(call_inputs(inputs).call)
     if isinstance(model, ExportedProgram):
@@ -72,7 +72,7 @@ def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
 
 
 def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
-    """Return the dims that ``shapes`` makes dynamic, the ``dynamic_shapes`` of ``torch.export``."""
+    """Return the dims that ``shapes``, the ``dynamic_shapes`` of ``torch.export``, makes dynamic."""
     args, kwargs = as_call(inputs)
     try:
         names = list(inspect.signature(getattr(model, "forward", model)).parameters)
@@ -90,7 +90,7 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
         for dim, size in pairs:
             if size is None:
                 continue
-            # Without a largest size a Dim has an infinity of sympy there.
+            # The maximum of a Dim without a largest size is a sympy infinity.
             if leaf is None or not isinstance(getattr(size, "max", None), int):
                 raise CompileError(
                     f"The option 'dynamic' takes pairs of granularity and largest size by name, or for each input a "
@@ -101,7 +101,7 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
 
 
 class DimRange(NamedTuple):
-    """Dim ``dim`` of the input ``leaf``, which has up to ``most`` positions; dims of one ``name`` are one."""
+    """Dim ``dim`` of the input ``leaf``, with up to ``most`` positions; dims of the same ``name`` are one dim."""
 
     leaf: int
     dim: int
@@ -133,7 +133,7 @@ def _exported_ranges(program: ExportedProgram, leaves: Sequence[Any]) -> Iterato
 
 
 def _marks(model: Any, leaves: Sequence[Any], ranges: Sequence[DimRange]) -> DynamicMarks:
-    """Return the dims of ranges, those of one name or of one size and range as one."""
+    """Return the dims of ranges; dims of one name, or of one size and range, are one dim."""
     names: dict[Any, str] = {}
     dims: dict[str, tuple[int, int]] = {}
     occurrences = []

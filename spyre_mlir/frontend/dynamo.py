@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of torch.compile: each is compiled by the pipeline of a model and runs on the simulator.
 
-Dynamo makes the parameters of a model inputs of its graph; they are parameters of the program nevertheless,
-and each call gives their data anew. A graph is compiled when it is called, once for each combination of
-shapes and names of dims: so an error is a ``CompileError`` of the call. A graph with dynamic shapes is a program per
-shape, but for dims that ``torch._dynamo.mark_dynamic`` gives a largest size: they are those of one program.
+Dynamo makes the parameters of a model inputs of its graph. They are still parameters of the program, and each call
+passes their data again. A graph is compiled when it is called, once for each combination of shapes and names of dims,
+so an error is a ``CompileError`` of the call. A graph with dynamic shapes becomes a program per shape; dims to which
+``torch._dynamo.mark_dynamic`` gives a largest size share one program.
 
-Where a gradient is wanted, AOTAutograd makes two graphs of one, forward and backward, and both are such graphs.
+If a gradient is needed, AOTAutograd splits a graph into a forward and a backward graph; both are compiled in this way.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def compiled(
 ) -> Callable[..., Any]:
     """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs.
 
-    ``autocast`` is the option of that name, which ``compile`` takes if it is not None. ``keep`` gets each program.
+    ``autocast`` is passed to ``compile`` if it is not None. ``keep`` is called with each program.
     """
     as_it_is = partial(_compiled_as_it_is, compile)
     if autocast is not None:
@@ -92,8 +92,8 @@ def compiled(
         run = CompiledGraph(part, keeping(as_it_is, GraphLabel.of(graph, kind, part), keep))
         return make_boxed_func(partial(_with_traced_strides, run, part))
 
-    # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
-    # AOTAutograd writes the casts of autocast, and gradients of them, into both graphs.
+    # The CPU attention is one operation with its own gradient; decomposed it is matmuls and a softmax. AOTAutograd
+    # writes the casts of autocast, and the gradients of these casts, into both graphs.
     with sdpa_kernel(SDPBackend.MATH), autocasting(autocast_dtype(autocast)):
         backend = aot_autograd(
             fw_compiler=partial(compiler, "forward"),
@@ -103,10 +103,10 @@ def compiled(
         return backend(graph, example_inputs)
 
 
-#: Functions that PyTorch has for more dtypes on devices than on the CPU.
+#: Functions that PyTorch supports for more dtypes on devices than on the CPU.
 _OF_DEVICES: dict[Any, Callable[..., Any]] = {torch.histc: histc}
 
-#: Views that PyTorch's functional form does not invert exactly, by what Dynamo calls them.
+#: Views that PyTorch's functional form does not invert exactly, by their names in Dynamo.
 _INEXACT_VIEWS = {
     "expand",
     "expand_as",
@@ -119,7 +119,7 @@ _INEXACT_VIEWS = {
 
 
 def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: Any) -> Any:
-    """Results of a graph of AOTAutograd, with the strides of the trace: AOTAutograd makes views of these results."""
+    """Results of an AOTAutograd graph, with the strides of the trace: AOTAutograd makes views of these results."""
     nodes: Any = part.graph.output_node().args[0]
     traced = [node.meta.get("val") if isinstance(node, Node) else None for node in nodes]
     results = []
@@ -128,7 +128,7 @@ def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: An
             strides = like.stride()
             if value.stride() != strides and all(isinstance(stride, int) for stride in strides):
                 strided = torch.empty_strided(value.shape, strides, dtype=value.dtype)
-                # The elements along a dim of stride 0 are one element.
+                # All elements along a dim of stride 0 are the same element.
                 distinct = tuple(slice(0, None if stride else 1) for stride in strides)
                 strided[distinct] = value[distinct]
                 value = strided
@@ -137,16 +137,16 @@ def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: An
 
 
 def _refuse(error: CompileError, *_: Any) -> NoReturn:
-    """Raise the error of a graph when it is called: Dynamo would wrap an error of its backend."""
+    """Raise the error of a graph when the graph is called: Dynamo would wrap an error of its backend."""
     raise error
 
 
 def _lost_write(graph: GraphModule, example_inputs: Sequence[Any]) -> CompileError | None:
-    """Error about a write that AOTAutograd, which makes a graph functional, would lose; None without one."""
+    """Error about a write that AOTAutograd would lose when it makes the graph functional; None without such a write."""
     if not any(getattr(node.target, "__name__", node.target) in _INEXACT_VIEWS for node in graph.graph.nodes):
         return None
     with torch.no_grad(), _disable_current_modes():
-        # Fake inputs of Dynamo keep the sizes that Dynamo fixed; a fake trace would make symbols of all sizes.
+        # Fake inputs of Dynamo keep the sizes that Dynamo fixed; a fake trace would make all sizes symbolic.
         is_fake = all(
             isinstance(x, fake_tensor.FakeTensor) for x in example_inputs if isinstance(x, torch.Tensor)
         )
@@ -164,7 +164,7 @@ def _lost_write(graph: GraphModule, example_inputs: Sequence[Any]) -> CompileErr
 def _compiled_as_it_is(
     compile: Callable[..., Callable[..., Any]], function: Callable[..., Any], inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    """Program of a graph that has the casts of autocast already."""
+    """Compile a graph that already contains the casts of autocast."""
     with autocasting(None):
         return compile(function, inputs)
 
@@ -178,7 +178,7 @@ def _gradients() -> dict[Any, Callable[..., Any]]:
 class CompiledGraph:
     """Graph as a function that compiles one program for each combination of input shapes and dim names.
 
-    Marked dims have any size in one program.
+    A marked dim may have any size in one program.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Callable[..., Any]]) -> None:
@@ -188,7 +188,7 @@ class CompiledGraph:
         self.programs: dict[tuple, Callable[..., Any]] = {}
 
     def __call__(self, *inputs: Any) -> Any:
-        # AOTAutograd watches the operations of a first call, not ours.
+        # AOTAutograd observes the operations of a first call, but must not observe the compiler's.
         with _disable_current_modes():
             marks = self.sized.marks(inputs) if self.sized is not None else ()
         program, operands = self._sized(marks, inputs) if marks else (self._of_shape(inputs), inputs)
@@ -196,7 +196,7 @@ class CompiledGraph:
             return program(*operands)
 
     def _of_shape(self, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Program of inputs of these shapes."""
+        """Return the program for inputs of these shapes."""
         key = (autocast_dtype(None), *map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
             with _disable_current_modes(), ignoring_marks():
@@ -206,7 +206,7 @@ class CompiledGraph:
     def _sized(
         self, marks: Sequence[tuple[int, int]], inputs: Sequence[Any]
     ) -> tuple[Callable[..., Any], Sequence[Any]]:
-        """Program of all sizes of the marked dims, (input, dim), and the inputs that it takes: tensors alone."""
+        """Program for all sizes of the marked dims, given as (input, dim), and its inputs, which are all tensors."""
         assert self.sized is not None
         shapes = (
             _cache_key(value, [dim for position, dim in marks if position == number])
@@ -227,13 +227,13 @@ def is_on_the_device(graph: GraphModule) -> bool:
 
 
 def _device_of(node: Any) -> str | None:
-    """Type of the device of a node's tensor, as Dynamo traced it; None for another value."""
+    """Device type of a node's tensor, as Dynamo traced it; None for another value."""
     value = node.meta.get("example_value") if isinstance(node, Node) else None
     return value.device.type if isinstance(value, torch.Tensor) else None
 
 
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
-    """Backend of ``torch.compile`` where none is named: ours for graphs on the device, else inductor."""
+    """Default backend of ``torch.compile``: this compiler for graphs on the device, else inductor."""
     if is_on_the_device(graph):
         return importlib.import_module("spyre_mlir.driver.torch_programs").torch_backend(
             graph, example_inputs, options=named.get("options")
@@ -244,13 +244,13 @@ def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: 
 
 
 def install() -> None:
-    """Make ``torch.compile`` compile what is on the device, in the context of our backend, and not our own code.
+    """Make ``torch.compile`` compile graphs on the device, in the context of this backend, and skip this package.
 
     ``torch.compile`` without a backend does so unless the user has set another default.
     """
     if torch.compiler.get_default_backend() == "inductor":
         torch.compiler.set_default_backend(default_backend)
-    # A trace makes no tensor on the device, whose numbers it would not see.
+    # A trace must not make tensors on the device, because it would not see their data.
     cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
@@ -263,7 +263,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Context whose calls Dynamo does not trace, those of other libraries included."""
+    """Context in which Dynamo does not trace calls, including calls of other libraries."""
     tracer = set_eval_frame(None)
     try:
         yield
@@ -273,23 +273,23 @@ def untraced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unaffected() -> Iterator[None]:
-    """Context of a compiled program, whose calls of PyTorch neither Dynamo nor the user's default device affects."""
+    """Context of a compiled program: neither Dynamo nor the user's default device affects its PyTorch calls."""
     with untraced(), torch._C.DisableTorchFunction():
         yield
 
 
 def _context_of(wrapped: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """The context of a backend, which PyTorch looks for at its own wrappers of the backend only."""
+    """Return the context of a backend; PyTorch looks for the context only at its own wrappers of the backend."""
     backend = wrapped._torchdynamo_orig_backend
     return getattr(getattr(backend, "compiler_fn", backend), "backend_ctx_ctor", contextlib.nullcontext)
 
 
 def _for_the_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
-    """The backend inductor, which hands graphs on the device to ours: it has no code for them."""
+    """Wrap the inductor backend, which cannot compile graphs on the device, so that it passes them to this backend."""
 
     @functools.wraps(compile_graph)
     def compile_or_hand_on(self: Any, graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Any:
-        """Callable for a graph of Dynamo."""
+        """Return a callable for a graph of Dynamo."""
         if is_on_the_device(graph):
             return default_backend(graph, example_inputs)
         return compile_graph(self, graph, example_inputs, **named)
@@ -298,7 +298,7 @@ def _for_the_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_files() -> list[Path]:
-    """Folders and files of this package, but for those with functions and modules for use inside of a model."""
+    """Folders and files of this package, except those with functions and modules for use inside a model."""
     frontend = Path(__file__).parent
     folders = [
         path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in ("frontend", "zoo")
@@ -308,26 +308,26 @@ def _own_files() -> list[Path]:
 
 
 def tracing() -> contextlib.AbstractContextManager[Any]:
-    """Context in which Dynamo traces models for our backend: with recurrent layers, which it leaves to Python else."""
+    """Context in which Dynamo traces models for this backend, including recurrent layers, which it skips by default."""
     return torch._dynamo.config.patch(allow_rnn=True)
 
 
 class DeviceGraph:
-    """A graph on tensors of the device, as programs that take their storages where they lie.
+    """A graph on tensors of the device, run as programs that access the storages of these tensors in place.
 
-    A result that is a view of an input is one of its storage, and results that are views of one tensor share a storage.
-    The operations of the graph run one by one, as without a compiler, where a gradient is wanted, if one operation is
-    not captured or has no form, and if a program cannot leave the memory as the graph does.
+    A result that is a view of an input shares its storage, and results that are views of one tensor share a storage.
+    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation is not
+    captured or does not have a form, or if a program cannot leave the memory as the graph does.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = graph
         self.on_host = _with_host_devices(graph)
         self.model = _as_function(self.on_host)
-        # Dynamo has a graph for each state of autocast.
+        # Dynamo makes a separate graph for each state of autocast.
         self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
         self.compile = partial(_compiled_under, self.autocast, compile)
-        # The least recently used program goes first, see eager.py.
+        # The least recently used program is evicted first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
 
     def __call__(self, *inputs: Any) -> Any:
@@ -343,17 +343,17 @@ class DeviceGraph:
             return self.graph(*inputs)
 
     def _results(self, applied: Application, devices: Sequence[str]) -> OperationResults:
-        """Results of the graph, on the devices that it names, with the strides that PyTorch gives on the CPU."""
+        """Results of the graph, on the devices that it names, with the strides that PyTorch returns on the CPU."""
         with _on_the_host_under(self.autocast):
             on_host = OperationResults.of(applied, self.on_host, ["cpu"] * len(devices))
         return replace(on_host, devices=OperationResults.of(applied, self.graph, devices).devices)
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:
-        """Results of the program of these inputs."""
+        """Compile and run the program for these inputs, and return its results."""
         with _disable_current_modes(), torch.no_grad():
             operands = [operand(value) if isinstance(value, torch.Tensor) else value for value in inputs]
             applied = Application.of(self.model, operands, {})
-            # For each storage the tensor of the host that it is a copy of, and that copy.
+            # For each copied storage, the host tensor and its copy.
             copies = {
                 id(copied.storage): (host, copied)
                 for host, copied in zip(inputs, operands, strict=True)
@@ -381,20 +381,20 @@ def _on_the_host_under(dtype: torch.dtype | None) -> contextlib.AbstractContextM
 
 
 def _compiled_under(dtype: torch.dtype | None, compile: Callable[..., Any], *arguments: Any) -> Any:
-    """Program of a graph with the casts of an autocast to ``dtype``, in whichever thread."""
+    """Compile a graph with the casts of an autocast to ``dtype``, in any thread."""
     with _on_the_host_under(dtype):
         return compile(*arguments)
 
 
 def _view_of_host(host: torch.Tensor, copied: DeviceTensor, view: DeviceTensor) -> torch.Tensor:
-    """View of a tensor of the host for a view of its copy on the device; a copy if their strides differ."""
+    """View of a host tensor for a view of its copy on the device; a copy if their strides differ."""
     if host.stride() != copied.stride():
         return view.cpu()
     return host.as_strided(view.shape, view.stride(), host.storage_offset() + view.storage_offset())
 
 
 def _write_back(written: Sequence[Any], hosts: Sequence[Any]) -> None:
-    """Write changed copies to their tensors of the host; ``CompileError`` if two of these share memory."""
+    """Copy changed device copies back to their host tensors; ``CompileError`` if two of these share memory."""
     memories = [host[0].untyped_storage().data_ptr() for host in hosts if host is not None]
     for host, copied in filter(None, written):
         if memories.count(host.untyped_storage().data_ptr()) > 1:
@@ -405,15 +405,15 @@ def _write_back(written: Sequence[Any], hosts: Sequence[Any]) -> None:
 
 
 def _with_host_devices(graph: GraphModule) -> GraphModule:
-    """Copy of a graph whose device arguments name the CPU, the only device that the importer knows."""
+    """Copy of a graph whose device arguments name the CPU, the only device that the importer supports."""
 
     def device(value: Any) -> Any:
-        """The CPU in place of the device ``spyre``; any other argument unchanged."""
+        """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
         if isinstance(value, torch.device) and value.type == NAME:
             return torch.device("cpu")
         return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
 
-    # The graph of Dynamo stays as it is: it runs itself where a gradient is wanted.
+    # The graph of Dynamo is not changed: it runs itself if a gradient is needed.
     copied = copy.copy(graph)
     copied.graph = Graph()
     output = copied.graph.graph_copy(graph.graph, {})
@@ -425,10 +425,10 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
 
 
 def _as_function(graph: GraphModule) -> Callable[..., Any]:
-    """Graph as a function of its inputs, with their names as its signature."""
+    """Return the graph as a function of its inputs, whose names are the parameters of its signature."""
 
     def replay(*inputs: Any) -> Any:
-        """Run the graph node by node, so that what it calls keeps their metadata."""
+        """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
         return Interpreter(graph).run(*inputs)
 
     names = [_readable(str(node.target)) for node in graph.graph.nodes if node.op == "placeholder"]
@@ -447,7 +447,7 @@ def _wants_gradient(value: Any) -> bool:
 
 
 def _cache_key(value: Any, any_size: Sequence[int] = ()) -> Any:
-    """Key of what a program depends on: shape and dim names of a tensor, a number itself; some dims have any size."""
+    """Key of an argument: shape and dim names of a tensor, or the number itself; ``any_size`` dims are left out."""
     if not isinstance(value, torch.Tensor):
         return value
     shape = tuple(None if dim in any_size else size for dim, size in enumerate(value.shape))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Weights of 8 bits from safetensors: linear layers that keep them as they are stored.
+"""8-bit weights from safetensors, in linear layers that keep the weights as they are stored.
 
-The names are those of the checkpoints of Hugging Face: beside ``<layer>.weight`` of int8 or float8_e4m3fn stands
-``<layer>.weight_scale`` (or ``weight_scale_inv``, which also multiplies), and ``<layer>.input_scale`` where activations
-have one scale that is known. A scale is one number, one per row of the weight, or one per row and group of columns.
+Names follow the checkpoints of Hugging Face: ``<layer>.weight`` of int8 or float8_e4m3fn comes with
+``<layer>.weight_scale`` (or ``weight_scale_inv``, which also multiplies), and with ``<layer>.input_scale`` if the
+activations have one known scale. A scale is one number, one per row of the weight, or one per row and group of columns.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from spyre_mlir.errors import CompileError
 _LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 _SCALES = ("weight_scale", "weight_scale_inv")
 
-#: The scale of a row of zeros, which any would do for.
+#: The scale of a row of zeros, for which any scale would be correct.
 _SMALLEST_SCALE = 1e-12
 
 
 class EightBitLinear(nn.Module):
-    """A linear layer with a weight of 8 bits, and its scales.
+    """A linear layer with an 8-bit weight and its scales.
 
-    Without ``activations`` the weight is widened and scaled, then multiplied.
+    Without ``activations`` the weight is widened and scaled before it is multiplied.
 
     Attributes:
         weight: [out, in] of int8 or float8_e4m3fn.
         weight_scale: [1, 1], [out, 1] or [out, groups] of float32.
         bias: [out], or None.
-        input_scale: [1, 1] of float32 by which all rows of the input are quantised, or None.
-        activations: "token": each row of the input is quantised as the weight is, by its largest number; "tensor": all
-            rows are by ``input_scale``; None: they stay as they are.
+        input_scale: [1, 1] of float32, the scale by which all rows of the input are quantized, or None.
+        activations: "token": each row of the input is quantized by its largest number; "tensor": all rows are quantized
+            by ``input_scale``; None: the input is not quantized.
     """
 
     weight: Tensor
@@ -52,17 +52,17 @@ class EightBitLinear(nn.Module):
         activations: Literal["token"] | None = None,
         input_scale: Tensor | None = None,
     ) -> None:
-        """Create a layer of the tensors of a checkpoint.
+        """Create a layer from the tensors of a checkpoint.
 
         Args:
             weight: [out, in].
             scale: One number, one per row, or one per row and group of columns.
-            bias: [out], if there is one.
-            activations: "token", or None for activations of 16 bits.
-            input_scale: One number.
+            bias: [out], or None.
+            activations: "token", or None for 16-bit activations.
+            input_scale: One number, or None.
 
         Raises:
-            CompileError: The scale has another shape, or activations do not go with it.
+            CompileError: The scale has another shape, or does not support ``activations``.
         """
         super().__init__()
         rows, columns = weight.shape
@@ -101,14 +101,14 @@ class EightBitLinear(nn.Module):
             sums = torch.ops.aten._int_mm(codes, self.weight.t()).float()
         else:
             codes = codes.clamp(-limit, limit).to(self.weight.dtype)
-            # Products of fp8 numbers are exact in float32: the device multiplies them as they are.
+            # Products of fp8 numbers are exact in float32: the device multiplies the fp8 numbers directly.
             sums = torch.mm(codes.float(), self.weight.t().float())
         result = sums * scale * self.weight_scale.reshape(1, -1)
         result = result if self.bias is None else result + self.bias.float()
         return result.to(x.dtype).reshape(*x.shape[:-1], -1)
 
     def _widened(self, dtype: torch.dtype) -> Tensor:
-        """The weight in 16 bits."""
+        """Return the weight in 16 bits."""
         weight, scale = self.weight.to(dtype), self.weight_scale.to(dtype)
         if scale.shape[1] == 1:
             return weight * scale
@@ -118,21 +118,21 @@ class EightBitLinear(nn.Module):
 def load_eight_bits(
     model: nn.Module, path: str | os.PathLike[str], activations: Literal["token"] | None = None
 ) -> nn.Module:
-    """Load a checkpoint of safetensors into a model, in place, and return it.
+    """Load a safetensors checkpoint into a model, in place, and return the model.
 
-    It needs the package safetensors, which is the extra ``spyre-mlir[checkpoints]``.
+    Requires the package safetensors, which is the extra ``spyre-mlir[checkpoints]``.
 
-    Linear layers whose weight the file has in 8 bits become ``EightBitLinear``; all other tensors go where
-    ``load_state_dict`` puts them.
+    Linear layers whose weight has 8 bits in the file become ``EightBitLinear``; ``load_state_dict`` loads all other
+    tensors.
 
     Args:
         model: The model.
         path: The file.
-        activations: As ``EightBitLinear`` takes it.
+        activations: The option of ``EightBitLinear``.
 
     Raises:
-        CompileError: The file cannot be read, the model or the file lacks tensors, weights of 8 bits are no linear
-            layer's or have no scale, or safetensors is not installed.
+        CompileError: The file cannot be read, the model or the file lacks tensors, an 8-bit weight does not belong to a
+            linear layer or does not have a scale, or safetensors is not installed.
     """
     try:
         load_file = importlib.import_module("safetensors.torch").load_file
@@ -142,7 +142,7 @@ def load_eight_bits(
         ) from error
     try:
         tensors = dict(load_file(path))
-    # The package has errors of its own for what is no such file.
+    # safetensors raises its own errors for a file that is not a checkpoint.
     except Exception as error:
         raise CompileError(f"The checkpoint '{path}' cannot be read: {str(error).rstrip('.')}.") from error
     for name in [name for name, tensor in tensors.items() if tensor.dtype in _LARGEST]:
@@ -160,7 +160,7 @@ def load_eight_bits(
 
 
 def _layer(model: nn.Module, layer: str, name: str) -> nn.Linear:
-    """The linear layer whose weight has a name."""
+    """Return the linear layer whose weight has this name."""
     module = dict(model.named_modules()).get(layer)
     if not isinstance(module, nn.Linear) or not name.endswith(".weight"):
         raise CompileError(
@@ -172,7 +172,7 @@ def _layer(model: nn.Module, layer: str, name: str) -> nn.Linear:
 def _eight_bit(
     tensors: dict[str, Tensor], layer: str, old: nn.Linear, activations: Literal["token"] | None
 ) -> EightBitLinear:
-    """The layer of a weight of 8 bits; its tensors are taken out of those of the checkpoint."""
+    """Return the layer for an 8-bit weight, and remove the tensors of the layer from ``tensors``."""
     weight = tensors.pop(f"{layer}.weight")
     if weight.shape != old.weight.shape:
         raise CompileError(
@@ -186,7 +186,7 @@ def _eight_bit(
 
 
 def _bias(tensors: Mapping[str, Tensor], layer: str, old: nn.Linear) -> Tensor | None:
-    """The bias of a layer that has one."""
+    """Return the bias of a layer, or None if the layer does not have one."""
     if old.bias is None:
         return None
     if f"{layer}.bias" not in tensors:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``embedding_bag``: sums, means and maxima of rows of a table; ``FORMS`` is its part of the decomposition table."""
+"""``embedding_bag``: sums, means and maxima of table rows; ``FORMS`` is added to the decomposition table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 aten = torch.ops.aten
 
 _SUM, _MEAN, _MAX = range(3)
-#: A maximum looks at each row of each bag; beyond this many elements it has no form.
+#: A maximum compares each row with each bag; above this number of elements ``embedding_bag`` is not decomposed.
 _MAX_COMPARED_ELEMENTS = 1 << 24
 
 
@@ -20,7 +20,7 @@ def embedding_bag(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """``embedding_bag``: the reduced rows of each bag [bags, columns], and three tensors that PyTorch's gradient reads.
 
-    The rows of a bag begin at its offset and end before the next one; sums are in f32.
+    The rows of a bag start at its offset and end before the next offset; sums are in f32.
     """
     if indices.ndim != 1 or not weight.is_floating_point():
         return NotImplemented
@@ -29,7 +29,7 @@ def embedding_bag(
     if mode == _MAX and bags * rows * columns > _MAX_COMPARED_ELEMENTS:
         return NotImplemented
     is_padded = padding_idx is not None and padding_idx >= 0
-    # Offsets ascend, so a row is in the last of the bags that have begun.
+    # Offsets ascend, so a row belongs to the last bag that starts at or before the row.
     begun = (torch.arange(rows)[:, None] >= starts[None, :]).to(torch.int64)
     bag = torch.sum(begun, [1]) - 1
     counts = torch.ones_like(indices) if not is_padded else (indices != padding_idx).to(indices.dtype)
@@ -45,7 +45,7 @@ def embedding_bag(
         for_gradient = (bag, sizes, sizes)
     else:
         for_gradient = (
-            # PyTorch gives no bags for a sum without padding, unless it is in f64.
+            # PyTorch returns an empty ``bag`` for a sum without padding, unless the sum is in f64.
             bag if is_padded or weight.dtype == torch.float64 else bag[:0],
             *[torch.zeros_like(offsets)] * 2,
         )
@@ -65,7 +65,7 @@ def _maxima(rows: Tensor, member: Tensor, sizes: Tensor, indices: Tensor) -> tup
     lowest = -torch.inf
     extreme = torch.amax(torch.where(member[:, :, None], rows[None], lowest), [1])
     is_extreme = member[:, :, None] & (rows[None] == extreme[:, None, :])
-    # Of equal maxima the first row counts, as in PyTorch.
+    # Among equal maxima the first row wins, as in PyTorch.
     places = torch.arange(rows.shape[0])[None, :, None]
     place = torch.amin(torch.where(is_extreme, places, rows.shape[0] - 1), [1])
     is_empty = (sizes == 0)[:, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Model of the demo, with PyTorch's result and the exact one."""
+"""Model of the demo, with the result of PyTorch and the exact result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class Example:
-    """A model with inputs, PyTorch's ``result`` in the inputs' type, and the ``exact`` one in float64."""
+    """A model with inputs, PyTorch's ``result`` in the type of the inputs, and the ``exact`` result in float64."""
 
     model: Callable[..., Any]
     inputs: tuple[torch.Tensor, ...]

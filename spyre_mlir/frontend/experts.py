@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The experts of transformers' models as dense products: every expert takes every token.
+"""The experts of transformers' models as dense products: every expert processes every token.
 
-transformers sorts tokens by expert, so that the sizes of its matmuls depend on data, or it gathers the weights
-that a token wants. Here a gate that is 0 does what not being sent there does: nothing is sorted or gathered,
-all floating-point work is matmuls of sizes that are known, and it is as large as that of a batch in which
-every expert is wanted. Large experts take turns in a loop, which reads the weights of each once.
+transformers sorts tokens by expert, so that the sizes of its matmuls depend on data, or it gathers the weights that a
+token needs. Here a gate of 0 has the effect of not sending the token to the expert: nothing is sorted or gathered, and
+all floating-point work is matmuls of known sizes. The work equals the work for a batch that needs every expert. Large
+experts run one after another in a loop, which reads the weights of each expert once.
 
-A graph of Dynamo has the sorted tokens already. Its products of groups of rows are dense in the same way, over as many
-rows as tokens have choices.
+A graph of Dynamo contains the sorted tokens already. Its grouped products become dense in the same way, with one row
+for each expert that a token has chosen.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torch import Tensor
 
 from spyre_mlir.frontend.tile_loops import for_each_tile
 
-#: Where transformers keeps its registry of implementations; a model that has one has loaded it.
+#: Module in which transformers registers implementations; a model that uses it has imported it.
 _REGISTRY_MODULE = "transformers.integrations.moe"
 
-#: Matrices of an expert up to which all are multiplied together: beginning the operations of a loop takes longer than
-#: reading so few.
+#: Matrix bytes per expert up to which all experts are multiplied together: starting the operations of a loop takes
+#: longer than reading this number of bytes.
 MOST_TOGETHER_BYTES = 1 << 20
 
 
 def dense_experts() -> contextlib.AbstractContextManager:
-    """Context in which models of transformers compute their experts by ``_dense``, whatever they chose."""
+    """Context in which models of transformers use ``_dense`` for experts, whichever implementation they select."""
     registry_module = sys.modules.get(_REGISTRY_MODULE)
     if registry_module is None:
         return contextlib.nullcontext()
@@ -46,8 +46,8 @@ def _always_dense(registry: Any, name: str, default: Callable[..., Any]) -> Call
 def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
     """sum_e gate[t, e] * down_e(activation(up_e(tokens))), with the gates of [tokens, top_k] choices.
 
-    ``experts`` is a module as ``use_experts_implementation`` of transformers describes it. A choice of an
-    expert that is not here (another process has it) has no gate.
+    ``experts`` is a module as described by ``use_experts_implementation`` of transformers. A chosen expert that another
+    process has does not get a gate.
     """
     gates = _gates(chosen, weights.to(tokens.dtype), experts.num_experts)
     if _weight_bytes(experts) > MOST_TOGETHER_BYTES * experts.num_experts:
@@ -60,17 +60,17 @@ def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Ten
 
 
 def _weight_bytes(experts: Any) -> int:
-    """The bytes of the matrices of all experts."""
+    """Return the bytes of the matrices of all experts."""
     return (experts.gate_up_proj if experts.has_gate else experts.up_proj).nbytes + experts.down_proj.nbytes
 
 
 def _in_turn(experts: Any, tokens: Tensor, gates: Tensor) -> Tensor:
-    """The products of one expert after the other, added up: what is between the two is that of one expert at a time."""
+    """Add the products of one expert after another, so that only one expert's intermediates exist at a time."""
     up_name = "gate_up_proj" if experts.has_gate else "up_proj"
     biases = [getattr(experts, f"{up_name}_bias"), experts.down_proj_bias] if experts.has_bias else []
 
     def expert(total: Tensor, gate: Tensor, up: Tensor, down: Tensor, *biases: Tensor) -> tuple[Tensor, None]:
-        """The sum with the products of one more expert."""
+        """Add the products of one more expert to the sum."""
         up, down = (matrix[0] if experts.is_transposed else matrix[0].T for matrix in (up, down))
         inner = tokens @ up + biases[0][0] if biases else tokens @ up
         inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
@@ -83,8 +83,8 @@ def _in_turn(experts: Any, tokens: Tensor, gates: Tensor) -> Tensor:
 
 
 def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
-    """Weight of each expert for each token, [tokens, experts, 1]; 0 for those that it did not choose."""
-    # The device compares no integers.
+    """Weight of each expert for each token, [tokens, experts, 1]; 0 for experts that the token did not choose."""
+    # The device cannot compare integers.
     every = torch.arange(experts, device=chosen.device).to(torch.float32)
     return torch.where(chosen[:, :, None].to(torch.float32) == every, weights[:, :, None], 0.0).sum(1)[
         :, :, None
@@ -119,7 +119,7 @@ def _gated_down(experts: Any, inner: Tensor, gates: Tensor) -> Tensor:
 
 
 def grouped_products() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """Decompositions of operations on sorted tokens, that of transformers among them if it is imported."""
+    """Decompositions of operations on sorted tokens, including transformers' own operation if it is imported."""
     table: dict[torch._ops.OpOverload, Callable[..., Any]] = {
         torch.ops.aten.histc.default: _histogram,
         torch.ops.aten._grouped_mm.default: _grouped_mm,
@@ -131,11 +131,11 @@ def grouped_products() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
 
 def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """``histc``: count of numbers in each of the bins from ``min`` to ``max``; the last one includes its upper end."""
-    # PyTorch takes the smallest and the largest number then.
+    # PyTorch then uses the smallest and the largest number.
     if min == max:
         return NotImplemented
     x = x.flatten()
-    # Clamped, as a number equal to ``max`` belongs to the last bin.
+    # Clamped, because a number equal to ``max`` belongs to the last bin.
     places = torch.clamp(torch.floor((x - min) / (max - min) * bins), max=bins - 1).long()
     counted = (places[:, None] == torch.arange(bins)) & ((x >= min) & (x <= max))[:, None]
     return counted.sum(0).to(x.dtype)
@@ -144,16 +144,16 @@ def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Te
 def _grouped_mm(
     rows: Tensor, matrices: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype=None
 ) -> Tensor:
-    """``_grouped_mm`` of groups of rows; its other kinds have no form here."""
+    """``_grouped_mm`` for groups of rows; other kinds are not decomposed."""
     if rows.ndim != 2 or matrices.ndim != 3 or offs is None or bias is not None or out_dtype is not None:
         return NotImplemented
     return _grouped_product(rows, matrices, offs)
 
 
 def _grouped_product(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Product of each row and the matrix of its group: rows of group e are those from ends[e - 1] to ends[e].
+    """Product of each row and the matrix of its group: group e has the rows from ends[e - 1] to ends[e].
 
-    One matmul of rows that have their numbers in the columns of their group, and zeros elsewhere.
+    Computed as one matmul: each row has its numbers in the columns of its group, and zeros in all other columns.
     """
     row = torch.arange(rows.shape[0])[:, None]
     starts = torch.cat((torch.zeros_like(ends[:1]), ends[:-1]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Export of a PyTorch model as a checked FX graph: captured, decomposed, folded, its arguments and results named."""
+"""Export of a PyTorch model as a checked FX graph: capture, decompose, fold, and name arguments and results."""
 
 from __future__ import annotations
 
@@ -100,24 +100,24 @@ class ExportedGraph:
 
 
 class _FunctionModule(torch.nn.Module):
-    """A plain Python function as a module; its parameters, where it says them, name the inputs."""
+    """A plain Python function as a module; the parameters of the function, if it declares them, name the inputs."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        # A builtin such as torch.exp has no signature.
+        # A builtin such as torch.exp does not have a signature.
         with contextlib.suppress(ValueError):
             inspect.signature(function)
             self.forward = function
 
     def forward(self, *inputs: Any) -> Any:
-        """Call the function; a signature that it states replaces this one."""
+        """Call the function; the signature of the function, if it has one, replaces this signature."""
         return self.function(*inputs)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Context without what torch writes to stdout, stderr and its logs; errors are raised as exceptions."""
+    """Context that suppresses stdout, stderr and logs of torch; errors are raised as exceptions."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -131,7 +131,7 @@ def quiet() -> Iterator[None]:
 
 
 def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> ExportedProgram:
-    """Captured program of a model under an autocast to ``dtype``; an exported program is its own."""
+    """Capture a model under an autocast to ``dtype``; an exported program is returned with its casts written."""
     if isinstance(model, ExportedProgram):
         write_casts(model, None)
         return model
@@ -142,7 +142,7 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     walked = call_inputs(inputs, model)
     call = separated(pytree.tree_map(off_the_device, walked.call))
-    # Nobody calls a graph, so its Python code is not written.
+    # The graph is not called, so its Python code is not written.
     with inferring_once(), _use_lazy_graph_module(True):
         with autocasting(dtype), recording_texts() as texts:
             program = export_call(module, walked, call)
@@ -152,7 +152,7 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
 
 
 def off_the_device(leaf: Any) -> Any:
-    """Example input as a tensor of PyTorch on the host, with the names of its dims."""
+    """Convert an example input to a PyTorch tensor on the host, with the names of its dims."""
     leaf = as_device_tensor(leaf)
     if not isinstance(leaf, DeviceTensor):
         return leaf
@@ -175,7 +175,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def call_inputs(inputs: Inputs, model: Any = None) -> CallInputs:
-    """Example inputs as a graph of objects; messages name the inputs of a ``model`` as the model does."""
+    """Example inputs as a graph of objects; messages use the input names of ``model``."""
     names: list[str] = []
     with contextlib.suppress(ValueError, TypeError):
         names += inspect.signature(getattr(model, "forward", model)).parameters
@@ -184,7 +184,7 @@ def call_inputs(inputs: Inputs, model: Any = None) -> CallInputs:
 
 @contextlib.contextmanager
 def _tracing(model: Any) -> Iterator[None]:
-    """Context of what traces the code of a model or its graph; what torch rejects is a ``CompileError``."""
+    """Context for code that traces a model or its graph; errors of torch become ``CompileError``."""
     try:
         with (
             torch.no_grad(),
@@ -197,18 +197,18 @@ def _tracing(model: Any) -> Iterator[None]:
         ):
             yield
     except CompileError as error:
-        # A check may know the operation but no line; the trace then has the last line of the model.
+        # A check may know the operation but not the line; the trace then has the last line of the model.
         error.location = error.location or source_of_error(error)
         raise
-    # torch.export raises whatever the model and its own passes raise.
+    # torch.export also raises the errors of the model and of its own passes.
     except Exception as error:
         raise refusal_of_error(error, model) from error
 
 
 def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = None) -> ExportedProgram:
-    """Trace a model as the graph of the operations that it calls; an exported program is its own.
+    """Trace a model as the graph of the operations that it calls; an exported program is returned.
 
-    ``autocast`` is that of ``compile``; without it that of the caller.
+    ``autocast`` is the option of ``compile``; without it the autocast of the caller applies.
     """
     if isinstance(model, ExportedProgram) and autocast is not None:
         raise CompileError(
@@ -223,7 +223,7 @@ def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = Non
 def export(
     model: Any, inputs: Inputs, precision: str = "device", wider: WiderForms | None = None
 ) -> ExportedProgram:
-    """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
+    """Export a model as a functional graph of core operations. Errors of torch become ``CompileError``."""
     with _tracing(model):
         program = _program(model, inputs)
         _check_nodes(program)
@@ -233,7 +233,7 @@ def export(
         # Before decomposition, while an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)
-        # These look at writes in place, which a functional graph has no more.
+        # These checks look at in-place writes, which a functional graph does not have.
         check_writes_in_loops(program.graph)
         address_storages(program)
         check_functional_form(program)
@@ -243,9 +243,9 @@ def export(
         own_written_results(program.graph, table)
         program = decomposed(program, table if wider is None else wider.over(table))
         for node in program.graph.find_nodes(op="placeholder"):
-            # By name, as decomposing has built a new graph.
+            # By name, because decomposition has built a new graph.
             node.meta[INDEX_BOUNDS] = bounds.get(node.name)
-        # Before the checks, so that they see the operations of the branches too.
+        # Before the checks, so that they also see the operations of the branches.
         _note_constants(program)
         inline_control_flow(program.graph_module)
         check_loops(program.graph)
@@ -260,7 +260,7 @@ def export(
 
 
 def _note_constants(program: ExportedProgram) -> None:
-    """Let the placeholders of constants have their data: it may be where a loop begins to count."""
+    """Store the data of constants at their placeholders: a loop may start to count at a constant."""
     for node, spec in zip(
         program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True
     ):
@@ -269,7 +269,7 @@ def _note_constants(program: ExportedProgram) -> None:
 
 
 def _check_nodes(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for a dynamic shape, types that do not go together, or control flow not inlined."""
+    """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
         check_product_types(node)
         for tensor in _tensors_of(node):
@@ -280,7 +280,7 @@ def _check_nodes(program: ExportedProgram) -> None:
 
 
 def _check_random(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for random numbers that a call cannot draw beforehand."""
+    """Raise ``CompileError`` for random numbers that a call cannot draw in advance."""
     for node in program.graph.nodes:
         if is_random(node) and draw_of(node) is None:
             raise refusal_at(
@@ -309,7 +309,7 @@ def _check_static(node: Node, tensor: torch.Tensor) -> None:
 
 
 def _check_dtypes(graph_module: GraphModule) -> None:
-    """Raise ``CompileError`` for a tensor of an element type that no later stage has."""
+    """Raise ``CompileError`` for a tensor of an element type that no later stage supports."""
     for node in graph_module.graph.nodes:
         for tensor in _tensors_of(node):
             if tensor.dtype not in _DTYPES:
@@ -328,9 +328,9 @@ def _state_argument(program: ExportedProgram, spec: InputSpec, kind: str) -> Arg
 
 
 def _input_argument(name: str, leaf: int, example: Any, is_changed: bool) -> Argument:
-    """Argument that each call gives.
+    """Argument that each call passes.
 
-    A parameter among them stays one, as Dynamo makes the parameters of a model inputs.
+    A parameter is still a parameter, because Dynamo makes the parameters of a model inputs.
     """
     if isinstance(example, torch.nn.Parameter) and not is_changed:
         return Argument(name, PARAMETER, example.detach(), leaf, names_of(example))
@@ -338,14 +338,14 @@ def _input_argument(name: str, leaf: int, example: Any, is_changed: bool) -> Arg
 
 
 def _mutated_names(program: ExportedProgram) -> set[str]:
-    """Names of what changes in place: inputs by their names in the graph, buffers and parameters by their targets."""
+    """Names of values that change in place: names of inputs in the graph, targets of buffers and parameters."""
     return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in UPDATES}
 
 
 def _arguments(
     program: ExportedProgram, state: Collection[str]
 ) -> tuple[dict[Node, Argument], dict[int, Any]]:
-    """Argument of every placeholder, and the leaves that are no tensors; these are burnt into the graph."""
+    """Argument of every placeholder, and the leaves that are not tensors, whose values are fixed in the graph."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     examples = pytree.tree_leaves(program.example_inputs)
     changed = _mutated_names(program)
@@ -374,7 +374,7 @@ def _arguments(
 
 
 def _with_unique_names(arguments: dict[Node, Argument]) -> dict[Node, Argument]:
-    """Arguments in which an input that has the name of a parameter or a buffer gets another one."""
+    """Rename inputs that have the name of a parameter or a buffer."""
     state_names = {argument.name for argument in arguments.values() if argument.leaf is None}
     for node, argument in arguments.items():
         name = argument.name
@@ -385,7 +385,7 @@ def _with_unique_names(arguments: dict[Node, Argument]) -> dict[Node, Argument]:
 
 
 def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> ConstantFolder:
-    """Fold constants, and add those that remain to the arguments."""
+    """Fold constants, and add the remaining constants to the arguments."""
     known = {
         node: argument.tensor
         for node, argument in arguments.items()
@@ -409,7 +409,7 @@ def _drop_empty_parts(graph: Graph) -> None:
 
 
 def _drop_complex_arguments(arguments: dict[Node, Argument]) -> None:
-    """Forget complex arguments that are split: the program takes their parts."""
+    """Remove complex arguments that are split: the program has arguments for their parts."""
     split = {
         (argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part
     }
@@ -419,9 +419,9 @@ def _drop_complex_arguments(arguments: dict[Node, Argument]) -> None:
 
 
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
-    """Put the arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
+    """Sort the arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
 
-    Placeholders of burnt-in values, of data that folding left without a use and of empty tensors are dropped.
+    Placeholders of fixed values, of data that is unused after folding, and of empty tensors are dropped.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     if not placeholders:
@@ -434,7 +434,7 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
         if not is_from_a_call and (argument is None or not node.users):
             graph.erase_node(node)
         elif argument is not None and argument.kind == INPUT and argument.leaf is None:
-            # Node.append moves a node that is in the graph already.
+            # Node.append moves a node that is already in the graph.
             last.append(node)
             last = node
     return [arguments[node] for node in graph.nodes if node.op == "placeholder"]
@@ -449,19 +449,19 @@ def export_graph(
 ) -> ExportedGraph:
     """Export, decompose, fold and check a model, called with example ``inputs``.
 
-    ``wider`` has decompositions of calls that were refused, ``state`` names buffers that are inputs, changed or not.
+    ``wider`` has decompositions of rejected calls. ``state`` names buffers that are inputs, changed or not.
     """
     program = export(model, inputs, precision, wider)
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program, state)
-    # Before folding: the parts of a complex constant fold like other tensors.
+    # Before folding, so that the parts of a complex constant fold like other tensors.
     table = decomposition_table(precision)
     split_complex_numbers(program.graph, arguments, table)
     cast_parameters(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     drop_empty_operands(program.graph, folder.values)
-    # After folding, which makes a uniform index an ``aten.full``.
+    # After folding, which turns a uniform index into an ``aten.full``.
     fold_uniform_lookups(program.graph)
     look_up_before_pointwise(program.graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
@@ -478,7 +478,7 @@ def export_graph(
     return ExportedGraph(program.graph_module, signature, sizes)
 
 
-# Scatters of whole rows, each at one position of an index that is repeated for all its elements, as ``index_copy``.
+# Scatters of whole rows, like ``index_copy``: the index is repeated for all elements of a row.
 
 aten = torch.ops.aten
 
@@ -491,7 +491,7 @@ _COPIES = {
 def copy_scattered_rows(graph: Graph) -> None:
     """Rewrite scatter(x, dim, expand(index), rows) as index_copy(x, dim, index, rows), with one index per row.
 
-    Before decomposition, which compares the elements of an index.
+    This runs before decomposition, which compares the elements of an index.
     """
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in _COPIES:
@@ -507,7 +507,7 @@ def copy_scattered_rows(graph: Graph) -> None:
 
 
 def _index_of_rows(x: Node, dim: int, index: Node, rows: Node) -> Node | None:
-    """Return what an index repeats for all elements of each row; None for another index."""
+    """Return the tensor that an index repeats for all elements of each row; None for another index."""
     if index.op != "call_function" or index.target not in (aten.expand.default, aten.expand_as.default):
         return None
     source = cast(Node, index.args[0])
@@ -522,25 +522,25 @@ def _index_of_rows(x: Node, dim: int, index: Node, rows: Node) -> Node | None:
     return source if is_whole and is_single else None
 
 
-# Tensors without dims as tensors of one dim of size 1, for operations along a dim, which PyTorch takes them for.
+# Tensors without dims as tensors of one dim of size 1, for operations along a dim: PyTorch accepts both.
 #
-# Decompositions and torch-mlir know the rank of an operand alone, and find no dim 0 in it.
+# Decompositions and torch-mlir look only at the rank of an operand, and do not find a dim 0 in a scalar.
 
-#: Names of operands that count dims.
+#: Names of operands that are dims.
 _DIMS = ("dim", "dims")
-#: Operations along a dim that their schema does not name so, or that work on all of them.
+#: Operations along a dim whose schema does not have such a name, or that reduce all dims.
 _ALONG_ALL = {"median", "nanmedian"}
 
 
 def give_scalars_a_dim(graph: Graph) -> None:
-    """Compute operations along a dim of tensors without dims on one of size 1, in place."""
+    """Rewrite operations along a dim of tensors without dims to use tensors of one dim of size 1, in place."""
     for node in list(graph.nodes):
         if node.op == "call_function" and _has_dim_argument(node):
             _give_a_dim(node)
 
 
 def _has_dim_argument(node: Node) -> bool:
-    """Return whether all tensors that an operation takes and gives have no dim, and it works along one."""
+    """Return whether all operands and results of an operation are without dims, and it works along a dim."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.is_view or target._schema.is_mutable:
         return False
@@ -553,7 +553,7 @@ def _has_dim_argument(node: Node) -> bool:
 
 
 def _give_a_dim(node: Node) -> None:
-    """Replace an operation by the one on tensors of one dim, and its results by their only elements."""
+    """Replace an operation by the same operation on tensors of one dim, and its results by their only elements."""
     sources = {
         source: call_before(node, aten.reshape.default, source, [1]) for source in node.all_input_nodes
     }
@@ -573,20 +573,20 @@ def _give_a_dim(node: Node) -> None:
 
 
 def _replace(node: Node, value: Node) -> None:
-    """Put a value in the place of a node, with its name, which the signature of a program has."""
+    """Replace a node by a value that takes over the name of the node, to which the signature of a program refers."""
     name = node.name
     node.replace_all_uses_with(value)
     node.graph.erase_node(node)
     value._rename(name)
 
 
-# Lookups that become less work: embeddings by one known number, and gathers behind pointwise operations.
+# Lookups that become cheaper: embeddings by one known number, and gathers of pointwise results.
 
 
 def fold_uniform_lookups(graph: Graph) -> None:
     """Rewrite embedding(table, full(shape, row)) as expand(slice(table, row), shape): a view instead of a gather.
 
-    Runs after constant folding, which writes a tensor of equal elements as ``aten.full``.
+    This runs after constant folding, which writes a tensor of equal elements as ``aten.full``.
     """
     for node in graph.find_nodes(op="call_function", target=aten.embedding.default):
         table, index = node.args[:2]
@@ -601,10 +601,10 @@ def fold_uniform_lookups(graph: Graph) -> None:
 
 
 def look_up_before_pointwise(graph: Graph) -> None:
-    """Rewrite gather(f(a, b), index) as f(gather(a, index), gather(b, index)), f being a pointwise operation.
+    """Rewrite gather(f(a, b), index) as f(gather(a, index), gather(b, index)), where f is a pointwise operation.
 
-    The host looks up single elements. Of log probabilities, as in a cross entropy, these are then those of the logits,
-    which it has, and the device neither computes nor writes all others. ``b`` may be the same for all positions.
+    The host looks up single elements. For log probabilities, as in a cross entropy, the host then looks up logits,
+    which it has, and the device does not compute and write all others. ``b`` may be the same for all positions.
     """
     gathers = list(graph.find_nodes(op="call_function", target=aten.gather.default))
     while gathers:
@@ -627,7 +627,7 @@ def look_up_before_pointwise(graph: Graph) -> None:
 
 
 def _moves(source: Node, dim: int) -> bool:
-    """Return whether a gather along a dim may come before what it reads, of which something else is there then."""
+    """Return whether a gather along a dim may move before the pointwise operation that it reads."""
     if not _is_pointwise(source):
         return False
     shape, whole = source.meta["val"].shape, _whole_operands(source)
@@ -640,28 +640,28 @@ def _moves(source: Node, dim: int) -> bool:
 
 
 def _whole_operands(node: Node) -> list[Node]:
-    """Return the operands that have the shape of the result."""
+    """Return the operands that have the same shape as the result."""
     shape = node.meta["val"].shape
     return [operand for operand in node.all_input_nodes if operand.meta["val"].shape == shape]
 
 
 def _varies_along(operand: Node, axis: int) -> bool:
-    """Return whether a smaller operand has several positions of an axis, which counts from the last."""
+    """Return whether a smaller operand has several positions along an axis, which is negative."""
     sizes = operand.meta["val"].shape
     return len(sizes) >= -axis and sizes[axis] != 1
 
 
 def _is_pointwise(node: Node) -> bool:
-    """Return whether a node computes each element of one tensor from those at its place."""
+    """Return whether a node computes each element of one tensor from the operand elements at the same index."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
         return False
-    # Random numbers would be others in another shape.
+    # Random numbers would differ in another shape.
     return torch.Tag.pointwise in target.tags and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def _selects(index: Node, source: Node, dim: int) -> bool:
-    """Return whether an index takes fewer positions of ``dim`` than there are, and all of the other dims."""
+    """Return whether an index selects fewer positions of ``dim`` than exist, and all positions of the other dims."""
     sizes, extents = (tuple(node.meta["val"].shape) for node in (index, source))
     return bool(extents) and sizes[dim] < extents[dim] and _without(sizes, dim) == _without(extents, dim)
 

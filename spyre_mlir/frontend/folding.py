@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Constant folding on the FX graph: what does not depend on an input or a parameter becomes data.
+"""Constant folding on the FX graph: nodes that do not depend on an input or a parameter become data.
 
-Attention masks, position ids and rotary tables are computed once, by PyTorch, and reach MLIR as function
-arguments of kind ``constant`` (as ``aten.full`` where all elements are equal), never as text. Of a tensor without
-elements all is known, whatever it depends on.
+Attention masks, position ids and rotary tables are computed once, by PyTorch, and reach MLIR as function arguments of
+kind ``constant`` (as ``aten.full`` if all elements are equal), never as text. A tensor without elements is always
+known, whatever it depends on.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from spyre_mlir.frontend.operators import is_layout_operator
 from spyre_mlir.target.element_types import widening_block
 from spyre_mlir.target.target import default_target
 
-#: Larger results are left to the program: computing them again is cheaper than keeping them.
+#: Larger results are computed by the program: computing them again is cheaper than storing them.
 #: A mask of 8192 tokens is kept.
 LARGEST_ELEMENTS = 1 << 26
 
-#: Larger views of a buffer stay views of it: a copy of a weight is not worth the memory.
+#: Larger views of a buffer remain views: a copy of a weight is not worth the memory.
 LARGEST_VIEW_ELEMENTS = 1 << 20
 
 
 def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
-    """Return whether all operands of a node are known and PyTorch may compute its result now."""
+    """Return whether all operands of a node are known and PyTorch may compute the result now."""
     if node.op != "call_function" or node.target is CHECK:
         return False
     if not all(source in values for source in node.all_input_nodes):
@@ -45,12 +45,12 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or "empty" in node.target.name():
         return False
-    # Random numbers differ from call to call; a layout operator is a request, though it computes nothing.
+    # Random numbers differ between calls; a layout operator computes nothing but requests a layout.
     if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node) or is_mark(node):
         return False
     result = node.meta.get("val")
     if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):
-        # A matmul takes the fp8 tensor as it is.
+        # A matmul reads the fp8 tensor directly.
         return False
     if is_narrow_weight(node):
         return False
@@ -64,15 +64,15 @@ def _widens_fp8(node: Node) -> bool:
 
 
 def _multiplies_fp8(node: Node) -> bool:
-    """Return whether a node is a matmul of tensors that were fp8."""
+    """Return whether a node is a matmul of tensors that are widened from fp8."""
     return node.target is torch.ops.aten.mm.default and all(map(_widens_fp8, node.all_input_nodes))
 
 
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
     """Add the value of every node that depends on known nodes alone, or has no elements.
 
-    Calls of an operation on the same operands are evaluated once. A value becomes None once nobody needs it. An error
-    of PyTorch, a division by 0 or an index out of bounds, leaves the operation to the run, which reports it.
+    Equal calls are evaluated once. A value becomes None after its last reader. If PyTorch raises an error, such as a
+    division by 0 or an index out of bounds, the operation is left to the run, which reports the error.
     """
     calls = _EqualCalls(graph)
     with unset_fake_temporarily(), torch.no_grad():
@@ -96,7 +96,7 @@ def _call(node: Node, values: Mapping[Node, Any]) -> Any:
 
 
 class _EqualCalls:
-    """Calls of a graph by what they compute, and how many of their readers are not evaluated yet."""
+    """Calls of a graph grouped by equal results, and the number of their readers that are not evaluated yet."""
 
     def __init__(self, graph: Graph) -> None:
         self._numbers: dict[Node, int] = {}
@@ -113,18 +113,18 @@ class _EqualCalls:
             self._readers[number] += len(node.users)
 
     def _key(self, node: Node) -> Hashable:
-        """Key of a call: its operation and its arguments; other nodes are equal to none."""
+        """Key of a call: its operation and its arguments. A node of another kind is its own key."""
         if node.op != "call_function":
             return node
         number = self._numbers.__getitem__
         return node.target, argument_key(node.args, Node, number), argument_key(node.kwargs, Node, number)
 
     def equal_to(self, node: Node) -> Sequence[Node]:
-        """Calls with the result of a node, itself among them."""
+        """Calls with the same result as a node, including the node."""
         return self._calls[self._numbers[node]]
 
     def not_read_after(self, node: Node) -> Iterator[Node]:
-        """Evaluated operands of a call, and their equals, that no node after it reads."""
+        """Evaluated operands of a call, and their equal calls, that no later node reads."""
         for source in node.all_input_nodes:
             number = self._numbers[source]
             self._readers[number] -= 1
@@ -151,15 +151,15 @@ def _without_broadcast(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_computed(node: Node, values: dict[Node, Any]) -> bool:
-    """Return whether a node needs the values of its operands when the program runs."""
+    """Return whether a node reads its operands when the program runs."""
     return node not in values and node.op != "output"
 
 
 class ConstantFolder:
-    """Folds one graph; ``arguments`` lists the new placeholders with their data, ``values`` what is known.
+    """Fold one graph. ``arguments`` contains the new placeholders with their data, ``values`` the known nodes.
 
-    ``source_bytes`` are those of the model's data that each new placeholder is computed from: of a mask of positions
-    none. What the graph returns stays as it is.
+    ``source_bytes`` is, for each new placeholder, the number of bytes of the model's data that it is computed from: 0
+    for a mask of positions. Nodes that the graph returns are not replaced.
     """
 
     def __init__(self, graph: Graph, known: dict[Node, torch.Tensor]) -> None:
@@ -171,7 +171,7 @@ class ConstantFolder:
         self.arguments: dict[Node, torch.Tensor] = {}
         self.source_bytes: dict[Node, int] = {}
         self._by_content: dict[tuple, Node] = {}
-        #: By the identity of a value, which equal calls share: whether its elements are equal, and its placeholder.
+        #: By identity of a value, which equal calls share: whether its elements are equal, and its placeholder.
         self._uniform: dict[int, bool] = {}
         self._placeholders: dict[int, Node] = {}
 
@@ -189,13 +189,13 @@ class ConstantFolder:
         self._erase_unused()
 
     def _is_large_view(self, value: torch.Tensor, storages: set[int]) -> bool:
-        """Return whether a value is a view of known data and too large to be copied."""
+        """Return whether a value is a view of known data that is too large to be copied."""
         strides = zip(value.shape, value.stride(), strict=True)
         elements = math.prod(size for size, stride in strides if stride)
         return elements > LARGEST_VIEW_ELEMENTS and _memory(value) in storages
 
     def _erase_unused(self) -> None:
-        """Erase known nodes without users, those too that Graph.eliminate_dead_code takes for alive."""
+        """Erase known nodes without users, including nodes that Graph.eliminate_dead_code keeps."""
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node in self.values and not node.users:
                 self.graph.erase_node(node)
@@ -229,7 +229,7 @@ class ConstantFolder:
         return full
 
     def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
-        """Node with this value: the placeholder of its elements, expanded to its shape."""
+        """Node with this value: a placeholder of its distinct elements, expanded to its shape."""
         if id(value) not in self._placeholders:
             self._placeholders[id(value)] = self._with_content(node, value)
         source = self._placeholders[id(value)]
@@ -240,10 +240,10 @@ class ConstantFolder:
         return expanded
 
     def _with_content(self, node: Node, value: torch.Tensor) -> Node:
-        """Placeholder with the distinct elements of a value, a new one unless another value has the same."""
+        """Placeholder with the distinct elements of a value; values with equal elements share a placeholder."""
         # A mask is often expanded over heads: its distinct elements are enough.
         data = _without_broadcast(value)
-        # By bits, as numpy has no bfloat16 and no fp8.
+        # By bits, because numpy does not support bfloat16 and fp8.
         bits = data.reshape(-1).view(torch.uint8).numpy()
         # Layers compute the same masks and tables: data of equal content is one argument.
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
@@ -252,7 +252,7 @@ class ConstantFolder:
         return self._by_content[key]
 
     def _new_placeholder(self, node: Node, data: torch.Tensor) -> Node:
-        """New placeholder for data, before the first operation."""
+        """Add a placeholder for data before the first operation."""
         first_operation = next(other for other in self.graph.nodes if other.op != "placeholder")
         with self.graph.inserting_before(first_operation):
             placeholder = self.graph.placeholder(f"constant_{node.name}")
@@ -274,12 +274,12 @@ class ConstantFolder:
         )
 
 
-# Weights of 8 bits that the program itself widens: memory gives them in half the time of 16 bits.
+# 8-bit weights that the program itself widens: reading them from memory takes half the time of 16 bits.
 #
-# What is computed of known data is data, but for a large tensor of int8 or fp8 that is cast, scaled and then read by
-# matmuls alone. The device widens that in its scratchpads, each time the program runs.
+# Values computed from known data are folded, except a large int8 or fp8 tensor that is cast, scaled and then read by
+# matmuls alone. The device widens such a tensor in its scratchpads each time the program runs.
 
-#: Smaller weights are widened ahead of time: an operation takes longer than the bytes that it saves.
+#: Smaller weights are widened ahead of time: the operation takes longer than reading the saved bytes.
 SMALLEST_ELEMENTS = 1 << 16
 
 _ATEN = torch.ops.aten
@@ -289,7 +289,7 @@ _PRODUCTS = {
     _ATEN.matmul.default,
 }  # fmt: skip
 
-#: What stands between a weight as it is stored and the matmul: scales, offsets, casts, other shapes.
+#: Operations between a stored weight and the matmul: scales, offsets, casts, shape changes.
 _DEQUANTISING = {
     _ATEN.mul.Tensor, _ATEN.mul.Scalar, _ATEN.div.Tensor, _ATEN.sub.Tensor, _ATEN.sub.Scalar, _ATEN.add.Tensor,
     _ATEN._to_copy.default, _ATEN.to.dtype, _ATEN.t.default, _ATEN.transpose.int, _ATEN.permute.default,
@@ -300,7 +300,7 @@ _DEQUANTISING = {
 
 
 def is_narrow_weight(node: Node) -> bool:
-    """Return whether a node widens a large tensor of 8 bits that nothing but matmuls reads."""
+    """Return whether a node widens a large 8-bit tensor that only matmuls read."""
     if len(node.all_input_nodes) != 1 or dtype_of(node.all_input_nodes[0]) not in (
         torch.int8,
         torch.float8_e4m3fn,
@@ -317,7 +317,7 @@ def is_narrow_weight(node: Node) -> bool:
 
 
 def _is_multiplied(node: Node) -> bool:
-    """Return whether all that is computed of a node by scaling and other shapes goes into matmuls."""
+    """Return whether a node, after scaling and shape changes, is read by matmuls alone."""
     waiting, seen = [node], {node}
     while waiting:
         for user in waiting.pop().users:

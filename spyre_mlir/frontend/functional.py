@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Check that PyTorch's functional form of in-place operations gives the numbers of the model.
+"""Check that PyTorch's functional form of in-place operations computes the same numbers as the model.
 
-PyTorch has an inverse for views that are written through, and not all are right. Those of ``_PROVEN`` are tested; where
-a written tensor is seen through another one, model and functional form are run on the example inputs and compared.
+PyTorch inverts views that are written through, and not all inverses are right. The views in ``_PROVEN`` are tested. If
+a written tensor is seen through another view, model and functional form are run on the example inputs and compared.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from spyre_mlir.frontend.outputs import UPDATES
 from spyre_mlir.frontend.refusals import refusal_at
 from spyre_mlir.frontend.storage import EXACT_VIEWS, storages_of, written_by, written_storages
 
-#: Views that give the right numbers: those that are inverted exactly, or that ``address_storages`` writes through.
+#: Views with correct results: their inverse is exact, or ``address_storages`` writes through them.
 _PROVEN = EXACT_VIEWS | {"broadcast_to", "expand", "expand_as", "unfold"}
 
 
 def check_functional_form(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` where writing through a view gives other numbers in the functional form.
+    """Raise ``CompileError`` if a write through a view gives other numbers in the functional form.
 
-    Costs two runs of the model by PyTorch, only for models that write through a view that is not proven, and only where
-    parameters have numbers.
+    The check costs two runs of the model in PyTorch. It runs only for models that write through an unproven view, and
+    only if the parameters have data.
     """
     unproven = _unproven(program)
     if unproven is None:
@@ -44,7 +44,7 @@ def check_functional_form(program: ExportedProgram) -> None:
     if any(isinstance(leaf, FakeTensor) or leaf.is_meta for leaf in operands if isinstance(leaf, Tensor)):
         return
     with unset_fake_temporarily(), torch.random.fork_rng([]):
-        # The generator is forked: a check must not use up random numbers of the user.
+        # The generator is forked, because a check must not consume the user's random numbers.
         expected = _run(program, operands)
     with decomposing_again():
         functional = program.run_decompositions({})
@@ -59,7 +59,7 @@ def check_functional_form(program: ExportedProgram) -> None:
 
 
 def _unproven(program: ExportedProgram) -> Node | None:
-    """First operation that is not proven and shares a storage that is written; None if there is none."""
+    """First unproven operation that shares a written storage; None if there is none."""
     written = written_storages(program.graph)
     known: set[int] = set()
     for node in program.graph.nodes:
@@ -98,7 +98,7 @@ def _run(program: ExportedProgram, operands: list[Any]) -> list[Any]:
     with torch.no_grad():
         results = Interpreter(program.graph_module).run(*copies)
     for spec, value in zip(specs, results, strict=True):
-        # A functional graph returns the new value of what the model changes in place.
+        # A functional graph returns the new value of each tensor that the model changes in place.
         if spec.kind in UPDATES:
             named[cast(str, spec.target)].copy_(value)
     returned = [
@@ -108,7 +108,7 @@ def _run(program: ExportedProgram, operands: list[Any]) -> list[Any]:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Equality of tensors, where NaN is NaN; what is no tensor is not compared."""
+    """Equality of tensors, where NaN equals NaN; values that are not tensors are not compared."""
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return True
     return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-#: Types of arguments that their text tells apart, as 1, 1.0 and True are equal.
+#: Types of arguments that are compared by their text, because 1, 1.0 and True are equal.
 _PLAIN = (
     bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None), type(...),
 )  # fmt: skip
@@ -22,9 +22,9 @@ _PLAIN = (
 def argument_key(
     argument: Any, operand_type: type | tuple[type, ...], operand_key: Callable[[Any], Hashable]
 ) -> Hashable:
-    """Key of an argument of a call, equal for equal ones, with ``operand_key`` of the operands in it.
+    """Key of an argument of a call; equal arguments have equal keys. ``operand_key`` gives the keys of operands.
 
-    What is of no type that operations take is equal to itself alone.
+    An argument of a type that operations do not take is equal only to itself.
     """
     if isinstance(argument, operand_type):
         return operand_type, operand_key(argument)
@@ -33,7 +33,7 @@ def argument_key(
             (name, argument_key(value, operand_type, operand_key)) for name, value in argument.items()
         )
     if isinstance(argument, (tuple, list)):
-        # FX has lists and tuples of its own.
+        # FX has its own lists and tuples.
         kind = tuple if isinstance(argument, tuple) else list
         return kind, *(argument_key(value, operand_type, operand_key) for value in argument)
     if isinstance(argument, slice):
@@ -43,20 +43,20 @@ def argument_key(
 
 
 def is_plain(argument: Any) -> bool:
-    """Return whether the text of an argument tells it from others of its type."""
+    """Return whether the text of an argument distinguishes it from other arguments of its type."""
     return type(argument) in _PLAIN
 
 
 def tensor_key(tensor: torch.Tensor) -> Hashable:
-    """Key of a tensor of known size without numbers: all that an operation can know of it."""
-    # The storage of an input that is a view has a symbolic size, which is no key.
+    """Key of a tensor of known size without data: everything that an operation can depend on."""
+    # The storage of an input that is a view has a symbolic size, which cannot be a key.
     size = str(tensor.untyped_storage().nbytes())
     layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), size
     return tensor.dtype, tensor.device, *layout, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
 
 
 def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
-    """Key of a call on nodes or on tensors, equal for calls of one operation that differ in numbers alone."""
+    """Key of a call on nodes or on tensors; calls of one operation that differ only in data have equal keys."""
 
     def key(value: Any) -> Hashable:
         """Key of an operand: shapes and types of its tensors."""
@@ -79,14 +79,14 @@ def operation_name(node: Node) -> str:
 
 
 def schema_name(node: Node) -> str:
-    """Name of the called operation in its schema, without the namespace ``aten``; "" for a node of another kind."""
+    """Name of the called operation in its schema, without the namespace ``aten``; "" for other nodes."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return ""
     return node.target._schema.name.removeprefix("aten::")
 
 
 def overload_of(name: str) -> Any:
-    """ATen overload of a name such as ``add.Tensor``; without an overload, the default one."""
+    """ATen overload for a name such as ``add.Tensor``; without an overload name, the default overload."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
@@ -98,7 +98,7 @@ def dtype_of(node: Node) -> torch.dtype | None:
 
 
 def metadata_for(node: Node, value: Any) -> dict[str, Any]:
-    """Metadata of a node for another one that has the fake ``value``; ``tensor_meta`` would be that of the old one."""
+    """Metadata of a node for a node with the fake ``value``, without ``tensor_meta``, which describes the old value."""
     return {key: entry for key, entry in node.meta.items() if key != "tensor_meta"} | {"val": value}
 
 
@@ -109,11 +109,11 @@ def operands_of(node: Node) -> dict[str, Any]:
 
 
 def call_before(position: Node, target: torch._ops.OpOverload, *args: Any, **named: Any) -> Node:
-    """New operation before the node ``position``, from the same line of the model, with the type of its result."""
+    """New operation before the node ``position``, with the source line of ``position`` and the type of its result."""
     with position.graph.inserting_before(position):
         node = position.graph.call_function(target, args, named)
     values = map_arg((args, named), lambda source: source.meta["val"])
-    # An operation without tensors, as an assertion on a number, has the mode of the rest of its graph.
+    # An operation without tensors, such as an assertion on a number, uses the mode of the rest of its graph.
     others = (other.meta.get("val") for other in position.graph.nodes)
     leaves = itertools.chain(pytree.tree_leaves((values, position.meta.get("val"))), others)
     tensor = next(leaf for leaf in leaves if isinstance(leaf, FakeTensor))

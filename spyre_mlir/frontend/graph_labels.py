@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of graphs of torch.compile, and the places at which Dynamo broke a graph, for reports."""
+"""Names of graphs of torch.compile, and the places of graph breaks, for reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spyre_mlir.records import dataclass
 
 Kind = Literal["graph", "forward", "backward"]
 
-#: A frame in the stack that Dynamo keeps with a node, and the name of a function that goes on behind a graph break.
+#: A frame in the stack that Dynamo records for a node, and the name of a function resumed after a graph break.
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in (\S+)')
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")
 
@@ -29,7 +29,7 @@ _DIGITS = 8
 
 @dataclass(frozen=True)
 class GraphLabel:
-    """A graph of Dynamo, or the forward or backward graph of one, for inputs of given shapes.
+    """A graph of Dynamo, or its forward or backward graph, for inputs of given shapes.
 
     ``compile_id`` is Dynamo's: the number of the frame and of its compilation. ``place`` is ``file:line`` of the first
     operation, in ``function``. ``content`` is the text of the graph.
@@ -44,7 +44,7 @@ class GraphLabel:
 
     @classmethod
     def of(cls, graph: GraphModule, kind: Kind = "graph", part: GraphModule | None = None) -> GraphLabel:
-        """Describe a graph of Dynamo, or the ``part`` that AOTAutograd made of it."""
+        """Describe a graph of Dynamo, or the ``part`` of it that AOTAutograd built."""
         place, function = _first_place(graph)
         modules = (module for module in (part or graph).modules() if isinstance(module, GraphModule))
         # Addresses of functions differ from run to run.
@@ -52,11 +52,11 @@ class GraphLabel:
         return cls(kind, str(CompileContext.current_compile_id() or "0/0"), place, function, content)
 
     def for_inputs(self, inputs: Sequence[Any]) -> GraphLabel:
-        """Return the label of a program for inputs."""
+        """Return the label of a program for these inputs."""
         return replace(self, inputs=tuple(map(_input_text, inputs)))
 
     def name(self, options: str) -> str:
-        """Return a name for files: the same one for the same graph, inputs and options in any process."""
+        """Return a name for files: the same name for the same graph, inputs and options in any process."""
         text = "\n".join([self.content, *self.inputs, options])
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.kind}_{re.sub(r'[^0-9]+', '_', self.compile_id)}_{digest[:_DIGITS]}"
@@ -66,7 +66,7 @@ Keep = Callable[[GraphLabel, Any], None]
 
 
 def keeping(compile: Callable[..., Any], label: GraphLabel, keep: Keep | None) -> Callable[..., Any]:
-    """Return a function that compiles as ``compile`` and gives each program with its label to ``keep``."""
+    """Wrap ``compile`` so that ``keep`` is called with the label and the program of each compilation."""
     return compile if keep is None else partial(_compiled_and_kept, compile, label, keep)
 
 
@@ -90,9 +90,9 @@ def _input_text(value: Any) -> str:
 
 
 def _first_place(graph: GraphModule) -> tuple[str, str]:
-    """Return the place and the function of the first operation, of the innermost frame; empty if none has one.
+    """Return the place and the function of the first operation, in its innermost frame; empty if none has one.
 
-    Where all frames are PyTorch's, as in a ``Sequential``, it is the class of the outermost module.
+    If all frames belong to PyTorch, as in a ``Sequential``, the function is the class of the outermost module.
     """
     operations = [node for node in graph.graph.nodes if node.op not in ("placeholder", "output")]
     for node in operations:
@@ -112,7 +112,7 @@ def _readable_function(name: str) -> str:
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """A place at which Dynamo ended a graph, and why: a sentence, and what else it says."""
+    """A place at which Dynamo ended a graph: the reason as a sentence, and the details that Dynamo adds."""
 
     place: str
     function: str
@@ -122,7 +122,7 @@ class GraphBreak:
 
 
 def graph_breaks() -> list[GraphBreak]:
-    """Return the graph breaks of the process so far, since Dynamo was last reset; each place and reason once."""
+    """Return the graph breaks of the process since Dynamo was last reset; each place and reason once."""
     breaks = []
     for entry in graph_break_reasons:
         reason, _, details = str(entry.reason).partition("\n")

@@ -8,10 +8,10 @@
     with spyre_hint(tiles={"M": 8}):         # in the model: what is computed here is tiled in 8 along M
         y = x @ w
 
-Every ``with`` that is entered is one hint. It has a number that grows, so an inner hint has a larger one
-than those around it, and a loop over layers makes one hint per layer. The hints ride on the annotations of
-``torch.fx.traceback``, which torch.export, torch.compile and decompositions hand on from node to node;
-``resolve_hints`` leaves them on each node in their final form. Outside of a compiler they do nothing.
+Every ``with`` that is entered is one hint. The number of a hint increases, so an inner hint has a larger number than
+the hints around it, and a loop over layers makes one hint per layer. Hints use the annotations of
+``torch.fx.traceback``, which torch.export, torch.compile and decompositions pass on from node to node;
+``resolve_hints`` stores them on each node in their final form. Outside a compiler they have no effect.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import Hint
 
-#: The key of an annotation is this and the number of the hint; the underscore hides it from other readers.
+#: The key of an annotation is this prefix and the number of the hint; the underscore hides it from other readers.
 HINT_PREFIX = "_spyre_hint."
 
 _sizes: dict[str, int] = {}
-#: By identity: the names of a tensor go when it goes.
+#: Names of tensors by identity: the names are removed when the tensor is collected.
 _names: Any = WeakIdKeyDictionary()
 _numbers = itertools.count(1)
 
@@ -47,11 +47,11 @@ def declare_tensor_dim(name: str, size: int) -> None:
     """Declare a named dim, for all models of this process.
 
     Args:
-        name: Its name.
-        size: Its elements.
+        name: The name of the dim.
+        size: The number of its elements.
 
     Raises:
-        CompileError: The name is empty, the size is not positive, or the name has another size already.
+        CompileError: The name is empty, the size is not positive, or the name already has another size.
     """
     if not isinstance(name, str) or not name:
         raise CompileError(f"The name of a dim is a text that is not empty, not {name!r}.")
@@ -67,7 +67,7 @@ def declare_tensor_dim(name: str, size: int) -> None:
 
 @contextlib.contextmanager
 def dims_of_size(sizes: Mapping[str, int]) -> Iterator[None]:
-    """Context in which declared dims have other sizes: a model of dynamic dims is compiled at one size of each."""
+    """Context in which declared dims have other sizes: a model with dynamic dims is compiled at one size of each."""
     before = dict(_sizes)
     _sizes.update(sizes)
     try:
@@ -78,22 +78,22 @@ def dims_of_size(sizes: Mapping[str, int]) -> Iterator[None]:
 
 
 def clear_tensor_dims() -> None:
-    """Forget all declared dims, and the names of all tensors."""
+    """Remove all declared dims, and the names of all tensors."""
     _sizes.clear()
     _names.clear()
 
 
 def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    """Set the declared dims that an input or a parameter is made of.
+    """Set the declared dims that an input or a parameter consists of.
 
-    There may be more or fewer of them than dims of its shape: only the number of elements must be the same.
+    The number of names may differ from the number of dims: only the number of elements must be equal.
 
     Args:
-        tensor: A tensor of PyTorch, or one on the device.
-        names: The names of the dims, outermost first, in the order of its memory.
+        tensor: A PyTorch tensor, or a tensor on the device.
+        names: The names of the dims, outermost first, in memory order.
 
     Raises:
-        CompileError: A name is not declared or comes twice, the sizes do not make up the tensor, or a model is running.
+        CompileError: A name is undeclared or occurs twice, the sizes do not match the tensor, or a model is running.
     """
     if torch.compiler.is_compiling():
         _refuse_inside_of_a_model()
@@ -106,7 +106,7 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
 
 
 def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    """Raise ``CompileError`` for names that are not declared, occur twice or do not make up the tensor."""
+    """Raise ``CompileError`` for names that are not declared, occur twice or do not match the size of the tensor."""
     for position, name in enumerate(names):
         if not isinstance(name, str) or name not in _sizes:
             raise CompileError(
@@ -120,7 +120,7 @@ def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> N
         raise CompileError(f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}.")
 
 
-# Dynamo calls it while it traces: an exception of traced code would only send the model back to Python.
+# Dynamo calls this function at trace time: an exception in traced code would only cause a graph break.
 @torch.compiler.assume_constant_result
 def _refuse_inside_of_a_model() -> None:
     raise CompileError(
@@ -129,7 +129,7 @@ def _refuse_inside_of_a_model() -> None:
 
 
 def names_of(tensor: Any) -> tuple[str, ...]:
-    """Names of the dims of a tensor; () if it has none."""
+    """Names of the dims of a tensor; () if the tensor does not have names."""
     names = _names.get(tensor) if _names and isinstance(tensor, (torch.Tensor, DeviceTensor)) else None
     return names or ()
 
@@ -140,20 +140,20 @@ def dim_sizes() -> dict[str, int]:
 
 
 def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager[None]:
-    """Tile what is computed inside: a context for the code of a model.
+    """Tile the operations inside a context in the code of a model.
 
     Args:
-        tiles: For each named dim the number of tiles of equal size, the first dim outermost.
+        tiles: For each named dim, the number of tiles of equal size; the first dim is the outermost.
     """
     annotation = annotate({_new_annotation_key(): dict(tiles)})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
 
-# After a graph break Dynamo would compile the function alone, and cannot return an annotation from it.
+# After a graph break Dynamo would compile this function alone, and cannot return an annotation from it.
 skip_code(spyre_hint.__code__)
 
 
-# What a trace sees is a constant: counting is not the model's business.
+# A trace sees the key as a constant: the counter is not part of the model.
 @torch.compiler.assume_constant_result
 def _new_annotation_key() -> str:
     return f"{HINT_PREFIX}{next(_numbers)}"
@@ -161,15 +161,15 @@ def _new_annotation_key() -> str:
 
 @contextlib.contextmanager
 def _recorded(annotation: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
-    """Annotation that torch.export keeps also where its caller does not ask for it, as Dynamo does."""
+    """Annotation that torch.export keeps even if its caller does not request it, as Dynamo does."""
     with annotation, preserve_node_meta():
         yield
 
 
 def resolve_hints(graph: Graph) -> bool:
-    """Set ``node.meta["sdsc.hints"]``, the hints around an operation, outermost first; return whether there are any.
+    """Set ``node.meta["sdsc.hints"]``, the hints around an operation, outermost first; return whether any exist.
 
-    Their ids are those of one graph, from 1, so they do not depend on what was compiled before.
+    Hint ids are numbered within one graph, from 1, so they do not depend on earlier compilations.
     """
     hinted = {
         node: annotated
@@ -207,5 +207,5 @@ def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:
 
 
 def _is_positive(number: Any) -> bool:
-    """Return whether a number is a positive integer; True, an integer of Python, is none."""
+    """Return whether a number is a positive integer; True, a Python integer, is not accepted."""
     return isinstance(number, int) and not isinstance(number, bool) and number > 0

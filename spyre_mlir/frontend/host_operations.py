@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The one rule for operations that the device does not run: PyTorch runs them on the host.
+"""Fallback for operations that the device does not run: PyTorch runs them on the host.
 
-The memory of each operand is copied to the host, PyTorch's kernel for the CPU runs on tensors that share these copies
-as the operands share the memory on the device, and memory that changed is copied back. So results that are views of an
-operand are views on the device, writes in place are writes to the storage, and errors are PyTorch's own.
+The memory of each operand is copied to the host. PyTorch's CPU kernel runs on tensors that share these copies as the
+operands share the memory on the device, and changed memory is copied back. So results that are views of an operand are
+views on the device, in-place writes are writes to the storage, and errors are PyTorch's own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 
-#: Names of the operations that ran on the host, with the reason of the first time.
+#: Names of the operations that ran on the host, each with the reason of the first run.
 reasons: dict[str, str] = {}
 
 
 def report(operation: Any, reason: str, where: str = "on the host") -> None:
-    """Warn that an operation runs elsewhere than in a program of the device, once for each name."""
+    """Warn that an operation does not run in a program of the device, once for each name."""
     name = str(operation)
     if name not in reasons:
         reasons[name] = reason
@@ -34,7 +34,7 @@ def report(operation: Any, reason: str, where: str = "on the host") -> None:
 
 
 class HostRun(NamedTuple):
-    """Results of an operation, and operands by their index among the leaves that have another geometry afterwards."""
+    """Results of an operation; ``replaced`` maps leaf indices to operands whose geometry has changed."""
 
     results: Any
     replaced: dict[int, DeviceTensor]
@@ -42,14 +42,14 @@ class HostRun(NamedTuple):
 
 @dataclass(frozen=True)
 class OperandResult:
-    """A result that is an operand itself, by its index among the leaves of the arguments."""
+    """A result that is one of the operands, given by its index among the leaves of the arguments."""
 
     index: int
 
 
 @dataclass
 class _HostMemory:
-    """Memory of the device, and the bytes of its copy on the host, which the operation changes."""
+    """Memory of the device, and the bytes of its copy on the host, which the operation may change."""
 
     storage: Storage
     before: torch.Tensor
@@ -61,7 +61,7 @@ class _HostMemory:
         return cls(storage, before, before.clone())
 
     def tensor(self, tensor: DeviceTensor) -> torch.Tensor:
-        """The copy of a tensor in this memory."""
+        """Return the host copy of a tensor in this memory."""
         dtype = getattr(torch, tensor.dtype)
         whole = self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype)
         return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -72,21 +72,21 @@ class _HostMemory:
             write_memory(self.storage, self.bytes.view(getattr(torch, self.storage.dtype)))
 
     def device_tensor(self, view: torch.Tensor) -> DeviceTensor:
-        """Tensor of the device for a view of the copy."""
+        """Return the device tensor for a view of the copy."""
         dtype = str(view.dtype).removeprefix("torch.")
         storage = self.storage
         if dtype != storage.dtype:
-            # Views of several dtypes read the same bytes, which are those of the host.
+            # Views of several dtypes read the same bytes, in the byte order of the host.
             storage.give_up_layout()
             storage = Storage(None, dtype, storage.data, (storage.data.nbytes // view.itemsize,))
         return DeviceTensor.of(storage, _strided(view))
 
 
 def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> HostRun:
-    """Run an operation of PyTorch on the host, on arguments whose tensors are ``DeviceTensor``.
+    """Run a PyTorch operation on the host, on arguments whose tensors are ``DeviceTensor``.
 
     Raises:
-        Exception: As PyTorch raises it for tensors of the host.
+        Exception: As raised by PyTorch for host tensors.
         CompileError: A result is not a strided tensor.
     """
     leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
@@ -98,7 +98,7 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
             memory = id(leaf.storage.data)
             if memory not in memories:
                 memories[memory] = _HostMemory.of(leaf.storage)
-            # One operand that is given twice is one tensor.
+            # An operand that is passed twice is one tensor.
             if id(leaf) not in copies:
                 copies[id(leaf)] = memories[memory].tensor(leaf)
             operands[index] = copies[id(leaf)]
@@ -131,7 +131,7 @@ def _strided(tensor: torch.Tensor) -> StridedView:
 
 
 def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:
-    """Results as tensors of the device, in the memory of operands or in new memory; other values unchanged."""
+    """Results as device tensors, in the memory of operands or in new memory; other values unchanged."""
     groups: dict[int, list[torch.Tensor]] = {}
     plain: list[Any] = []
     for result in results:
@@ -141,7 +141,7 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
                     f"{operation} makes a tensor that is sparse or quantized, which the device does not have; "
                     "call the operation on tensors of the host, which .cpu() gives."
                 )
-            # The bits of such a view are not its numbers.
+            # The bits of a conjugated or negated view are not its numbers.
             result = result.resolve_conj().resolve_neg()
             groups.setdefault(result.untyped_storage()._cdata, []).append(result)
         plain.append(result)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Import of a PyTorch model as a ``linalg`` module whose parameters are function arguments.
 
-The module has one public function ``@main`` over tensors of static shape. Its arguments are the inputs, the
-parameters and the constants of the model in the order of ``Imported.arguments``; each says so with the
-attributes ``{spyre.name = "layers.0.q.weight", spyre.kind = "parameter"}``. No tensor data is in the text.
-Named dims (see hints.py) are ``sdsc.dims`` of the arguments and ``sdsc.dim_sizes`` of the function.
-Locations carry the file and line of the model, the module path and the aten operation (see locations.py).
+The module has one public function ``@main`` over tensors of static shape. Its arguments are the inputs, the parameters
+and the constants of the model in the order of ``Imported.arguments``; attributes state which: ``{spyre.name =
+"layers.0.q.weight", spyre.kind = "parameter"}``. The text does not contain tensor data. Named dims (see hints.py) are
+``sdsc.dims`` of the arguments and ``sdsc.dim_sizes`` of the function. Locations contain the file and line of the model,
+the module path and the aten operation (see locations.py).
 """
 
 from __future__ import annotations
@@ -80,22 +80,22 @@ from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling.mask_tiles import RunLengths
 
-#: Elements of a constant that is looked at as a mask, and the runs of equal ones that a row of it may have: a window or
-#: a prefix has three at most, and more make the attribute as large as the mask.
+#: Minimum size of a constant that is analyzed as a mask, and maximum runs of equal elements per row: a window or a
+#: prefix has at most three runs, and more runs make the attribute as large as the mask.
 _LEAST_MASK, _MOST_RUNS = 1 << 12, 8
 
-#: The errors by which torch-mlir's importer refuses a graph.
+#: The errors by which torch-mlir's importer rejects a graph.
 _REFUSALS = (NotImplementedError, TypeError, ValueError, KeyError, AssertionError)
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A model as MLIR, with what is needed to call it like the model.
+    """A model as MLIR, with the data needed to call it like the model.
 
     Attributes:
-        module: The module; None for a model that computes nothing: it returns views of its inputs, or what is known.
+        module: The module; None for a model that computes nothing and returns only views of its inputs or known values.
         signature: The arguments and results of the model.
-        input_layouts: By their position, the layouts of the inputs that were given on the device.
+        input_layouts: The layouts of the inputs that were given on the device, by input index.
     """
 
     module: ir.Module | None
@@ -108,7 +108,7 @@ class Imported:
         return self.signature.arguments
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:
-        """Bind the inputs of one call of the model: operands for @main, and the model's use of its results.
+        """Bind the inputs of one call of the model: operands for @main, and the processing of its results.
 
         Args:
             *args: Inputs by position.
@@ -140,18 +140,18 @@ def import_torch(
         model: A module, a function or an exported program.
         inputs: Example inputs: a tuple, or a mapping for keyword inputs.
         context: The context of the module.
-        precision: As ``compile`` takes it.
+        precision: The option of ``compile``.
         state: Names of buffers that are inputs, changed or not.
 
     Raises:
-        CompileError: The model cannot be captured or imported, where the message names the line; or there is no such
-            precision.
+        CompileError: The model cannot be captured or imported, in which case the message names the line; or the
+            precision is unknown.
     """
     if precision not in ("device", "strict"):
         raise CompileError(f"The precision must be one of device, strict, not '{precision}'.")
     with tracing_alone(), _without_garbage_collection():
         exported, module = _lowered(capture_torch(model, inputs), context, precision, state)
-        # Nothing is computed, so there is no program.
+        # The model computes nothing, so it does not need a program.
         if module is None:
             return Imported(None, exported.signature, {})
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))
@@ -162,9 +162,9 @@ def capture_torch(
     inputs: Inputs = (),
     autocast: torch.dtype | str | None = None,
 ) -> ExportedProgram:
-    """Trace a model, called with example ``inputs``; ``import_torch`` takes the program in place of the model.
+    """Trace a model, called with example ``inputs``; ``import_torch`` accepts the program in place of the model.
 
-    ``autocast`` is that of ``compile``.
+    ``autocast`` is the option of ``compile``.
     """
     register_caches()
     if isinstance(model, torch.nn.Module) and any(
@@ -182,9 +182,9 @@ def capture_torch(
 def _lowered(
     program: ExportedProgram, context: ir.Context, precision: str, state: Collection[str]
 ) -> tuple[ExportedGraph, ir.Module | None]:
-    """Graph of a program, and linalg of it; None for a program that computes nothing.
+    """Lower a program to linalg; return its graph and the module, or None if the program computes nothing.
 
-    Each round, a call without a form in linalg is decomposed as PyTorch does, or it becomes one of PyTorch's kernel.
+    In each round, a call without a linalg form is decomposed as PyTorch does, or becomes a call of PyTorch's kernel.
     """
     wider = WiderForms()
     exported = export_graph(program, (), precision, state=state)
@@ -206,7 +206,7 @@ def _lowered(
 def _check_result_types(module: ir.Module, signature: Signature) -> None:
     """Raise ``UnloweredError`` for results whose element types in linalg differ from the types of the graph.
 
-    A call converts them to the types of the graph, which would hide that they were computed as something else.
+    A call converts results to the types of the graph, which would hide that they were computed in another type.
     """
     names = {torch.uint8: "i8"} | {
         getattr(torch, element.host): element.name
@@ -224,7 +224,7 @@ def _check_result_types(module: ir.Module, signature: Signature) -> None:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Context in which Python looks for no cycles: a graph is many small objects that all stay until it is imported."""
+    """Context without garbage collection of cycles: a graph is many small objects that all stay alive until import."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -235,10 +235,10 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
-    """Layouts of the inputs that are on the device, by their position among the inputs."""
+    """Layouts of the inputs that are on the device, by input index."""
     leaves = map(as_device_tensor, call_inputs(inputs).leaves)
     if not any(isinstance(leaf, DeviceTensor) for leaf in leaves):
-        # There need not be inputs: an exported program has its own.
+        # Inputs may be missing: an exported program has its own example inputs.
         return {}
     input_arguments = [argument for argument in signature.arguments if argument.kind == INPUT]
     leaves, _ = signature.leaves_of(*as_call(inputs))
@@ -249,14 +249,14 @@ def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
 class _NodeImporter(GraphNodeImporter):
     """torch-mlir's node importer, extended by the operators of ``operators.py`` and by calls of PyTorch's kernels.
 
-    They become ops of our dialects between casts to tensors and back, which torch-mlir's passes keep
-    where they are; a ``torch.operator`` they would refuse.
+    These become ops of this project's dialects between casts to and from builtin tensors, which torch-mlir's passes
+    keep; the passes would reject a ``torch.operator``.
     """
 
     __slots__ = ()
 
     def import_nodes(self, nodes: Iterable[Node], **options: bool) -> None:
-        """Import nodes in order, those between the marks of a loop into its body."""
+        """Import nodes in order; nodes between the marks of a loop are imported into the body of the loop."""
         straight: list[Node] = []
         remaining = iter(nodes)
         for node in remaining:
@@ -269,7 +269,7 @@ class _NodeImporter(GraphNodeImporter):
         super().import_nodes(straight, **options)
 
     def _import_loop(self, begin: Node, following: Iterator[Node], **options: bool) -> None:
-        """Import a loop, with the nodes that follow its begin up to its end."""
+        """Import a loop: the nodes after ``begin`` up to the end of the loop."""
         end = end_of(begin)
         assert end is not None, "a loop without readers is dead"
         nodes = list(itertools.takewhile(lambda node: node is not end, following))
@@ -287,7 +287,7 @@ class _NodeImporter(GraphNodeImporter):
             self._bind_results(end, loop.results(end.meta["val"]))
 
     def _bind_results(self, node: Node, values: Sequence[ir.Value]) -> None:
-        """Bind the values of a node that is a list; the mark of a loop has none, and nothing imports a read of it."""
+        """Bind the values of a node that returns a list; a loop mark has no value, and its reads are not imported."""
         self._multi_result_nodes.add(node)
         for index, value in enumerate(values):
             self.bind_node_value(node, value, index)
@@ -320,7 +320,7 @@ class _NodeImporter(GraphNodeImporter):
         types = [self._cc.tensor_to_vtensor_type(tensor) for tensor in kept.values()]
         with loc:
             results = import_kernel_call(node, values, types)
-        # A list or a tuple of one tensor has a part, too.
+        # A list or a tuple of one tensor is also read through getitem.
         if not isinstance(node.meta["val"], torch.Tensor):
             self._multi_result_nodes.add(node)
         for index, result in zip(kept, results, strict=True):
@@ -352,13 +352,13 @@ class _NodeImporter(GraphNodeImporter):
 
 
 class _Hooks(FxImporterHooks):
-    """torch-mlir's hooks, with tensors that it creates itself, the indices of ``as_strided``, written as elements.
+    """torch-mlir's hooks, but tensors that torch-mlir creates, the indices of ``as_strided``, are written as elements.
 
-    It would write resources, whose values the bindings cannot read.
+    torch-mlir would write resources, whose values the bindings cannot read.
     """
 
     def resolve_literal(self, gni: GraphNodeImporter, literal: Any, info: Any) -> ir.Value | None:
-        """Literal of an integer tensor; None leaves any other to torch-mlir."""
+        """Literal of an integer tensor; None leaves other tensors to torch-mlir."""
         if not isinstance(literal, torch.Tensor) or literal.dtype not in (torch.int32, torch.int64):
             return None
         array = np.array(literal.tolist(), dtype=str(literal.dtype).removeprefix("torch."))
@@ -406,7 +406,7 @@ def _attributes(argument: Argument) -> dict[str, Any]:
 
 
 def _with_runs(attributes: ir.DictAttr, argument: Argument) -> ir.DictAttr:
-    """Add the runs of a constant that may be a mask. Needs a current context."""
+    """Add the run lengths of a constant that may be a mask. Needs a current context."""
     runs = _runs(argument)
     if runs is None:
         return attributes
@@ -414,20 +414,20 @@ def _with_runs(attributes: ir.DictAttr, argument: Argument) -> ir.DictAttr:
 
 
 def _runs(argument: Argument) -> RunLengths | None:
-    """Runs of equal elements of a constant that may be a mask; None for another argument."""
+    """Run lengths of equal elements in a constant that may be a mask; None for another argument."""
     tensor = argument.tensor
     if argument.kind != CONSTANT or tensor is None or tensor.ndim < 2 or tensor.numel() < _LEAST_MASK:
         return None
-    # Numpy has no bfloat16: its bits would be taken for numbers.
+    # Numpy does not support bfloat16: its bits would be read as numbers.
     if tensor.dtype not in (torch.bool, torch.float16, torch.float32):
         return None
     rows = tensor.numel() // tensor.shape[-1]
     return RunLengths.of(to_numpy(tensor.contiguous()), _MOST_RUNS * rows)
 
 
-# One trace at a time in a process, of an import or of Dynamo: PyTorch keeps what a trace is about in globals.
+# One trace at a time per process, of an import or of Dynamo: PyTorch keeps the state of a trace in globals.
 
-#: Dynamo holds this lock while it traces a function, and while a backend takes its graph.
+#: Dynamo holds this lock while it traces a function, and while a backend compiles its graph.
 _no_dynamo = turns(lambda: convert_frame.compile_lock)
 
 
@@ -440,11 +440,11 @@ def tracing_alone() -> Iterator[None]:
 
 # The caches of transformers' models as trees of tensors, so that a model may take, change and return them.
 #
-# What transformers itself registers fills a new cache by the operations of the model, which a trace would see.
+# The registration of transformers itself fills a new cache by operations of the model, which a trace would record.
 
 
 def register_caches() -> None:
-    """Register every kind of cache that transformers has as a pytree node, if transformers is imported at all."""
+    """Register every kind of transformers cache as a pytree node, if transformers is imported."""
     cache_utils = sys.modules.get("transformers.cache_utils")
     if cache_utils is None:
         return
@@ -457,13 +457,13 @@ def register_caches() -> None:
 def _register(kind: type) -> None:
     """Register a class as a pytree node.
 
-    Its children are the attributes that are tensors, layers or caches; all others are its context.
+    The children are the attributes that are tensors, layers or caches; all other attributes are the context.
     """
 
     def unflatten(parts: Any, context: tuple[tuple[str, ...], dict[str, Any]]) -> Any:
-        """An object of the class with these attributes."""
+        """Return an object of the class with these attributes."""
         names, others = context
-        # Without __init__, which takes a configuration and may allocate tensors.
+        # Without __init__, which requires a configuration and may allocate tensors.
         cache = object.__new__(kind)
         vars(cache).update(others, **dict(zip(names, parts, strict=True)))
         return cache
@@ -472,7 +472,7 @@ def _register(kind: type) -> None:
 
 
 def _parts(value: Any) -> tuple[list[Any], tuple[tuple[str, ...], dict[str, Any]]]:
-    """Children of a cache; their names, and all other attributes, which have to be the same in each call."""
+    """Children of a cache; their names, and all other attributes, which must be equal in each call."""
     parts = {name: part for name, part in vars(value).items() if _is_part(part)}
     others = {name: part for name, part in vars(value).items() if name not in parts}
     return list(parts.values()), (tuple(parts), others)
@@ -489,7 +489,7 @@ def _is_part(value: Any) -> bool:
 
 # Import of ``spyre::insert_rows`` as insertions of slices at indices that the host reads.
 
-#: MLIR's ``ShapedType::kDynamic``, which stands for an operand among static offsets.
+#: MLIR's ``ShapedType::kDynamic``, which marks an operand among static offsets.
 _DYNAMIC = -(1 << 63)
 
 _NAMES = {
@@ -500,14 +500,14 @@ _NAMES = {
 
 
 def inserts_rows(node: Node) -> bool:
-    """Return whether a node is an insertion of rows."""
+    """Return whether a node inserts rows."""
     return node.target is INSERT_ROWS
 
 
 def import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
-    """Build the insertions of a node at the current insertion point, one behind the other.
+    """Build the insertions of a node at the current insertion point, one after the other.
 
-    ``value_of`` gives the value of a node in the torch dialect, as is the result.
+    ``value_of`` returns the value of a node in the torch dialect. The result is also in the torch dialect.
     """
     operands = operands_of(node)
     dims, elements, rows = operands["dims"], operands["elements"], operands["rows"]
@@ -525,7 +525,7 @@ def import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
 
 
 def _tensor(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
-    """Build the cast of a value of the torch dialect to a tensor."""
+    """Build the cast from a value of the torch dialect to a builtin tensor."""
     tensor = node.meta["val"]
     type_ = ir.RankedTensorType.get(tuple(tensor.shape), ir.Type.parse(_NAMES[tensor.dtype]))
     return ir.Operation.create("torch_c.to_builtin_tensor", results=[type_], operands=[value_of(node)]).result
@@ -537,7 +537,7 @@ def _bounds(size: int, operands: dict[str, Any]) -> dict[str, int | str]:
 
 
 def _inserted(row: ir.Value, whole: ir.Value, dims: Sequence[int], positions: Sequence[ir.Value]) -> ir.Value:
-    """Build the insertion of a row at positions in the dims where it has size 1; ``dims`` rise."""
+    """Build the insertion of a row at ``positions`` in ``dims``, where it has size 1; ``dims`` are ascending."""
     sizes = list(ir.RankedTensorType(row.type).shape)
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(
@@ -551,15 +551,15 @@ def _inserted(row: ir.Value, whole: ir.Value, dims: Sequence[int], positions: Se
     return ir.Operation.create("tensor.insert_slice", [whole.type], operands, attributes).result
 
 
-# Loops of a graph as ``scf.for`` on tensors, built while torch-mlir imports the operations around and inside.
+# Loops of a graph as ``scf.for`` on tensors, built while torch-mlir imports the operations around and inside them.
 
 _INDEX = "affine_map<(d0) -> (d0 * {})>"
 
 
 class LoopImport:
-    """The loop of a begin and an end, at the current insertion point and location.
+    """The loop between a begin and an end mark, at the current insertion point and location.
 
-    ``resolve`` gives the value of a node, ``type_of`` the type in the dialect of torch-mlir of a tensor.
+    ``resolve`` returns the value of a node, ``type_of`` the torch-mlir type of a tensor.
     """
 
     def __init__(
@@ -579,7 +579,7 @@ class LoopImport:
             ir.Operation.create("tensor.empty", results=[builtin_type(tensor)]).result
             for tensor in results[len(carried) :]
         ]
-        #: What is tiled, outside of the loop.
+        #: The tiled tensors, outside the loop.
         self.wholes = [self._tensor(node) for node in self.begin["wholes"]]
         initial = [*carried, *wholes]
         bounds = [_index(number) for number in (0, self.begin["trips"], 1)]
@@ -587,7 +587,7 @@ class LoopImport:
         return ir.Operation.create("scf.for", results=types, operands=[*bounds, *initial], regions=1)
 
     def begin_values(self) -> list[ir.Value]:
-        """The values of the begin, at the beginning of an iteration; the mark has none."""
+        """The values of the begin mark at the start of an iteration, except the mark itself."""
         carried = len(self.begin["carried"])
         values = list(self.block.arguments)[1 : 1 + carried]
         for whole, dim, size in zip(self.wholes, self.begin["dims"], self.begin["sizes"], strict=True):
@@ -595,7 +595,7 @@ class LoopImport:
         return [self._torch(value, tensor) for value, tensor in zip(values, self.tensors, strict=False)]
 
     def finish(self) -> None:
-        """End the iteration: it yields what is carried, and the wholes with its tiles in them."""
+        """End the iteration: yield the carried values, and the whole tensors with the new tiles inserted."""
         values = [self._tensor(node) for node in self.end["carried"]]
         buffers = list(self.block.arguments)[1 + len(values) :]
         for node, dim, buffer in zip(self.end["tiles"], self.end["dims"], buffers, strict=True):
@@ -603,7 +603,7 @@ class LoopImport:
         ir.Operation.create("scf.yield", operands=values)
 
     def results(self, tensors: Sequence[Any]) -> list[ir.Value]:
-        """The values of the end, behind the loop."""
+        """The values of the end mark, after the loop."""
         return [self._torch(value, tensor) for value, tensor in zip(self.loop.results, tensors, strict=True)]
 
     def _slice(self, whole: ir.Value, dim: int, size: int) -> ir.Value:
@@ -642,7 +642,7 @@ class LoopImport:
         ).result
 
     def _position(self, size: int) -> ir.Value:
-        """Where the tile of an iteration begins."""
+        """Return the offset of the tile of an iteration."""
         variable = self.block.arguments[0]
         if size == 1:
             return variable

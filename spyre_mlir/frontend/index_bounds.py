@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Range checks of the indices that a model takes from its arguments.
 
-The device compares an index with positions, where one that is out of range is at none of them and nothing tells. So the
-host knows the range of an argument that is used as an index, and checks the numbers that a call gives.
+The device compares an index with positions. An index out of range equals none of them, and no error is reported. So the
+host knows the range of each argument that is used as an index, and checks the numbers that a call passes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _along_dim(node: Node, negative: bool = False) -> Iterator[IndexUse]:
 
 
 def _per_dim(node: Node) -> Iterator[IndexUse]:
-    """Indices of ``op(x, indices)``, one for each of the first dims, with their ranges; masks are none."""
+    """Indices of ``op(x, indices)``, one for each of the first dims, with their ranges; masks are skipped."""
     operands = operands_of(node)
     for size, index in zip(operands["self"].meta["val"].shape, operands["indices"], strict=False):
         if index is not None and index.meta["val"].dtype not in (torch.bool, torch.uint8):
@@ -50,7 +50,7 @@ def _of_table(node: Node) -> Iterator[IndexUse]:
 
 
 def _of_classes(node: Node) -> Iterator[IndexUse]:
-    """Index of ``one_hot(self, num_classes)``, with its range, where the number of classes is known."""
+    """Index of ``one_hot(self, num_classes)``, with its range, if the number of classes is known."""
     operands = operands_of(node)
     if operands.get("num_classes", -1) >= 0:
         yield operands["self"], (0, operands["num_classes"])
@@ -66,23 +66,23 @@ _USES: dict[str, Callable[[Node], Iterator[IndexUse]]] = {
 }
 
 
-#: Operations that become comparisons on the device, where a wrong index is at no position.
+#: Operations that become comparisons on the device, where an invalid index matches no position.
 _COMPARISONS = frozenset(_USES) - {"index", "_unsafe_index", "gather", "index_select", "embedding"}
 
 
 def _origin(node: Node) -> Node:
-    """Node with the same elements as ``node``, as far up as only their order and integer type change."""
+    """First node with the same elements as ``node``, up to their order and integer type."""
     while operation_name(node) in REARRANGEMENTS and not node.meta["val"].dtype.is_floating_point:
         node = cast(Node, node.args[0])
     return node
 
 
 def index_bounds(graph: Graph) -> dict[str, IndexBounds]:
-    """Range that all uses of a placeholder's elements as indices allow, by the name of the placeholder."""
+    """Range allowed by all uses of a placeholder's elements as indices, by the name of the placeholder."""
     bounds: dict[str, IndexBounds] = {}
     for node, index, lower, upper in _uses(graph):
         origin = _origin(index)
-        # The range is narrowed by each use, but the error names the first operation.
+        # Each use narrows the range, but the error names the first operation.
         if origin.op == "placeholder":
             known = bounds.get(origin.name, IndexBounds(lower, upper, f"aten.{operation_name(node)}"))
             narrower = max(lower, known.lower), min(upper, known.upper)
@@ -91,12 +91,12 @@ def index_bounds(graph: Graph) -> dict[str, IndexBounds]:
 
 
 def check_computed_indices(graph: Graph) -> None:
-    """Make the host look up each index that the model computes and that may be out of range, which checks it.
+    """Make the host look up, and thereby check, each index that the model computes and that may be out of range.
 
-    The table is that of all positions, so that an index is looked up as itself; integers are for the host.
+    The table contains all positions, so that an index maps to itself; integer operations run on the host.
     """
     ranges = integer_ranges(graph)
-    # A list, as look-ups are inserted on the way.
+    # A list, because look-ups are inserted during the iteration.
     for node, index, lower, upper in list(_uses(graph)):
         if operation_name(node) not in _COMPARISONS or _origin(index).op == "placeholder":
             continue
@@ -107,25 +107,25 @@ def check_computed_indices(graph: Graph) -> None:
 
 
 def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
-    """Index of ``node`` that has been looked up among the positions below ``upper``, from the front."""
+    """Look up an index of ``node`` in the positions below ``upper``, with negative indices converted first."""
     position = index
     if lower:
-        # The operation takes negative indices, which count from the end.
+        # The operation accepts negative indices, which count from the end.
         is_from_end = call_before(node, aten.lt.Scalar, index, 0)
         position = call_before(
             node, aten.where.self, is_from_end, call_before(node, aten.add.Tensor, index, upper), index
         )
     positions = call_before(node, aten.arange.default, upper)
-    # A table of one dim takes an index of one dim.
+    # A table of one dim requires an index of one dim.
     flat = call_before(node, aten.reshape.default, position, [-1])
-    # Unlike index, gather counts no index from the end.
+    # Unlike index, gather does not accept indices that count from the end.
     checked = call_before(node, aten.gather.default, positions, 0, flat)
     checked = call_before(node, aten.reshape.default, checked, list(index.meta["val"].shape))
     return call_before(node, aten._to_copy.default, checked, dtype=index.meta["val"].dtype)
 
 
 def _uses(graph: Graph) -> Iterator[tuple[Node, Node, int, int]]:
-    """Every operation with one of its indices and the range that it takes, upper end excluded."""
+    """Every operation with each of its indices and the range that it accepts, upper end excluded."""
     for node in graph.nodes:
         if node.op == "call_function" and operation_name(node) in _USES:
             for index, (lower, upper) in _USES[operation_name(node)](node):
@@ -133,7 +133,7 @@ def _uses(graph: Graph) -> Iterator[tuple[Node, Node, int, int]]:
 
 
 def check_known_indices(node: Node, argument: Argument) -> None:
-    """Raise ``CompileError`` for a constant or a buffer that is an index out of its range."""
+    """Raise ``CompileError`` for a constant or a buffer that contains an index out of its range."""
     bounds, tensor = argument.index_bounds, argument.tensor
     if bounds is None or tensor is None:
         return
@@ -148,14 +148,14 @@ def check_known_indices(node: Node, argument: Argument) -> None:
 
 # Interval analysis of the integers that a model computes.
 
-#: Operations whose result has all elements of their first operand and no others.
+#: Operations whose result contains exactly the elements of their first operand.
 REARRANGEMENTS = frozenset(
     "_to_copy _unsafe_view alias clone contiguous detach detach_ expand flatten lift_fresh_copy permute reshape "
     "squeeze t to transpose unflatten unsqueeze view view_as".split()
 )
 
 
-#: Operations whose second result is where the elements of the first one were along a dim.
+#: Operations whose second result contains the positions of the first result's elements along a dim.
 _WITH_POSITIONS = frozenset("topk sort max min kthvalue mode median cummax cummin".split())
 
 
@@ -170,7 +170,7 @@ Ranges = Mapping[Node, Interval]
 
 
 def integer_ranges(graph: Graph) -> dict[Node, Interval]:
-    """Ranges of the elements of nodes, where the analysis knows them."""
+    """Ranges of the elements of nodes, for the nodes that the analysis can bound."""
     ranges: dict[Node, Interval] = {}
     for node in graph.nodes:
         computed = _range(node, ranges) if node.op == "call_function" else None
@@ -180,7 +180,7 @@ def integer_ranges(graph: Graph) -> dict[Node, Interval]:
 
 
 def _range(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of a node's elements from those of its operands; None if it is not known."""
+    """Range of a node's elements from the ranges of its operands; None if unknown."""
     if node.target is operator.getitem:
         source, number = cast(Node, node.args[0]), node.args[1]
         is_position = number == 1 and operation_name(source) in _WITH_POSITIONS
@@ -197,7 +197,7 @@ def _range(node: Node, ranges: Ranges) -> Interval | None:
 
 
 def _of(value: object, ranges: Ranges) -> Interval | None:
-    """Range of an operand, which is a node or a number; None if it is not known."""
+    """Range of an operand, which is a node or a number; None if unknown."""
     if isinstance(value, bool | int):
         return Interval(int(value), int(value))
     return ranges.get(value) if isinstance(value, Node) else None
@@ -210,7 +210,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Interval | None:
-    """Range of ``add``, or with a ``sign`` of -1 of ``sub``."""
+    """Range of ``add``; with a ``sign`` of -1 the range of ``sub``."""
     lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
     if lhs is None or rhs is None or node.kwargs.get("alpha", 1) != 1:
         return None
@@ -228,13 +228,13 @@ def _product(node: Node, ranges: Ranges) -> Interval | None:
 
 
 def _remainder(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``remainder`` by a positive divisor, whose sign the result has."""
+    """Range of ``remainder`` by a positive divisor; the result has the sign of the divisor."""
     divisor = _of(node.args[1], ranges)
     return Interval(0, divisor.upper - 1) if divisor is not None and divisor.lower > 0 else None
 
 
 def _clamped(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``clamp``, from its limits or those of its operand."""
+    """Range of ``clamp``, from its limits or from the range of its operand."""
     operands = operands_of(node)
     lower, upper = _of(operands.get("min"), ranges), _of(operands.get("max"), ranges)
     source = _of(node.args[0], ranges)
@@ -248,7 +248,7 @@ def _clamped(node: Node, ranges: Ranges) -> Interval | None:
 
 
 def _selected(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``where``: of both operands."""
+    """Range of ``where``: the union of the ranges of both operands."""
     one, other = (_of(operand, ranges) for operand in node.args[1:3])
     return None if one is None or other is None else Interval(min(one[0], other[0]), max(one[1], other[1]))
 
@@ -259,15 +259,15 @@ def _positions(node: Node, ranges: Ranges) -> Interval | None:
     start, end, step = operands.get("start", 0), operands["end"], operands.get("step", 1)
     if not all(isinstance(number, int) for number in (start, end, step)):
         return None
-    # The end is excluded, and a step may jump over the last positions before it.
+    # The end is excluded, and a step may skip the last positions before the end.
     last = start + step * (math.ceil((end - start) / step) - 1)
     return Interval(min(start, last), max(start, last))
 
 
 def _of_dim(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of the position of an element along a dim, or in all of the tensor."""
+    """Range of the position of an element along a dim, or in the whole tensor."""
     operands = operands_of(node)
-    # Without a dim these take the last one, the others the flattened tensor.
+    # Without a dim these operations use the last dim, other operations the flattened tensor.
     default = -1 if operation_name(node) in ("topk", "sort", "argsort", "kthvalue", "mode") else None
     shape, dim = operands["self"].meta["val"].shape, operands.get("dim", default)
     return Interval(0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Shapes and types of what a model calls, inferred once for equal calls while torch.export traces it.
+"""Shapes and types of the results of calls, inferred once for equal calls while torch.export traces a model.
 
-torch.export sends each call through PyTorch's dispatcher to a tensor without numbers. A second call of the same
-operation, on tensors of the same types, shapes and strides, gives the same, so it is written down without that.
+torch.export sends each call through PyTorch's dispatcher to a tensor without data. A second call of the same operation
+on tensors of equal types, shapes and strides has an equal result, so the call is recorded without dispatch.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def inferring_once() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _TracedTensor:
-    """A tensor that a call returns: its type and place in memory, its own or that of an operand, and its metadata."""
+    """A tensor that a call returns: its type, its place in new memory or in an operand's memory, and its metadata."""
 
     tensor: FakeTensor
     base: int | None
     tensor_meta: Any
 
     def fake(self, operands: Sequence[Tensor]) -> FakeTensor:
-        """New tensor without numbers, for a call on these operands."""
+        """New tensor without data, for a call on these operands."""
         tensor = self.tensor
         with no_python_dispatcher(), in_kernel_invocation_manager(tensor.fake_mode):
             place = tensor.shape, tensor.stride()
@@ -62,9 +62,9 @@ class _TracedTensor:
 
 @dataclass(frozen=True)
 class _TracedCall:
-    """A call in a graph, the name that it asks for, the nodes of its operands, and what it returns.
+    """A call in a graph, the name that it requests, the nodes of its operands, and its results.
 
-    ``kind`` is the type of several results, None for one.
+    ``kind`` is the container type of several results, None for one result.
     """
 
     node: Node
@@ -75,12 +75,12 @@ class _TracedCall:
 
     @property
     def length(self) -> int:
-        """Number of its nodes: itself, and one for each of several results."""
+        """Number of nodes of the call: the call itself, and one node for each of several results."""
         return 1 if self.kind is None else 1 + len(self.results)
 
 
 class _Calls:
-    """Stands for ``proxy_call``, which traces a call."""
+    """Replacement for ``proxy_call``, which traces a call."""
 
     def __init__(self, trace: Callable[..., Any]) -> None:
         self.trace = trace
@@ -106,12 +106,12 @@ class _Calls:
 def _key(
     tracer: Any, target: OpOverload, args: Any, kwargs: Any, operands: dict[int, Tensor]
 ) -> Hashable | None:
-    """Key of a call, whose operands are added; None for one that does or may depend on more than that."""
+    """Key of a call, whose operands are added to ``operands``; None if the key does not determine the call."""
     if target._schema.is_mutable or _is_in_another_mode():
         return None
 
     def index(tensor: Tensor) -> int:
-        """Index of an operand among those of the call."""
+        """Index of an operand among the operands of the call."""
         operands.setdefault(id(tensor), tensor)
         return list(operands).index(id(tensor))
 
@@ -124,14 +124,14 @@ def _key(
 
 
 def _is_in_another_mode() -> bool:
-    """Return whether something else than the trace sees or changes what a model calls."""
+    """Return whether anything but the trace records or changes the calls of a model."""
     has_transforms = peek_interpreter_stack() is not None
     is_cast = torch._C._is_any_autocast_enabled()
     return is_cast or has_transforms or is_in_torch_dispatch_mode(include_infra_modes=False)
 
 
 def _settings() -> tuple[Hashable, ...]:
-    """Settings of PyTorch that the result of a call depends on, and that a model may change."""
+    """PyTorch settings that the result of a call depends on, and that a model may change."""
     attention = (
         torch._C._get_flash_sdp_enabled(), torch._C._get_mem_efficient_sdp_enabled(), torch._C._get_math_sdp_enabled(),
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _settings() -> tuple[Hashable, ...]:
 
 
 def _is_known(tensor: Any, tracer: Any) -> bool:
-    """Return whether a tensor has a node and a known size, and no numbers."""
+    """Return whether a tensor has a node and a known size, and does not have data."""
     if type(tensor) is not FakeTensor or tensor._has_symbolic_sizes_strides:
         return False
     slot = get_proxy_slot(tensor, tracer, None)
@@ -151,14 +151,14 @@ def _node(tensor: Tensor, tracer: Any) -> Node:
 
 
 def _storage(tensor: Tensor) -> int:
-    """Identity of the memory that a tensor has."""
+    """Identity of the memory of a tensor."""
     return StorageWeakRef(tensor.untyped_storage()).cdata
 
 
 def _traced_call(
     tracer: Any, target: OpOverload, returned: Any, operands: Sequence[Tensor]
 ) -> _TracedCall | None:
-    """A call that has been traced; None unless it is one node whose results are tensors of their own or views."""
+    """Record of a traced call; None unless it is one node whose results are new tensors or views of operands."""
     kind = None if isinstance(returned, Tensor) else type(returned)
     tensors = [returned] if kind is None else returned
     if kind not in (None, tuple, list) or not all(_is_known(tensor, tracer) for tensor in tensors):
@@ -179,18 +179,18 @@ def _traced_call(
 
 
 def _result(tensor: Tensor, node: Node, operands: Sequence[Tensor]) -> _TracedTensor | None:
-    """A tensor that a call returns; None if a new one could not be made alike."""
+    """Record of a tensor that a call returns; None if an equal tensor cannot be created."""
     if any(tensor is operand for operand in operands) or tensor.requires_grad:
         return None
     storages = [_storage(operand) for operand in operands]
     base = storages.index(_storage(tensor)) if _storage(tensor) in storages else None
-    # Not the tensor itself: PyTorch would copy what a factory returns if anybody else had it.
+    # Not the tensor itself: PyTorch would copy the result of a factory if it had another reference.
     result = _TracedTensor(node.meta["val"], base, node.meta.get("tensor_meta"))
     return result if tensor_key(result.fake(operands)) == tensor_key(tensor) else None
 
 
 def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> Any:
-    """Result of a call that is equal to one that has been traced; it is added to the graph."""
+    """Add a call that equals a traced call to the graph, and return its result."""
     nodes = dict(zip(traced.operands, (_node(operand, tracer) for operand in operands), strict=True))
     args, kwargs = map_arg((traced.node.args, traced.node.kwargs), nodes.__getitem__)
     call = tracer.create_node("call_function", traced.node.target, args, kwargs, traced.name)
@@ -205,7 +205,7 @@ def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> A
 
 
 def _tracked(tracer: Any, node: Node, result: _TracedTensor, tensor: FakeTensor) -> FakeTensor:
-    """Tensor of a node, in the books of both."""
+    """Register a node and its tensor with each other, and return the tensor."""
     node.meta["val"] = fast_detach(tensor.fake_mode, tensor)
     node.meta["tensor_meta"] = result.tensor_meta
     set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(tracer.proxy(node), None))

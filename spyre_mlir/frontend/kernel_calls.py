@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Nodes of a graph as calls of PyTorch's own kernels (``dialects/torch_call.py``), for what has no form in linalg."""
+"""Nodes of a graph as calls of PyTorch's own kernels (``dialects/torch_call.py``), for nodes without a linalg form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spyre_mlir.frontend.graph_edits import call_key, operands_of
 from spyre_mlir.host.torch_kernels import DTYPES, MODES, is_unsaid, refusal_of
 from spyre_mlir.mlir import ir
 
-#: Mark of a node that becomes a call of PyTorch's kernel, among its metadata.
+#: Metadata key of a node that becomes a call of PyTorch's kernel.
 KERNEL = "spyre.kernel"
 
 
@@ -34,7 +34,7 @@ _EXACT = {
 
 
 class UnloweredError(CompileError):
-    """Operations without a form in linalg; ``nodes`` are the names of the nodes that they were imported from."""
+    """Raised for operations without a linalg form; ``nodes`` are the names of the nodes that they come from."""
 
     def __init__(self, message: str, location: str, nodes: frozenset[str]) -> None:
         super().__init__(message, location)
@@ -57,9 +57,9 @@ def nodes_of(location: ir.Location) -> Iterator[str]:
 
 
 def mark_exact_kernels(graph: Graph) -> None:
-    """Mark ``fmod`` and quotients rounded down of 32-bit numbers and wider ones as calls of kernels.
+    """Mark ``fmod`` and floor divisions of numbers with at least 32 bits as calls of kernels.
 
-    They need the remainder, which is exact. x - y * trunc(x / y) rounds a quotient below an integer to that integer.
+    They need the exact remainder. x - y * trunc(x / y) rounds a quotient just below an integer to that integer.
     """
     for operator_, is_exact in _EXACT.items():
         for node in graph.find_nodes(op="call_function", target=operator_):
@@ -70,7 +70,7 @@ def mark_exact_kernels(graph: Graph) -> None:
 
 
 def mark_kernels(graph: Graph, names: Collection[str]) -> bool:
-    """Mark nodes, and equal calls, as calls of kernels; return whether any is marked anew."""
+    """Mark nodes, and equal calls, as calls of kernels; return whether any node is newly marked."""
     calls = {
         call_key(node.target, node.args, node.kwargs)
         for node in graph.nodes
@@ -98,7 +98,7 @@ def can_be_kernel(node: Node) -> bool:
 
 
 def kept_results(node: Node) -> dict[int, Any]:
-    """Results of a node that are read and have elements, by their numbers."""
+    """Results of a node that are read and have elements, by result index."""
     value = node.meta.get("val")
     if not isinstance(value, (tuple, list)):
         return {0: value}
@@ -111,7 +111,7 @@ def kept_results(node: Node) -> dict[int, Any]:
 
 
 def _is_plain_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor that a host function has."""
+    """Return whether a value is a tensor that host functions support."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout == torch.strided
@@ -125,11 +125,11 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
-    """Arguments of a call in the form of a ``TorchCall``, and its operands; ValueError for what that cannot say."""
+    """Arguments of a call in the form of a ``TorchCall``, and its operands; ValueError if one cannot be expressed."""
     operands: list[Node] = []
 
     def plain(value: Any) -> Any:
-        """Form of a value; its tensors are added to the operands."""
+        """Convert a value; its tensors are added to the operands."""
         if isinstance(value, Node):
             operands.append(value)
             return {OPERAND: len(operands) - 1}
@@ -148,7 +148,7 @@ def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
     schema = cast(torch._ops.OpOverload, node.target)._schema
     types = {argument.name: argument.real_type for argument in schema.arguments}
     given = operands_of(node)
-    # Device, layout and memory format have no meaning on the host.
+    # Device, layout and memory format do not matter on the host.
     unchecked = [
         name for name, value in given.items() if is_unsaid(name, types[name]) and isinstance(value, Node)
     ]
@@ -159,9 +159,9 @@ def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
 
 
 def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[ir.Type]) -> list[ir.Value]:
-    """Build the call of a node between casts to tensors and back, at the current insertion point and location.
+    """Build the call of a node between casts to and from builtin tensors, at the current insertion point and location.
 
-    ``values`` are those of ``operands_of_call``, ``types`` those of ``kept_results``, in the dialect of torch-mlir.
+    ``values`` are the values of ``operands_of_call``, ``types`` the torch-mlir types of ``kept_results``.
     """
     arguments, operands = _arguments(node)
     results = kept_results(node)
@@ -186,12 +186,12 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
 
 
 def operands_of_call(node: Node) -> list[Node]:
-    """Operands of the call of a node, in order; one that occurs twice is two."""
+    """Operands of the call of a node, in order; an operand that occurs twice is listed twice."""
     return _arguments(node)[1]
 
 
 def builtin_type(tensor: torch.Tensor) -> ir.Type:
-    """Type of a tensor in MLIR, whose integers have no sign."""
+    """MLIR type of a tensor, with signless integers."""
     names = {
         torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64", torch.bool: "i1",
         torch.float8_e4m3fn: "f8E4M3FN",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's factories with the layouts of ``to_device``, and in pinned memory of the host.
+"""PyTorch's factories, extended by the layouts of ``to_device`` and by pinned memory of the host.
 
 ::
 
@@ -20,12 +20,12 @@ from spyre_mlir.errors import CompileError
 
 NAME = "spyre"
 
-#: Factories that take the shape of a tensor.
+#: Factories that take the shape of another tensor.
 _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
 
 
 def extend(names: Iterable[str]) -> None:
-    """Give functions of ``torch``, by name, the options ``stick_dims``, ``dim_order`` and ``pin_memory``."""
+    """Add the options ``stick_dims``, ``dim_order`` and ``pin_memory`` to functions of ``torch``, given by name."""
     # PyTorch applies the default device to a set of functions. Dynamo would collect the set again, from the new
     # functions, and cannot hash the factories of sparse tensors, which it does not trace.
     constructors = _device._device_constructors()
@@ -36,7 +36,7 @@ def extend(names: Iterable[str]) -> None:
 
 
 def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """A factory with these options."""
+    """Return a factory with these options."""
 
     def make(*args: Any, **named: Any) -> Any:
         if "stick_dims" in named or "dim_order" in named:
@@ -51,7 +51,7 @@ def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _laid_out(factory: Callable[..., Any], args: Any, named: dict[str, Any]) -> Any:
-    """The tensor that a factory makes, on the device in a layout."""
+    """Call a factory, and move the tensor to the device in a layout."""
     layout = {option: named.pop(option, None) for option in ("stick_dims", "dim_order")}
     device, needs_gradient = named.pop("device", None), named.pop("requires_grad", False)
     if device is None:

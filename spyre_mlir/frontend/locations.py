@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Source locations of torch operations: the user's file and line, the module path and the aten operation.
 
-torch-mlir keeps the file and line of an FX node and drops the rest, but it carries locations one to one
-down to linalg. So the rest travels as the metadata of a fused location::
+torch-mlir keeps the file and line of an FX node and drops its other metadata, but it carries locations one to one down
+to linalg. So the other metadata is attached to a fused location::
 
     loc(fused<{aten = "aten.linear.default", module = "layers.0.q", node = "mm_3"}>["model.py":12:0])
 
-``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation. The hints of ``spyre_hint``
-are in a location around that one (``dialects/hint_attributes.py``).
+``hint`` contains the annotations of ``torch.fx.traceback.annotate({...})`` on the operation. The hints of
+``spyre_hint`` are in an outer location (``dialects/hint_attributes.py``).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from spyre_mlir.dialects.hint_attributes import HINTS, hints_attr, with_hints
 from spyre_mlir.mlir import ir
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-#: An operation of PyTorch; the origin of a node of Dynamo is a Python function instead, with its address.
+#: A PyTorch operation; the origin of a Dynamo node is instead a Python function, printed with its address.
 _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
-#: Dynamo's names for the module that is compiled, in its own method and in the function that torch.compile puts around
-#: one of PyTorch; and what Dynamo writes of other local and global variables and of items.
+#: Dynamo's names: of the compiled module, in its own method and in the function that torch.compile wraps around a
+#: PyTorch module; of other local and global variables; and of items.
 _DYNAMO_ROOT = re.compile(r"^L\['(?:self|fn)'\]\.?")
 _DYNAMO_VARIABLE = re.compile(r"^[LG](?=\[')")
 _DYNAMO_ITEM = re.compile(r"\[['\"]?([^\[\]'\"]+)['\"]?\]")
@@ -46,16 +46,16 @@ _INTERNAL_PREFIXES = (
     *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)),
     os.path.dirname(os.path.dirname(__file__)) + os.sep, "<",
 )  # fmt: skip
-#: Between the model and the node that is made for it.
+#: A frame between the model and the node that is made for it.
 _INFERENCE = _FRONTEND + "inference.py"
-#: Models that come with the compiler are as the user's.
+#: The models of the compiler's zoo count as user files.
 _ZOO = os.path.join(os.path.dirname(os.path.dirname(__file__)), "zoo") + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 @functools.cache
 def is_user_file(filename: str) -> bool:
-    """Return whether a file is the user's, as is a model in an installed package."""
+    """Return whether a file belongs to the user, which includes a model in an installed package."""
     if filename.startswith(_ZOO):
         return True
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
@@ -64,14 +64,14 @@ def is_user_file(filename: str) -> bool:
 
 @functools.cache
 def _is_compiler_file(filename: str) -> bool:
-    """Return whether a file is one of those that call a model, or that are called by it."""
+    """Return whether a file belongs to the code that calls a model, or that a model calls."""
     return filename.startswith(_FRONTEND) and filename != _INFERENCE
 
 
 class _ModelFrames:
-    """Frames of the model's code in the call stack: the user's ones below the call of torch.export.
+    """Frames of the model's code in the call stack: the user's frames inside the call of torch.export.
 
-    Stands for torch's capture of all frames, which costs more than the rest of a node.
+    Replaces torch's capture of all frames, which costs more than everything else for a node.
     """
 
     def __init__(self, frames: list[traceback.FrameSummary]) -> None:
@@ -79,14 +79,14 @@ class _ModelFrames:
 
     @classmethod
     def extract(cls) -> _ModelFrames:
-        """Frames at this point."""
+        """Return the frames at this point."""
         return cls.above(sys._getframe(1))
 
     @classmethod
     def above(cls, frame: types.FrameType | None) -> _ModelFrames:
-        """Frames from this one on."""
+        """Return the frames from ``frame`` outwards."""
         frames = []
-        # Frames above the compiler's own belong to its caller.
+        # Frames outside the compiler's own frames belong to the caller of the compiler.
         while frame is not None and not _is_compiler_file(filename := frame.f_code.co_filename):
             if is_user_file(filename):
                 frames.append(traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name))
@@ -94,12 +94,12 @@ class _ModelFrames:
         return cls(frames[::-1])
 
     def summary(self) -> traceback.StackSummary:
-        """The frames, outermost first."""
+        """Return the frames, outermost first."""
         return traceback.StackSummary.from_list(self._frames)
 
 
 def model_frames(frame: types.FrameType | None) -> traceback.StackSummary:
-    """Frames of the model's code above a frame of the compiler that the model has called, outermost first."""
+    """Frames of the model's code that called a function of the compiler, outermost first."""
     while frame is not None and _is_compiler_file(frame.f_code.co_filename):
         frame = frame.f_back
     return _ModelFrames.above(frame).summary()
@@ -116,20 +116,20 @@ def recording_all_frames() -> Iterator[None]:
 
 
 def user_frames(node: Node) -> list[tuple[str, int]]:
-    """(file, line) pairs of the user's code that called the operation, outermost first."""
+    """(file, line) pairs of the user code that called the operation, outermost first."""
     frames = [(name, int(line)) for name, line in _FRAME.findall(node.stack_trace or "")]
     # A model from torch itself has no other frames.
     return [frame for frame in frames if is_user_file(frame[0])] or frames
 
 
 def source_of(node: Node) -> str:
-    """``file:line`` of the user's code for an FX node, or an empty string."""
+    """``file:line`` of the user code for an FX node, or an empty string."""
     frames = user_frames(node)
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
 
 
 def source_of_error(error: BaseException) -> str:
-    """``file:line`` of the innermost frame of the user's code that an exception went through."""
+    """``file:line`` of the innermost user-code frame that an exception went through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
@@ -142,7 +142,7 @@ def module_of(node: Node) -> str:
 
 @functools.cache
 def _module_path(name: str) -> str:
-    """Path of a module by the name that torch.export or Dynamo has for it: ``models.0.q`` of ``L['models'][0].q``."""
+    """Path of a module from its name in torch.export or Dynamo: ``models.0.q`` for ``L['models'][0].q``."""
     name = _DYNAMO_VARIABLE.sub("", _DYNAMO_ROOT.sub("", name))
     return _DYNAMO_ITEM.sub(r".\1", name).lstrip(".")
 
@@ -150,7 +150,7 @@ def _module_path(name: str) -> str:
 def operation_of(node: Node) -> str:
     """Operation that the model called, before decomposition: ``aten.layer_norm.default``."""
     name = str(node.meta.get("original_aten") or "")
-    # Decompositions form a chain of origins; the first one is what the model called.
+    # Decompositions form a chain of origins; the first origin is the operation that the model called.
     sources = node.meta.get("from_node") or []
     while sources:
         if _OVERLOAD.fullmatch(sources[-1].target):
@@ -160,7 +160,7 @@ def operation_of(node: Node) -> str:
 
 
 def _attribute_value(value: Any) -> Any:
-    """Value of an annotation in the types that attributes have; anything else as its text."""
+    """Convert an annotation to types that attributes support; other values become their text."""
     if isinstance(value, (list, tuple)):
         return [_attribute_value(item) for item in value]
     if isinstance(value, dict):
@@ -172,7 +172,7 @@ class SourceLocations(ContextCache):
     """torch-mlir's per-context cache of locations, extended by module, operation and hints."""
 
     def get_node_location(self, node: Node) -> ir.Location | None:
-        """Fused location of a node, which torch-mlir's importer gives the ops of that node."""
+        """Fused location of a node, which torch-mlir's importer attaches to the ops of the node."""
         if node.op == "output":
             return super().get_node_location(node)
         with self._c:
@@ -184,7 +184,7 @@ class SourceLocations(ContextCache):
             return with_hints(location, hints_attr(node.meta[HINTS]))
 
     def _source(self, node: Node) -> ir.Location:
-        """Call stack of a node in the user's code, innermost frame first."""
+        """Call stack of a node in the user code, innermost frame first."""
         frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]
         if not frames:
             return ir.Location.unknown()
@@ -200,6 +200,6 @@ def _metadata(node: Node) -> dict[str, Any]:
         metadata["aten"] = operation
     if module := module_of(node):
         metadata["module"] = module
-    # Dynamo and spyre_hint keep their own notes in the same dictionary.
+    # Dynamo and spyre_hint store their own annotations in the same dictionary.
     custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key[0] != "_"}
     return metadata | ({"hint": custom} if custom else {})

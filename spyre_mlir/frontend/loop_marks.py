@@ -5,8 +5,8 @@
     ...
     *carried, *wholes = loop_end(mark, carried, tiles, dims, trips)
 
-Iteration i has the tiles from ``i * size`` of each of the ``wholes``; what ``loop_end`` takes as tiles is put together
-along a dim. A graph with marks is only compiled: run as it is, it would compute one iteration.
+Iteration i gets the tiles at offset ``i * size`` of each of the ``wholes``; ``loop_end`` concatenates its tiles along a
+dim. A graph with marks can only be compiled: executed directly, it would compute one iteration.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _refuse() -> NoReturn:
 def loop_begin(
     carried: Sequence[Tensor], wholes: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], trips: int
 ) -> list[Tensor]:
-    """What an iteration begins with: the carried tensors, its tiles, and the mark that ``loop_end`` takes."""
+    """The values at the start of an iteration: carried tensors, tiles, and the mark that ``loop_end`` takes."""
     _refuse()
 
 
@@ -52,7 +52,7 @@ def loop_begin(
 def loop_end(
     mark: Tensor, carried: Sequence[Tensor], tiles: Sequence[Tensor], dims: Sequence[int], trips: int
 ) -> list[Tensor]:
-    """What a loop gives: the carried tensors after the last iteration, and its tiles put together."""
+    """The results of a loop: the carried tensors after the last iteration, and the concatenated tiles."""
     _refuse()
 
 
@@ -78,7 +78,7 @@ def _dense(tensor: Tensor) -> Tensor:
 
 
 def _resized(tensor: Tensor, dim: int, size: int) -> Tensor:
-    """A tensor without numbers that differs in the size of a dim."""
+    """A tensor without data that differs in the size of one dim."""
     shape = list(tensor.shape)
     shape[dim] = size
     return tensor.new_empty(shape)
@@ -92,7 +92,7 @@ _MARKING = contextvars.ContextVar("marking", default=False)
 
 @contextlib.contextmanager
 def marking_loops() -> Iterator[None]:
-    """Context of a capture by the compiler, in which ``for_each_tile`` leaves marks."""
+    """Context of a capture by the compiler, in which ``for_each_tile`` inserts marks."""
     token = _MARKING.set(True)
     try:
         yield
@@ -101,17 +101,17 @@ def marking_loops() -> Iterator[None]:
 
 
 def is_marking() -> bool:
-    """Return whether the compiler captures what runs."""
+    """Return whether the compiler captures the running code."""
     return _MARKING.get()
 
 
 def is_mark(node: Node) -> bool:
-    """Return whether a node is the begin or the end of a loop."""
+    """Return whether a node is the begin mark or the end mark of a loop."""
     return node.target in (BEGIN, END)
 
 
 def is_mark_read(node: Node) -> bool:
-    """Return whether a node takes the mark out of what a loop begins with."""
+    """Return whether a node reads the mark among the results of a ``loop_begin``."""
     source = node.args[0] if node.target is operator.getitem else None
     if not isinstance(source, Node) or source.target is not BEGIN:
         return False
@@ -119,12 +119,12 @@ def is_mark_read(node: Node) -> bool:
 
 
 def end_of(begin: Node) -> Node | None:
-    """The end of the loop that a node begins; None where nothing reads what the loop gives."""
+    """The end of the loop that a node begins; None if nothing reads the results of the loop."""
     return next((reader for user in begin.users if is_mark_read(user) for reader in user.users), None)
 
 
 def loops_of(graph: Graph) -> Iterator[tuple[Node, list[Node], Node]]:
-    """The loops of a graph in order, those inside behind the one around: begin, nodes of an iteration, end."""
+    """Yield each loop of a graph, outer loops before inner loops: begin, nodes of an iteration, end."""
     nodes = list(graph.nodes)
     position = {node: index for index, node in enumerate(nodes)}
     for begin in graph.find_nodes(op="call_function", target=BEGIN):
@@ -134,7 +134,7 @@ def loops_of(graph: Graph) -> Iterator[tuple[Node, list[Node], Node]]:
 
 
 def check_writes_in_loops(graph: Graph) -> None:
-    """Raise ``CompileError`` for an iteration that changes a tensor from outside: traced once, it would do so once."""
+    """Raise ``CompileError`` for an iteration that writes to an outer tensor: traced once, it would write once."""
     for begin, nodes, _ in loops_of(graph):
         inside = {begin, *nodes}
         for node in nodes:
@@ -149,7 +149,7 @@ def check_writes_in_loops(graph: Graph) -> None:
 def check_loops(graph: Graph) -> None:
     """Raise ``CompileError`` for an iteration that draws random numbers or asserts, or whose tensors are read outside.
 
-    The graph is in its functional form.
+    The graph must be functional.
     """
     for begin, nodes, end in loops_of(graph):
         inside = {begin, *nodes}
@@ -173,7 +173,7 @@ def check_loops(graph: Graph) -> None:
 
 
 def _written(node: Node) -> list[Node]:
-    """The operands that an operation changes in place, as the tensors that they are views of."""
+    """The tensors that an operation changes in place, as the bases of its view operands."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return []
     arguments = node.target._schema.arguments
@@ -187,7 +187,7 @@ def _written(node: Node) -> list[Node]:
 
 
 def _base(node: Node) -> Node:
-    """The tensor that a chain of views shows."""
+    """The base tensor of a chain of views."""
     while isinstance(node.target, torch._ops.OpOverload) and any(
         result.alias_info is not None for result in node.target._schema.returns
     ):

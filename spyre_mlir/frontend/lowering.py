@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lowering of the torch dialect to linalg on tensors: torch-mlir's pipeline as pass lists of our own.
+"""Lowering of the torch dialect to linalg on tensors: torch-mlir's pipeline as pass lists of this project.
 
-torch-mlir's driver prints the module with all its data before each stage and sends diagnostics to stderr.
+torch-mlir's own driver prints the module with all its data before each stage, and sends diagnostics to stderr.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FINISH = (
 )
 _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 
-#: What the bindings print behind a sentence: the operation in MLIR.
+#: Start of the MLIR operation that the bindings append to a message.
 _IR = re.compile(r": (?=%|\(!|\")|\n")
 
 
 def lower_to_linalg(module: ir.Module) -> ir.Module:
-    """Lower a module in place; an operation without a lowering is an ``UnloweredError`` at the line of the model."""
+    """Lower a module in place; raise ``UnloweredError`` at the line of the model if an operation is not lowered."""
     _run(module, _TO_LINALG)
     # Before the last passes: an operation without a lowering still has its PyTorch name here.
     unlowered = [
@@ -52,29 +52,29 @@ def lower_to_linalg(module: ir.Module) -> ir.Module:
         raise unlowered
     _run(module, _FINISH)
     clean(module)
-    # Cleaning leaves constants that were folded into others without a use.
+    # Cleaning folds constants into others, and leaves the folded constants without a use.
     _run(module, ("func.func(canonicalize,cse)",))
     return module
 
 
 def load_conversion_dialect(context: ir.Context) -> None:
-    """Load ``torch_c``, the casts between torch's types and tensors.
+    """Load ``torch_c``, the dialect of casts between torch types and tensors.
 
-    The bindings cannot name it; a pass that makes such casts loads it, whatever it runs on.
+    The bindings cannot load the dialect by name; a pass that creates such casts loads it for any module.
     """
     with ir.Location.unknown(context):
         _run(ir.Module.create(), ("func.func(convert-torch-to-linalg)",))
 
 
 def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
-    """Run passes with the diagnostics in the exception, not on stderr; the module is verified after each list."""
+    """Run passes with diagnostics in the exception, not on stderr; the module is verified after each list."""
     context = module.context
     emit, context.emit_error_diagnostics = context.emit_error_diagnostics, False
     try:
         with context:
             for names in passes:
                 manager = PassManager.parse(f"builtin.module({names})")
-                # After each pass it would take as long as the passes.
+                # Verifying after each pass would take as long as the passes.
                 manager.enable_verifier(False)
                 manager.run(module.operation)
                 module.operation.verify()
@@ -85,7 +85,7 @@ def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
 
 
 def _named_operation(error: ir.MLIRError) -> UnloweredError:
-    """First diagnostic as a sentence about the PyTorch operation that it names."""
+    """Turn the first diagnostic into a sentence about the PyTorch operation that it names."""
     diagnostic = compile_error(error, f"Lowering to linalg failed: {error}")
     if named := _ATEN_OP.search(diagnostic.message):
         message = f"The PyTorch operation {named[1]} has no form in linalg."
@@ -97,18 +97,18 @@ def _named_operation(error: ir.MLIRError) -> UnloweredError:
 
 
 def _nodes_of_error(error: ir.MLIRError) -> frozenset[str]:
-    """Names of the nodes that the first diagnostic is about."""
+    """Names of the nodes that the first diagnostic refers to."""
     for diagnostic in error.error_diagnostics[:1]:
-        # The bindings return the location as the base class; built from its attribute it has its derived class.
+        # The bindings return a location of the base class; built from its attribute, it has its derived class.
         location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
         return frozenset(nodes_of(location))
     return frozenset()
 
 
-# Settled assertions, scalars in f64 and tensors of one number, which torch-mlir leaves in linalg, removed.
+# Cleanup of torch-mlir's linalg: settled assertions, scalars in f64 and tensors of one number are removed.
 
-#: Assertions of torch-mlir in bodies that need no check: PyTorch's division by 0 gives an infinity, and whatever reads
-#: a table checks its indices.
+#: Assertions of torch-mlir in bodies that are not needed: PyTorch's division by 0 returns an infinity, and the reader
+#: of a table checks its indices.
 _NEEDLESS = {
     "unimplemented: tensor with zero element",
     "index must be smaller than dim size",
@@ -120,7 +120,7 @@ _GREATER, _LESSER = (2, 3, 9, 10), (4, 5, 11, 12)
 
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
-    """Operations nested in one, outermost first."""
+    """Operations nested in ``operation``, outermost first."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
@@ -129,10 +129,8 @@ def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def clean(module: ir.Module) -> None:
-    """Refuse dynamic shapes; fold scalar constants; write extremes as such; drop torch's attributes and the assertions
-    that hold.
-    """
-    # A list, because operations are erased on the way.
+    """Reject dynamic shapes, fold scalar constants, form extremes, drop torch attributes and settled assertions."""
+    # A list, because operations are erased during the iteration.
     for operation in list(operations(module.operation)):
         _check_static(operation)
         for name in [name for name in operation.attributes if name.startswith("torch.")]:
@@ -153,9 +151,9 @@ def clean(module: ir.Module) -> None:
 
 
 def _settle_assertion(operation: ir.Operation) -> None:
-    """Erase a ``cf.assert`` that holds; one that fails, or is in the body of an operation, is an ``UnloweredError``.
+    """Erase a ``cf.assert`` that holds; ``UnloweredError`` if it fails or is in the body of an operation.
 
-    torch-mlir guards forms that are right for some operands only. One that depends on values stays for the run.
+    torch-mlir guards forms that suit only some operands. An assertion that depends on values is kept for the run.
     """
     parent = operation.parent
     is_in_body = parent is not None and parent.name.startswith(("linalg.", "tensor.", "tm_tensor."))
@@ -190,9 +188,9 @@ def _constant(value: ir.Value) -> ir.Operation | None:
 
 
 def _fold_scalar(operation: ir.Operation) -> None:
-    """A rounding or a root of a scalar constant, which upstream folds only where it is exact.
+    """Fold a rounding or a root of a scalar constant, which upstream folds only if the result is exact.
 
-    Torch writes an epsilon as f64 rounded in the body, and sqrt(2) in gelu as a root.
+    Torch writes an epsilon as f64 that the body rounds, and sqrt(2) in gelu as a root.
     """
     source = _constant(operation.operands[0])
     if source is None:
@@ -210,7 +208,7 @@ def _write_as_extreme(select: ir.Operation) -> None:
     """select(a > b, a, b) -> maximumf(a, b), likewise the minimum.
 
     torch-mlir lowers ``relu``, ``clamp``, ``maximum`` and ``minimum`` to a comparison and a selection in one body,
-    which lose a NaN that PyTorch keeps. The comparison of ``torch.where`` is in a body of its own.
+    which loses a NaN that PyTorch keeps. The comparison of ``torch.where`` is in a separate body.
     """
     compare = select.operands[0].owner
     if isinstance(compare, ir.Block) or compare.name != "arith.cmpf":
@@ -229,7 +227,7 @@ def _write_as_extreme(select: ir.Operation) -> None:
 
 
 def _slice_undefined(operation: ir.Operation) -> None:
-    """A slice of a tensor without values, of which others write only a part, is another one."""
+    """Replace a slice of a ``tensor.empty``, of which other operations write only a part, by a new ``tensor.empty``."""
     source = operation.operands[0].owner
     if not isinstance(source, ir.Block) and source.name == "tensor.empty":
         with operation.location, ir.InsertionPoint(operation):
@@ -239,7 +237,7 @@ def _slice_undefined(operation: ir.Operation) -> None:
 
 
 def _splat(value: ir.Value) -> ir.Attribute | None:
-    """The one element of a constant tensor of equal elements, or None."""
+    """The element of a constant tensor whose elements are all equal, or None."""
     source = _constant(value)
     if source is None or not isinstance(value.type, ir.RankedTensorType):
         return None
@@ -249,10 +247,10 @@ def _splat(value: ir.Value) -> ir.Attribute | None:
 
 
 class _BodyNumbers:
-    """Numbers that the body of a linalg.generic captures: ``tensor.extract %t[]``, and what arith computes of them.
+    """Numbers that the body of a linalg.generic captures: ``tensor.extract %t[]``, and arithmetic on such numbers.
 
-    torch-mlir captures the number of a tensor without dims. The device reads the tensor as an operand that is
-    broadcast, and the body computes with it.
+    torch-mlir captures the number of a tensor without dims. On the device the tensor is a broadcast operand that the
+    body computes with.
     """
 
     def __init__(self, generic: ir.Operation) -> None:
@@ -261,7 +259,7 @@ class _BodyNumbers:
         self._moved: dict[ir.Value, ir.Value] = {}
 
     def as_operands(self) -> ir.Operation:
-        """Return the operation with these tensors as inputs; the operation itself if it captures no number."""
+        """Return the operation with these tensors as inputs; the operation itself if it does not capture a number."""
         generic, body = self._generic, self._body
         outer = [operation for operation in operations(generic) if self.captures(operation)]
         if not outer:
@@ -271,7 +269,7 @@ class _BodyNumbers:
         for operation in outer:
             for index, operand in enumerate(operation.operands):
                 operation.operands[index] = self._inside(operand)
-        # The arguments of the outputs follow those of all inputs.
+        # The block arguments of the outputs follow the arguments of all inputs.
         for output in outputs:
             output.replace_all_uses_with(body.add_argument(output.type, generic.location))
         first = len(generic.operands) - results
@@ -288,11 +286,11 @@ class _BodyNumbers:
         )
 
     def captures(self, operation: ir.Operation) -> bool:
-        """Return whether an operand of an operation in the body is such a number."""
+        """Return whether an operand of an operation in the body is a captured number."""
         return any(self._is_number(operand) for operand in operation.operands)
 
     def _is_number(self, value: ir.Value) -> bool:
-        """Return whether a value outside of the body is the number of a tensor or computed of one."""
+        """Return whether a value outside the body is the number of a tensor, or computed from such numbers."""
         owner = value.owner
         if isinstance(owner, ir.Block) or _is_in(owner, self._generic):
             return False
@@ -301,7 +299,7 @@ class _BodyNumbers:
         return owner.name.startswith(("arith.", "math.")) and self.captures(owner)
 
     def _inside(self, value: ir.Value) -> ir.Value:
-        """Value in the body for one that the body captures; a value that is no such number is unchanged."""
+        """Value in the body that replaces a captured number; any other value is unchanged."""
         if not self._is_number(value):
             return value
         owner = value.owner
@@ -348,7 +346,7 @@ def _fill_in_body(fill: ir.Operation) -> None:
 
 
 def _is_in(operation: ir.Operation, outer: ir.Operation) -> bool:
-    """Return whether an operation is nested in another one."""
+    """Return whether an operation is nested in ``outer``."""
     parent = operation.parent
     return parent is not None and (parent == outer or _is_in(parent.operation, outer))
 
@@ -356,9 +354,9 @@ def _is_in(operation: ir.Operation, outer: ir.Operation) -> bool:
 def _inline_uniform_operands(generic: ir.Operation) -> None:
     """linalg.generic ins(%x, %splat) {f(a, b)} -> ins(%x) {f(a, number)}.
 
-    Upstream's linalg-inline-scalar-operands would also inline 0-d tensors that are computed.
+    Upstream's linalg-inline-scalar-operands would also inline computed 0-d tensors.
     """
-    # An input may be all that says how far a reduction goes.
+    # A dropped input may be the only operand that determines the extent of a reduction.
     if "reduction" in str(generic.attributes["iterator_types"]):
         return
     inputs = range(len(generic.operands) - len(generic.results))
@@ -374,10 +372,10 @@ def _inline_uniform_operands(generic: ir.Operation) -> None:
 
 
 def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
-    """Replace a linalg.generic by one without these inputs, whose block arguments have no use."""
+    """Replace a linalg.generic by an operation without these inputs, whose block arguments are unused."""
     remaining = [index for index in range(len(generic.operands)) if index not in dropped]
     maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
-    # From the last one: an erased argument renumbers those behind it.
+    # In reverse order, because erasing an argument renumbers the arguments after it.
     for index in sorted(dropped, reverse=True):
         generic.regions[0].blocks[0].erase_argument(index)
     _with_operands(
@@ -386,7 +384,7 @@ def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
 
 
 def _with_operands(generic: ir.Operation, operands: list[ir.Value], maps: list[ir.Attribute]) -> ir.Operation:
-    """Replace a linalg.generic by one with the same body, on other operands."""
+    """Replace a linalg.generic by an operation with the same body and other operands."""
     results = len(generic.results)
     with generic.location, ir.InsertionPoint(generic):
         new = ir.Operation.create(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensors without numbers: a model on the meta device is compiled with stand-ins, for its plan and its figures."""
+"""Tensors without data: a model on the meta device is compiled with stand-ins, for its plan and its figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 
-#: The largest tensor, in elements, whose stand-in has numbers that differ.
+#: The largest tensor, in elements, whose stand-in has distinct numbers.
 _MOST_NUMBERS = 1 << 20
 
 
@@ -22,9 +22,9 @@ _MOST_NUMBERS = 1 << 20
 def stand_ins(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any]
 ) -> Iterator[tuple[Sequence[Any] | Mapping[str, Any], tuple[str, ...]]]:
-    """Context in which no tensor of a module is on the meta device; gives the inputs so, and what has no numbers.
+    """Context in which no tensor of a module is on the meta device; yields inputs and the names of replaced tensors.
 
-    A matrix is zeros that take no memory. Vectors and small buffers of floats have numbers that differ: with equal
+    A matrix is replaced by zeros that take no memory. Vectors and small float buffers get distinct numbers: with equal
     numbers, a scale or a table that is computed at compile time would need fewer operations.
     """
     replaced: list[tuple[dict[str, Any], str, Tensor]] = []
@@ -65,7 +65,7 @@ def _stand_in(tensor: Tensor) -> Tensor:
 
 
 def require_numbers(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for a captured tensor on the meta device, which no module has as its own."""
+    """Raise ``CompileError`` for a captured tensor on the meta device that does not belong to a module."""
     for name, tensor in {**program.state_dict, **program.constants}.items():
         if isinstance(tensor, Tensor) and tensor.is_meta:
             raise CompileError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A model that runs in pieces: its calls, and the first one, which leaves the model and its inputs as they are."""
+"""A model that runs in pieces: its calls, and a first call that leaves the model and its inputs unchanged."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class ModelCalls:
         self._numbers = ChangingNumbers()
 
     def call(self, runner: PieceRunner, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What the model returns; what it changes in place, assigns to attributes or puts into containers changes."""
+        """Call the model and return its result; in-place changes, new attributes and changed containers are kept."""
         call = [tuple(inputs), dict(named)]
         before = ObjectState([self._model, call])
         try:
             return self._call(runner, call, keep_callers=False)
         except CompileError:
-            # What the model has assigned since the last piece has no numbers.
+            # Tensors that the model has assigned since the last piece do not have data.
             before.restore()
             raise
 
     def rehearse(self, runner: PieceRunner, example: Inputs) -> None:
-        """Call the model with example inputs, and leave it, them and the random numbers of later calls as they are."""
+        """Call the model with example inputs; restore the model, the inputs and the random generator afterwards."""
         call = list(as_call(example))
         before = ObjectState([self._model, call])
         with torch.random.fork_rng(devices=[]):
@@ -46,11 +46,11 @@ class ModelCalls:
                 before.restore()
 
     def _call(self, runner: PieceRunner, call: list[Any], keep_callers: bool) -> Any:
-        """Call the model with positional and keyword inputs, in whose objects tensors of the call are meanwhile."""
+        """Call the model. During the call, the objects of its inputs contain the tensors of the call."""
         on_the_device: dict[int, tuple[Any, Any]] = {}
 
         def on_the_host(leaf: Any) -> Any:
-            """A tensor of the host for one on the device."""
+            """Replace a tensor on the device by a tensor on the host."""
             tensor = off_the_device(leaf)
             if tensor is not leaf:
                 on_the_device[id(tensor)] = tensor, leaf
@@ -59,7 +59,7 @@ class ModelCalls:
         recorder = CallRecorder(runner, self._names(), self._numbers, keep_callers)
 
         def completed(tensor: Any) -> Any:
-            """The tensor with numbers for one of the call."""
+            """Return the tensor with data for a tensor of the call."""
             tensor = recorder.real(tensor)
             return on_the_device.get(id(tensor), (None, tensor))[1]
 
@@ -70,7 +70,7 @@ class ModelCalls:
                 result.append(recorder.call(self._model, call, self._paths()))
             except CompileError:
                 raise
-            # An error of the model, before which it may have changed tensors.
+            # An error of the model; the model may have changed tensors before it.
             except Exception:
                 recorder.flush(Cause("an error of the model", ""))
                 ObjectState([self._model, call]).replace(completed)
@@ -89,7 +89,7 @@ class ModelCalls:
 
 
 def _modules_of(model: Callable[..., Any]) -> Iterator[torch.nn.Module]:
-    """Modules that a model is, or that a function or a method holds."""
+    """Modules that a model is, or that a function or a method refers to."""
     cells = [cell.cell_contents for cell in getattr(model, "__closure__", None) or () if _is_set(cell)]
     for value in (model, getattr(model, "__self__", None), *cells):
         if isinstance(value, torch.nn.Module):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Edits of a PyTorch model and its example inputs, for trials of what a user may change."""
+"""Edits of a PyTorch model and its example inputs, to evaluate changes that a user could make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.padding_safety import check_padding_safety
 from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
 
-#: Bytes of weights that are copied for a trial at most.
+#: Maximum number of bytes of weights that are copied for an evaluation.
 _MOST_COPIED = 4 << 30
 
 _TRANSPOSES = frozenset({
@@ -30,13 +30,13 @@ _TRANSPOSES = frozenset({
 
 
 class UneditableError(Exception):
-    """A model or inputs that an edit does not fit."""
+    """Raised for a model or inputs that an edit does not support."""
 
 
 def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
-    """Return the model with inputs that have ``to`` rows wherever they had ``size``, copies of the last row.
+    """Return the model with inputs of ``to`` rows wherever they had ``size``; the last row is repeated.
 
-    ``DifferentPrograms`` if the first rows of the results are then not proven to be those of the model.
+    ``DifferentPrograms`` if the first rows of the results are not proven to equal the results of the model.
     """
 
     def resize(tensor: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
 
 
 def places_on_device(inputs: Any) -> frozenset[int]:
-    """Return the places of tensors of the device among the tensors of a call."""
+    """Return the indices of device tensors among the tensors of a call."""
     leaves = pytree.tree_leaves(inputs)
     return frozenset(
         place for place, index in enumerate(_tensors(leaves)) if isinstance(leaves[index], DeviceTensor)
@@ -64,12 +64,12 @@ def places_on_device(inputs: Any) -> frozenset[int]:
 
 
 def _tensors(leaves: Sequence[Any]) -> list[int]:
-    """The indices of the tensors among the leaves of the inputs; numbers are no inputs of a program."""
+    """The indices of the tensors among the leaves of the inputs; numbers are not inputs of a program."""
     return [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor | DeviceTensor)]
 
 
 def with_stick_dim(model: Any, inputs: Any, key: tuple[int, str], stick_dim: int) -> tuple[Any, Any]:
-    """Return the model with the input of the device that ``key`` names laid out along ``stick_dim``."""
+    """Return the model with the device input that ``key`` names laid out along ``stick_dim``."""
     leaves, structure = pytree.tree_flatten(inputs)
     index = _tensors(leaves)[key[0]]
     if isinstance(inputs, Mapping):
@@ -79,12 +79,12 @@ def with_stick_dim(model: Any, inputs: Any, key: tuple[int, str], stick_dim: int
 
 
 def untransposed(model: Any, inputs: Any, lines: Collection[tuple[str, int]]) -> tuple[Any, Any]:
-    """Return the model without transposes in the functions that have these lines: they give what they are given."""
+    """Return the model in which transposes in the functions that contain these lines return their argument."""
     return _Untransposed(model, frozenset(lines)), inputs
 
 
 class _Untransposed(torch.nn.Module):
-    """A model without the transposes in functions that have some lines."""
+    """A model without the transposes in the functions that contain given lines."""
 
     def __init__(self, model: Callable[..., Any], lines: frozenset[tuple[str, int]]) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class _Untransposed(torch.nn.Module):
 
 
 class _WithoutTransposes(TorchFunctionMode):
-    """Context in which transposes in functions that have some lines return their argument."""
+    """Context in which transposes in functions that contain given lines return their argument."""
 
     def __init__(self, lines: frozenset[tuple[str, int]]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _WithoutTransposes(TorchFunctionMode):
 
 
 def batched(model: Any, inputs: Any, size: int, times: int) -> tuple[Any, Any]:
-    """Return the model with inputs of ``times`` as many samples, wherever the first dim has ``size`` of them."""
+    """Return the model with ``times`` as many samples in every input whose first dim is ``size``."""
 
     def repeat(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() and tensor.shape[0] == size:
@@ -131,7 +131,7 @@ def batched(model: Any, inputs: Any, size: int, times: int) -> tuple[Any, Any]:
 
 
 def halved(model: Any, inputs: Any) -> tuple[Any, Any]:
-    """Return a copy of the model with parameters, buffers and inputs of float16; a function has inputs alone."""
+    """Return a float16 copy of the model and its inputs; for a function only the inputs are converted."""
 
     def half(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.half() if tensor.dtype in (torch.float32, torch.float64) else tensor
@@ -144,7 +144,7 @@ def halved(model: Any, inputs: Any) -> tuple[Any, Any]:
 
 
 def frozen(model: Any, inputs: Any, keys: Sequence[tuple[int, str]]) -> tuple[Any, Any]:
-    """Return the model as one of the other inputs, with those that ``keys`` name as buffers."""
+    """Return the model as a function of the other inputs, with the inputs that ``keys`` name as buffers."""
     leaves = pytree.tree_leaves(inputs)
     if len(leaves) != len(inputs):
         raise UneditableError("the inputs are nested")
@@ -161,7 +161,7 @@ def frozen(model: Any, inputs: Any, keys: Sequence[tuple[int, str]]) -> tuple[An
 
 
 class _Frozen(torch.nn.Module):
-    """A model some inputs of which are buffers."""
+    """A model in which some inputs are buffers."""
 
     def __init__(
         self, model: Callable[..., Any], positions: Mapping[int, Any], names: Mapping[str, Any]
@@ -185,7 +185,7 @@ class _Frozen(torch.nn.Module):
 
 
 def _mapped(function: Callable[[torch.Tensor], torch.Tensor], inputs: Any) -> Any:
-    """The inputs with each tensor changed; a tensor of the device has a layout of its own."""
+    """The inputs with ``function`` applied to each tensor; a device tensor is rejected, because it has a layout."""
     if any(isinstance(leaf, DeviceTensor) for leaf in pytree.tree_leaves(inputs)):
         raise UneditableError("an input is a tensor of the device")
     return pytree.tree_map_only(torch.Tensor, function, inputs)

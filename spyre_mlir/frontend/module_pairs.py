@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A model imported at two sizes: corresponding values and operations of both modules, from the results back.
 
-What is shown of them is for a ``PairWalk`` to say, by rules on the names of operations: that the larger program may
-run in place of the smaller one (``padding_safety.py``), or that both are one program of run-time sizes
+A ``PairWalk`` proves a property of the pair by rules on the names of operations: that the larger program may run in
+place of the smaller program (``padding_safety.py``), or that both are one program of run-time sizes
 (``symbolic_modules.py``).
 """
 
@@ -21,7 +21,7 @@ _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 class DifferentPrograms(Exception):
-    """Programs of two sizes that are not shown to be what they should be: a clause that says why, and where."""
+    """Raised if the required property of programs of two sizes is not proven: a reason as a clause, and a location."""
 
     def __init__(self, reason: str, location: str = "") -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class DifferentPrograms(Exception):
 
 
 class ValuePair(NamedTuple):
-    """A value of the smaller program, and the corresponding one of the larger program."""
+    """A value of the smaller program, and the corresponding value of the larger program."""
 
     small: ir.Value
     large: ir.Value
@@ -69,11 +69,11 @@ class OpPair(NamedTuple):
         return [OpPair(*pair) for pair in zip(*ends, strict=True)]
 
     def fail(self, reason: str) -> DifferentPrograms:
-        """Error at the location of the operation."""
+        """Return an error at the location of the operation."""
         return DifferentPrograms(reason, location_of(self.small.location))
 
     def same(self, *attributes: str) -> None:
-        """Require attributes of equal value; all of them if none is named."""
+        """Require attributes of equal value; all attributes if none is named."""
         names = attributes or sorted({name for op in self for name in op.attributes})
         for name in names:
             values = [op.attributes[name] if name in op.attributes else None for op in self]
@@ -81,7 +81,7 @@ class OpPair(NamedTuple):
                 raise self.fail(f"'{self.small.name}' does something else at another size")
 
     def numbers(self, attribute: str) -> list[tuple[int, int]]:
-        """Numbers of an attribute in both; operands in place of numbers are refused."""
+        """Numbers of an attribute in both operations; operands in place of numbers are rejected."""
         small, large = (list(ir.DenseI64ArrayAttr(op.attributes[attribute])) for op in self)
         if _DYNAMIC in (*small, *large):
             raise self.fail(f"'{self.small.name}' takes positions that are computed")
@@ -93,15 +93,15 @@ def pairs(small: Iterable[ir.Value], large: Iterable[ir.Value]) -> list[ValuePai
     return [ValuePair(*pair) for pair in zip(small, large, strict=True)]
 
 
-#: What a walk requires of two corresponding operations; raises ``DifferentPrograms``.
+#: Requirement on two corresponding operations; raises ``DifferentPrograms``.
 Rule = Callable[[OpPair], Any]
 
 
 class PairWalk:
     """Walk over two functions, from their results back to their arguments.
 
-    ``rules`` are by the names of operations, ``unknown`` is that of all others. ``data`` are parameters and constants
-    by the number of the argument.
+    ``rules`` are keyed by operation name; ``unknown`` is the rule for all other operations. ``data`` contains the
+    parameters and constants by argument index.
     """
 
     rules: Mapping[str, Rule]
@@ -110,9 +110,9 @@ class PairWalk:
         self.data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.seen: set[ValuePair] = set()
         self.waiting: list[ValuePair] = []
-        # Their regions are assumed to have corresponding arguments.
+        # Operations whose regions are assumed to have corresponding arguments.
         self.blocks: set[OpPair] = set()
-        # Copies live as long as somebody has them.
+        # A copied module is alive only while it is referenced.
         self.modules = [generalized(imported) for imported in (smaller, larger)]
         self.functions = OpPair(*map(main_of, self.modules))
         for number, (small, large) in enumerate(zip(smaller.arguments, larger.arguments, strict=True)):
@@ -134,14 +134,14 @@ class PairWalk:
         raise NotImplementedError
 
     def note(self, ops: OpPair) -> None:
-        """Take note of two corresponding operations."""
+        """Record two corresponding operations."""
 
     def check_data(self, pair: ValuePair, small: torch.Tensor, large: torch.Tensor) -> None:
         """Check a parameter or a constant."""
         raise NotImplementedError
 
     def wait_for_ends(self, ops: OpPair) -> None:
-        """Queue the terminators' operands of an operation's regions, whose arguments are assumed to correspond."""
+        """Queue the operands of the regions' terminators; the arguments of the regions are assumed to correspond."""
         self.blocks.add(ops)
         for end in ops.terminators:
             if end.small.name != end.large.name or len(end.small.operands) != len(end.large.operands):
@@ -150,7 +150,7 @@ class PairWalk:
             self.waiting += end.operands
 
     def _visit(self, pair: ValuePair) -> None:
-        """Check the defining operations of a pair by the rule of their name, and queue their operands."""
+        """Check the defining operations of a pair by the rule for their name, and queue their operands."""
         if any(defining_op(value) is None for value in pair):
             self._argument(pair)
             return
@@ -164,7 +164,7 @@ class PairWalk:
         self.waiting += ops.operands
 
     def _argument(self, pair: ValuePair) -> None:
-        """Check arguments of the function, or of a region of an operation that was visited before."""
+        """Check arguments of the function, or of a region of an operation that was visited earlier."""
         if not all(isinstance(value.owner, ir.Block) for value in pair):
             raise DifferentPrograms("the model uses its inputs in another way at another size")
         small, large = (ir.BlockArgument(value) for value in pair)
@@ -177,7 +177,7 @@ class PairWalk:
 
 
 def check_arguments(smaller: Imported, larger: Imported) -> None:
-    """Require arguments of equal names."""
+    """Require arguments with equal names."""
     names = [[argument.name for argument in imported.arguments] for imported in (smaller, larger)]
     if names[0] != names[1]:
         raise DifferentPrograms("the model has other constants at another size")
@@ -193,7 +193,7 @@ def generalized(imported: Imported) -> ir.Operation:
 
 
 def main_of(module: ir.Operation) -> ir.Operation:
-    """The function of a module."""
+    """Return the function of a module."""
     ops = [entry.operation for entry in module.regions[0].blocks[0].operations]
     return next(op for op in ops if op.name == "func.func")
 
@@ -207,7 +207,7 @@ def check_types(pair: ValuePair) -> None:
 
 
 def _check_form(ops: OpPair) -> None:
-    """Require equal numbers of operands, results and regions of one block."""
+    """Require equal numbers of operands, results and regions, and regions of one block."""
     counts = [(len(op.operands), len(op.results), len(op.regions)) for op in ops]
     if counts[0] != counts[1]:
         raise ops.fail(f"'{ops.small.name}' has other operands at another size")
@@ -227,16 +227,16 @@ def _number(value: ir.Value) -> int:
 
 
 def leading_slices(shape: Iterable[int]) -> tuple[slice, ...]:
-    """Index of the first positions of each dim, for an array of at least this shape."""
+    """Index of the leading part of each dim, for an array of at least this shape."""
     return tuple(slice(size) for size in shape)
 
 
 def begins_with(large: torch.Tensor, small: torch.Tensor) -> bool:
-    """Return whether a tensor has the elements of a smaller one at its first positions."""
+    """Return whether the leading part of a tensor equals a smaller tensor."""
     if small.dtype != large.dtype:
         return False
     first = large[leading_slices(small.shape)]
-    # Parameters of both imports are the same tensors: this saves comparing weights.
+    # Parameters of both imports are the same tensors; this check avoids comparing weights.
     is_itself = small.data_ptr() == first.data_ptr() and small.stride() == first.stride()
     return is_itself or torch.equal(small, first)
 
@@ -258,7 +258,7 @@ def unchanged(ops: OpPair) -> None:
 
 
 def anything(ops: OpPair) -> None:
-    """Accept: the op reads nothing, or single elements by their position."""
+    """Accept any pair: the op reads nothing, or single elements by their position."""
 
 
 def elementwise(ops: OpPair) -> None:
@@ -274,7 +274,7 @@ def same_dim(ops: OpPair) -> None:
 def equal_constant(ops: OpPair) -> None:
     """Require equal numbers."""
     values = [op.attributes["value"] for op in ops]
-    # A splat of another shape has the same numbers.
+    # A splat of another shape contains the same number.
     if all(isinstance(value, ir.DenseElementsAttr) and value.is_splat for value in values):
         values = [ir.DenseElementsAttr(value).get_splat_value() for value in values]
     if values[0] != values[1]:
@@ -282,7 +282,7 @@ def equal_constant(ops: OpPair) -> None:
 
 
 def same_accesses(ops: OpPair) -> tuple[dict[int, int], dict[int, int]]:
-    """Require that corresponding iterations access the same positions; return the extents of both."""
+    """Require that corresponding iterations access the same positions; return the extents of both operations."""
     ops.same("iterator_types", "operandSegmentSizes")
     extents = extents_of(ops.small), extents_of(ops.large)
     maps = [indexing_maps(op) for op in ops]
@@ -290,7 +290,7 @@ def same_accesses(ops: OpPair) -> tuple[dict[int, int], dict[int, int]]:
         if small.n_dims != large.n_dims or len(small.results) != len(large.results):
             raise ops.fail("an operation has another form at another size")
         for one, other in zip(small.results, large.results, strict=True):
-            # A dim of size 1 and the position 0 count as equal.
+            # A dim of size 1 and the constant 0 are equal indices.
             if one != other and not (_is_first(one, extents[0]) and _is_first(other, extents[0])):
                 raise ops.fail("an operation reads other elements at another size")
     return extents
@@ -304,7 +304,7 @@ def _is_first(result: ir.AffineExpr, extents: Mapping[int, int]) -> bool:
 
 
 def extents_of(op: ir.Operation) -> dict[int, int]:
-    """Size of each iteration dim that some operand has as one of its dims."""
+    """Size of each iteration dim that is a dim of some operand."""
     extents = {}
     for operand, map_ in zip(op.operands, indexing_maps(op), strict=True):
         for result, size in zip(map_.results, shape_of(operand), strict=True):
@@ -321,7 +321,7 @@ def same_slice(ops: OpPair) -> None:
 
 
 def along_one_dim(ops: OpPair) -> None:
-    """Require that the dim along which an op scans or sorts has one size."""
+    """Require that the dim along which an op scans or sorts has the same size in both programs."""
     ops.same()
     if ir.IntegerAttr(ops.small.attributes["dimension"]).value in ops.operands[0].differing:
         raise ops.fail("an operation combines its elements")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch operations that only move data, as slices and concatenations; ``FORMS`` is their part of the table.
+"""PyTorch operations that only move data, as slices and concatenations; ``FORMS`` is added to the table.
 
-A slice is a view on the device and a concatenation one copy per part, so what needs many parts is kept as it is.
+A slice is a view on the device and a concatenation is one copy per part, so operations that need many parts are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
-#: Limit of the parts that one tensor is concatenated from.
+#: Maximum number of parts that one tensor is concatenated from.
 _MAX_PARTS = 16
 
 
@@ -30,7 +30,7 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
 
 
 def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """``cat`` of several types, in their common one: torch-mlir reads bytes as signed, or ends the process."""
+    """``cat`` of several types, in their common type: torch-mlir reads bytes as signed, or aborts."""
     common = functools.reduce(torch.promote_types, (part.dtype for part in parts))
     if all(part.dtype == common for part in parts):
         return NotImplemented
@@ -38,12 +38,12 @@ def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _reversed(x: Tensor, dim: int) -> Tensor:
-    """Tensor with one dim in reverse order, a part per position."""
+    """Tensor with one dim in reverse order, concatenated from one part per position."""
     return torch.cat([x.narrow(dim, index, 1) for index in reversed(range(x.shape[dim]))], dim)
 
 
 def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """``flip``: dims in reverse order, as far as their parts are few."""
+    """``flip``: dims in reverse order, if they do not need too many parts."""
     if any(x.shape[dim] > _MAX_PARTS for dim in dims):
         return NotImplemented
     for dim in dims:
@@ -52,7 +52,7 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def pad_with_constant(x: Tensor, amounts: Sequence[int], value: float = 0) -> Tensor:
-    """``constant_pad_nd`` with a negative amount, which cuts off; the other amounts are left to PyTorch's operation."""
+    """``constant_pad_nd`` with negative amounts, which cut off; otherwise PyTorch's operation is kept."""
     if min(amounts) >= 0:
         return NotImplemented
     for dim, low, high in _borders(x, amounts):
@@ -61,14 +61,14 @@ def pad_with_constant(x: Tensor, amounts: Sequence[int], value: float = 0) -> Te
 
 
 def _borders(x: Tensor, amounts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Each dim to pad, the last one first, with the amounts before and after it."""
+    """Yield each dim to pad, the last dim first, with the amounts before and after it."""
     for index, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
         yield x.ndim - 1 - index, low, high
 
 
 def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
-    """``reflection_pad``: around each border its neighbourhood mirrored, without the border itself."""
-    # Both borders together have at most so many parts.
+    """``reflection_pad``: mirror the elements next to each border, without the border itself."""
+    # Both borders together have at most _MAX_PARTS parts.
     if max(amounts) > _MAX_PARTS // 2:
         return NotImplemented
     for dim, low, high in _borders(x, amounts):
@@ -78,7 +78,7 @@ def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
 
 
 def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
-    """``replication_pad``: around each border the border itself."""
+    """``replication_pad``: repeat the border itself."""
     for dim, low, high in _borders(x, amounts):
         before, after = (
             x.narrow(dim, start, 1).expand([size if other == dim else -1 for other in range(x.ndim)])
@@ -89,10 +89,10 @@ def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
 
 
 def cut_afterwards(pad: torch._ops.OpOverload, form: Callable[..., Any]) -> Callable[..., Any]:
-    """Form of a padding whose negative amounts cut off what the others have padded."""
+    """Form of a padding whose negative amounts cut the tensor after the other amounts have padded it."""
 
     def padded_and_cut(x: Tensor, amounts: Sequence[int]) -> Tensor:
-        """Tensor with other borders."""
+        """Return the tensor with other borders."""
         if min(amounts) >= 0:
             return form(x, amounts)
         padded = pad(x, [max(amount, 0) for amount in amounts]) if max(amounts) > 0 else x.clone()
@@ -104,7 +104,7 @@ def cut_afterwards(pad: torch._ops.OpOverload, form: Callable[..., Any]) -> Call
 
 
 def _between(before: Tensor, x: Tensor, after: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    """Tensor between two edges along a dim, of which those without elements are left out."""
+    """Concatenate a tensor and its two edges along a dim; empty edges are left out."""
     edges = [_reversed(edge, dim) if reverse and edge.shape[dim] else edge for edge in (before, after)]
     return torch.cat([part for part in (edges[0], x, edges[1]) if part.shape[dim]], dim)
 
@@ -114,7 +114,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if x.ndim == 0 or size == 0 or min(size, (x.shape[dim] - size) // step + 1) > _MAX_PARTS:
         return NotImplemented
     dim, count = dim % x.ndim, (x.shape[dim] - size) // step + 1
-    # As few parts as there are windows, or positions in a window.
+    # The smaller number of parts: one per window, or one per position in a window.
     if count <= size:
         windows = [x.narrow(dim, index * step, size).movedim(dim, -1) for index in range(count)]
         return torch.stack(windows, dim)
@@ -123,7 +123,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
 
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """``diagonal``: sum over a dim of the tensor with 0 off the diagonal."""
+    """``diagonal``: sum over a dim of the tensor, with 0 off the diagonal."""
     if not x.is_floating_point():
         return NotImplemented
     x = x.movedim((dim1, dim2), (-2, -1))
@@ -138,7 +138,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
 
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """``diagonal_scatter``: on the diagonal the source, which a row has in all columns, elsewhere ``x``."""
+    """``diagonal_scatter``: on the diagonal the source, broadcast to all columns of a row, elsewhere ``x``."""
     order = [dim for dim in range(x.ndim) if dim not in (dim1 % x.ndim, dim2 % x.ndim)]
     order += [dim1 % x.ndim, dim2 % x.ndim]
     rows, columns = x.shape[dim1], x.shape[dim2]
@@ -152,14 +152,14 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 def as_strided_scatter(
     x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
-    """``as_strided_scatter``: elements at strided positions in the memory of a dense tensor replaced."""
+    """``as_strided_scatter``: replace elements at strided positions in the memory of a dense tensor."""
     places = torch.arange(x.numel()).as_strided(size, stride, offset or 0)
     flat = x.reshape(-1).index_put([places.reshape(-1)], source.reshape(-1))
     return flat.reshape(x.shape)
 
 
 def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
-    """``select_scatter``: one position of a dim replaced, a slice; PyTorch's form computes all of the tensor."""
+    """``select_scatter``: replace one position of a dim, as a slice; PyTorch's form computes the whole tensor."""
     dim, begin = dim % x.ndim, index % x.shape[dim]
     return aten.slice_scatter(x, source.unsqueeze(dim), dim, begin, begin + 1)
 

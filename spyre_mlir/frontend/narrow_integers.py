@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arithmetic on 8-bit integers in 32 bits: torch-mlir ends the process on some of it, as on matmuls of bytes."""
+"""Arithmetic on 8-bit integers in 32 bits: torch-mlir aborts on some of it, such as matmuls of bytes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ _MOVES = {
     "aten::unsqueeze", "aten::squeeze", "aten::clone", "aten::alias", "aten::flip", "aten::transpose", "aten::t",
     "prims::convert_element_type", "aten::_to_copy", "aten::_assert_tensor_metadata",
 }  # fmt: skip
-#: Operations whose result is the last 8 bits of a sum of products in 32 bits.
+#: Operations whose result is the last 8 bits of a 32-bit sum of products.
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 _CAST = torch.ops.prims.convert_element_type.default
 _CASTS = ("prims::convert_element_type", "aten::_to_copy")
 
 
 def widen_narrow_integers(graph: Graph) -> None:
-    """Convert numbers to the integer types of the tensors beside them, and 8 bits to 32.
+    """Convert numbers to the integer types of the tensors that they are combined with, and 8 bits to 32 bits.
 
-    Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
-
-    The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
-    overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones, so every operation
-    that interprets those has it, casts of floats to them too.
+    Compute matmuls and pointwise operations on 8-bit integers in int32, and truncate 8-bit results. The last 8 bits of
+    sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not overflow. torch-mlir
+    reads unsigned bytes as signed bytes, and int32 distinguishes the two, so every operation that interprets unsigned
+    bytes is computed in int32, including casts from floats to unsigned bytes.
     """
     for node in list(graph.nodes):
         if _is_pointwise(node):
@@ -50,23 +49,23 @@ def widen_narrow_integers(graph: Graph) -> None:
 
 
 def _is_float_to_bytes(node: Node) -> bool:
-    """Return whether a node casts floats to unsigned bytes: by way of int32, as a cast to 8 bits has a sign."""
+    """Return whether a node casts floats to unsigned bytes: it casts through int32, because 8-bit casts are signed."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _CASTS:
         return False
     return dtype_of(node) == torch.uint8 and node.all_input_nodes[0].meta["val"].is_floating_point()
 
 
 def _widen_operation(graph: Graph, node: Node) -> None:
-    """Compute an operation that interprets bytes in int32; its results of 8 bits are cut down to them.
+    """Compute an operation that interprets bytes in int32, and truncate its 8-bit results.
 
-    Those are all operations on unsigned bytes that do not only move them, and reductions of signed bytes.
+    These are all operations on unsigned bytes except moves, and reductions of signed bytes.
     """
     assert isinstance(node.target, torch._ops.OpOverload)
     read = _NARROW if torch.Tag.reduction in node.target.tags else (torch.uint8,)
     narrow = [source for source in node.all_input_nodes if dtype_of(source) in read]
     if not narrow or node.target._schema.name in _MOVES:
         return
-    # Of unsigned bytes, PyTorch's any and all are bytes again.
+    # For unsigned bytes, the results of PyTorch's any and all are bytes.
     dtype = torch.bool if node.target._schema.name in ("aten::any", "aten::all") else torch.int32
     with graph.inserting_before(node):
         wide = {source: _cast(graph, source, dtype) for source in narrow}
@@ -87,7 +86,7 @@ def _widen_operation(graph: Graph, node: Node) -> None:
 
 
 def _cut_down(graph: Graph, node: Node, dtype: torch.dtype = torch.int32) -> None:
-    """Let what reads a node of 8 bits, which is to be computed in another type, read its last 8 bits."""
+    """Compute an 8-bit node in another type, and let its readers read the last 8 bits of the result."""
     narrow = node.meta["val"].dtype
     node.meta = metadata_for(node, node.meta["val"].to(dtype))
     with graph.inserting_after(node):
@@ -97,7 +96,7 @@ def _cut_down(graph: Graph, node: Node, dtype: torch.dtype = torch.int32) -> Non
 
 
 def _is_pointwise(node: Node) -> bool:
-    """Return whether a node computes element by element, in the type of its operands."""
+    """Return whether a node computes elementwise, in the type of its operands."""
     if (
         node.op != "call_function"
         or node.target is _CAST
@@ -110,10 +109,10 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _narrow_operands(graph: Graph, node: Node) -> None:
-    """Convert the operands of an operation, numbers too, to the integer type that PyTorch computes in."""
+    """Convert the operands of an operation, including numbers, to the integer type that PyTorch computes in."""
     values = {source: source.meta["val"] for source in node.all_input_nodes if dtype_of(source) is not None}
     tensors = {source: x for source, x in values.items() if x.dtype != torch.bool}
-    # PyTorch's rule: a tensor without dims counts for the type only if there is no other.
+    # PyTorch's rule: tensors without dims determine the type only if there are no other tensors.
     dtypes = [x.dtype for x in tensors.values() if x.ndim] or [x.dtype for x in tensors.values()]
     common = functools.reduce(torch.promote_types, dtypes, torch.bool)
     if common not in _INTEGERS or dtype_of(node) not in (common, torch.bool):
@@ -122,7 +121,7 @@ def _narrow_operands(graph: Graph, node: Node) -> None:
         cast = {source: _cast(graph, source, common) for source, x in tensors.items() if x.dtype != common}
 
     def narrow(argument: Any) -> Any:
-        """Operand in the common type."""
+        """Return an operand in the common type."""
         if isinstance(argument, Node):
             return cast.get(argument, argument)
         is_number = isinstance(argument, int) and not isinstance(argument, bool)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Normal form of operands for torch-mlir's passes: dims and indices that count from the front, tensors with elements.
+"""Normal form of operands for torch-mlir's passes: non-negative dims and indices, and tensors with elements.
 
-Other operands end the process there.
+torch-mlir aborts on other operands.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from spyre_mlir.frontend.locations import source_of
 aten = torch.ops.aten
 
 _DIMS = {"dim", "dims", "dim0", "dim1", "dim2"}
-#: Operations whose dim is one of the result, which has another rank.
+#: Operations whose dim refers to the result, which has another rank.
 _NEW_DIM = (aten.unsqueeze.default, aten.stack.default)
-#: Operations that decompose into ``index_put`` but take no negative index.
+#: Operations that decompose into ``index_put`` but do not accept negative indices.
 _WITHOUT_NEGATIVE_INDICES = ("aten.index_add.default", "aten.index_copy.default")
-#: Names of operations that write nothing where their source or their index has no elements.
+#: Names of operations that write nothing if their source or their index has no elements.
 _WRITES = {
     "index_put", "index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce", "index_reduce",
     "masked_scatter", "slice_scatter", "select_scatter", "put", "_unsafe_index_put",
@@ -33,7 +33,7 @@ _WRITES = {
 
 
 def count_dims_from_the_front(graph: Graph) -> None:
-    """Replace each negative dim of an operation by the position that it stands for."""
+    """Replace each negative dim of an operation by the equivalent non-negative dim."""
     for node in graph.nodes:
         if not isinstance(node.target, torch._ops.OpOverload) or node.target in _NEW_DIM:
             continue
@@ -48,7 +48,7 @@ def count_dims_from_the_front(graph: Graph) -> None:
 
 
 def count_indices_from_the_front(graph: Graph) -> None:
-    """Replace each negative index of ``index_put`` by the position that it stands for; other operations take none."""
+    """Replace each negative index of ``index_put`` by the equivalent index; other operations do not accept any."""
     for node in graph.find_nodes(op="call_function", target=aten.index_put.default):
         if str(node.meta.get("original_aten")) in _WITHOUT_NEGATIVE_INDICES:
             continue
@@ -62,9 +62,9 @@ def count_indices_from_the_front(graph: Graph) -> None:
 
 
 def convert_copied_values(graph: Graph) -> None:
-    """Give the value that ``copy_`` writes the type and shape of the tensor that it writes to.
+    """Convert the value that ``copy_`` writes to the type and shape of the tensor that it writes to.
 
-    Where a buffer is written as a whole, PyTorch's decomposition replaces the copy by the value itself.
+    If a whole buffer is written, PyTorch's decomposition replaces the copy by the value itself.
     """
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         target, source, *_ = operands_of(node).values()
@@ -79,40 +79,40 @@ def convert_copied_values(graph: Graph) -> None:
 
 
 def compare_with_itself(graph: Graph) -> None:
-    """Write ``x == x``, which torch-mlir takes for true, as ``x >= x``: both are false where x is NaN."""
+    """Rewrite ``x == x``, which torch-mlir folds to true, as ``x >= x``: both are false if x is NaN."""
     for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         if node.args[0] is node.args[1]:
             node.target = aten.ge.Tensor
 
 
 def _position(graph: Graph, index: Node, size: int) -> Node:
-    """Index plus size where the index is from -size to -1, else the index itself."""
+    """Index plus size if the index is from -size to -1, else the index itself."""
     # A mask, not an index.
     if index.meta["val"].dtype in (torch.bool, torch.uint8):
         return index
 
     def call(operation: torch._ops.OpOverload, *operands: Any) -> Node:
-        """New operation with the metadata of the index."""
+        """Return a new operation with the metadata of the index."""
         node = graph.call_function(operation, operands)
         values = pytree.tree_map_only(Node, lambda operand: operand.meta["val"], operands)
         node.meta = metadata_for(index, operation(*values))
         return node
 
     is_negative = call(aten.lt.Scalar, index, 0)
-    # An index below -size stays negative, so that the check of the run finds it.
+    # An index below -size stays negative, so that the check at run time finds it.
     is_position = call(aten.ge.Scalar, index, -size)
     counts = call(aten.logical_and.default, is_negative, is_position)
     return call(aten.where.self, counts, call(aten.add.Tensor, index, size), index)
 
 
 def _rank(node: Node) -> int:
-    """Rank of the first tensor that an operation takes; 0 without one."""
+    """Rank of the first tensor operand of an operation; 0 if it does not have one."""
     sources = (source.meta.get("val") for source in node.all_input_nodes)
     return next((value.ndim for value in sources if isinstance(value, Tensor)), 0)
 
 
 def _from_the_front(dims: Any, rank: int) -> Any:
-    """Dim, or list of dims, counted from the front."""
+    """Return a dim, or a list of dims, as non-negative numbers."""
     if isinstance(dims, int):
         return dims + rank if dims < 0 else dims
     return [_from_the_front(dim, rank) for dim in dims] if isinstance(dims, (list, tuple)) else dims
@@ -125,9 +125,9 @@ def is_empty(node: Node) -> bool:
 
 
 def drop_empty_operands(graph: Graph, known: Mapping[Node, Any]) -> None:
-    """Remove operations that write no element; folding knows all that depends on empty tensors alone.
+    """Remove operations that write no element; folding has evaluated all nodes that depend on empty tensors alone.
 
-    Raises ``CompileError`` for another operation that has elements and an operand without.
+    Raises ``CompileError`` for another operation that has elements and an operand without elements.
     """
     for node in list(graph.nodes):
         empty = [source for source in node.all_input_nodes if is_empty(source)]

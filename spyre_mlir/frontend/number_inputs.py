@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers of an operation as inputs of its program: their types there, and the comparison with constants.
 
-A number that is a constant of a program is rounded where the program meets it. A number that is an input is rounded
-before, to float32, or to the type of 16-bit tensors that the operation computes with. ``number_types`` are the
-candidates, in the order of precision; results of a program decide, by ``is_same`` and ``is_near``.
+A number that is a constant of a program is rounded where the program uses it. A number that is an input is rounded
+earlier, to float32, or to the type of the 16-bit tensors that the operation computes with. ``number_types`` are the
+candidates, in order of precision; the results of a program decide, by ``is_same`` and ``is_near``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 
 def number_types(applied: Application) -> list[torch.dtype]:
-    """Types of the inputs that numbers of an operation may be, the most precise first."""
+    """Candidate input types for the numbers of an operation, the most precise type first."""
     types = {getattr(torch, storage.dtype) for storage in applied.storages}
     if all(isinstance(applied.leaves[index], int) for index in applied.numbers) and not any(
         dtype.is_floating_point for dtype in types
@@ -31,7 +31,7 @@ def number_types(applied: Application) -> list[torch.dtype]:
 
 
 def number_inputs(numbers: Sequence[Number], dtype: torch.dtype) -> list[torch.Tensor] | None:
-    """Inputs of a program for numbers; None if a number leaves the range of the type."""
+    """Inputs of a program for numbers; None if a number is out of the range of the type."""
     tensors = []
     for number in numbers:
         if isinstance(number, int) and abs(number) >= 2**63:
@@ -40,7 +40,7 @@ def number_inputs(numbers: Sequence[Number], dtype: torch.dtype) -> list[torch.T
         tensor = exact.to(dtype)
         if math.isfinite(number) and (not tensor.isfinite() or (number != 0) != bool(tensor)):
             return None
-        # An integer that is rounded is another number.
+        # A rounded integer would be a different number.
         if isinstance(number, int) and dtype == torch.float32 and int(tensor) != number:
             return None
         tensors.append(tensor)
@@ -48,7 +48,7 @@ def number_inputs(numbers: Sequence[Number], dtype: torch.dtype) -> list[torch.T
 
 
 def are_exact(numbers: Sequence[Number], dtype: torch.dtype) -> bool:
-    """Return whether a type has all of the numbers, so that a program with them does not show where it rounds."""
+    """Return whether a type represents all numbers exactly; a program with them does not show where it rounds."""
     return all(
         math.isnan(number) or float(torch.tensor(float(number), dtype=torch.float64).to(dtype)) == number
         for number in numbers
@@ -56,7 +56,7 @@ def are_exact(numbers: Sequence[Number], dtype: torch.dtype) -> bool:
 
 
 def is_same(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
-    """Return whether results have the same bits."""
+    """Return whether results have the same bits as expected."""
     return all(
         one.dtype == other.dtype and torch.equal(_bits(one), _bits(other))
         for one, other in zip(results, expected, strict=True)
@@ -64,7 +64,7 @@ def is_same(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -
 
 
 def is_near(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
-    """Return whether results are 16-bit numbers that differ by the rounding of a number alone."""
+    """Return whether results are 16-bit numbers that differ only by the rounding of a number."""
     for one, other in zip(results, expected, strict=True):
         if one.dtype not in _NARROW or one.dtype != other.dtype:
             return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Graphs of Python objects: what inputs and results hold, and what a call of a model changes in them.
+"""Graphs of Python objects: the contents of inputs and results, and the changes that a call of a model makes to them.
 
 ``contents`` returns the parts of an object: items of containers, attributes of user-defined classes. An ``ObjectGraph``
-describes what is reachable from a value: its tensors are leaves, objects that occur twice and cycles are kept, and
-all else is a constant. Two calls with equal graphs are one program; from a graph and leaves the objects can be built.
+describes everything that is reachable from a value. Tensors are leaves, shared objects and cycles are preserved, and
+all other values are constants. Two calls with equal graphs are one program; a graph and leaves rebuild the objects.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 Key: TypeAlias = tuple[str, Any]
 ITEM, ATTRIBUTE = "item", "attribute"
 
-#: Containers of Python, the more special ones first.
+#: Python containers, subclasses before their base classes.
 _CONTAINERS: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, deque, set, tuple)
 _MAPPINGS = (OrderedDict, defaultdict, dict)
-#: Containers that pytrees have, with the order of their parts that a graph has.
+#: Containers that pytrees support, with their parts in the order of a graph.
 _NATIVE = {tuple, list, dict, OrderedDict}
 LEAVES = (torch.Tensor, DeviceTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 _ATOMS = {
@@ -49,18 +49,18 @@ _ATOMS = {
     torch.layout,
     torch.Size,
 }
-#: Values that are equal if they compare so; others are equal if they are one object.
+#: Types whose values are compared by equality; other values are equal if they are the same object.
 _COMPARED = (*_ATOMS, enum.Enum, slice, range, frozenset, torch.memory_format, types.EllipsisType)
 _OPAQUE = (type, types.ModuleType, BaseException, enum.Enum, torch.nn.Module, torch.Size)
 #: Libraries whose objects are constants, unless the objects are containers.
 _OPAQUE_LIBRARIES = {*sys.stdlib_module_names, "torch", "torch_mlir", "numpy", "spyre_mlir"} - {"__main__"}
 _OPEN_MODULES = ("spyre_mlir.zoo", "collections", "argparse")
-#: Most objects that the search for tensors in a value that is not a container visits.
+#: Maximum number of objects visited by the search for tensors in a value that is not a container.
 _MOST_HIDDEN = 10_000
 
 
 def contents(value: Any) -> dict[Key, Any] | None:
-    """Parts of a container or of an object of a user-defined class, in order; None for a constant or a leaf."""
+    """Parts of a container or of a user-defined object, in order; None for a constant or a leaf."""
     kind = type(value)
     if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None
@@ -84,12 +84,12 @@ def _set_order(value: Any) -> tuple[str, str]:
 
 
 def container_of(kind: type) -> type | None:
-    """The container of Python that a class is or extends; None for any other class."""
+    """The Python container that a class is or extends; None for any other class."""
     return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
 
 
 def _is_open(kind: type) -> bool:
-    """Return whether the attributes of an object are what it is."""
+    """Return whether the attributes of an object determine it."""
     if kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES and not kind.__module__.startswith(
         _OPEN_MODULES
     ):
@@ -106,7 +106,7 @@ def _slots(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of attributes, those of ``__dict__`` by name: objects are equal in any order of assignments."""
+    """Names and values of attributes; ``__dict__`` is sorted by name, because assignment order does not matter."""
     named = _named_attributes(value)
     yield from ((name, named[name]) for name in sorted(named, key=str))
     for name, descriptor in _slots(type(value)):
@@ -125,7 +125,7 @@ def _named_attributes(value: Any) -> dict[str, Any]:
 
 
 def set_contents(value: Any, parts: Mapping[Key, Any]) -> None:
-    """Give an object that can change these parts and no others."""
+    """Set the parts of a mutable object to ``parts``, and remove all other parts."""
     base = container_of(type(value))
     items = [(key, part) for (kind, key), part in parts.items() if kind == ITEM]
     if base is not None and base is not tuple:
@@ -154,7 +154,7 @@ def set_contents(value: Any, parts: Mapping[Key, Any]) -> None:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether two parts are one object, or equal values of Python."""
+    """Return whether two parts are the same object, or equal Python values."""
     if one is other:
         return True
     if type(one) is not type(other) or isinstance(one, LEAVES):
@@ -162,7 +162,7 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, _COMPARED):
         return one == other or repr(one) == repr(other)  # NaN
     if isinstance(one, weakref.ref):
-        # A weak reference is no state: recurrent layers renew theirs when a tracer replaces the parameters.
+        # A weak reference is not state: recurrent layers renew their references when a tracer replaces the parameters.
         return True
     if contents(one) is None:
         return isinstance(one, types.MethodType) and one == other
@@ -178,9 +178,9 @@ def _is_one(one: Any, other: Any) -> bool:
 class ObjectReference:
     """A part of an object in a graph.
 
-    ``value`` depends on ``kind``: "leaf" has the index of a leaf, "object" the index of a node, "constant" a value,
-    "input" the index of an object among the inputs, "input leaf" the index of a tensor among the inputs, and "kept" the
-    key of an unchanged part.
+    ``value`` depends on ``kind``: for "leaf" the index of a leaf, for "object" the index of a node, for "constant" a
+    value, for "input" the index of an object among the inputs, for "input leaf" the index of a tensor among the inputs,
+    and for "kept" the key of an unchanged part.
     """
 
     kind: str
@@ -196,7 +196,7 @@ class ObjectReference:
 class ObjectNode:
     """An object of a class with its parts; ``option`` is the factory of a defaultdict or the length of a deque.
 
-    ``attributes`` has the names in ``__dict__`` in the order of their assignments, in which PyTorch flattens an object.
+    ``attributes`` are the names in ``__dict__`` in assignment order, in which PyTorch flattens an object.
     """
 
     kind: type
@@ -205,14 +205,14 @@ class ObjectNode:
     attributes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def parts_as_assigned(self) -> list[tuple[Key, ObjectReference]]:
-        """Return the parts, attributes in the order of their assignments."""
+        """Return the parts, with attributes in the order of their assignments."""
         places = {(ATTRIBUTE, name): place for place, name in enumerate(self.attributes)}
         return sorted(self.parts, key=lambda part: places.get(part[0], -1))
 
 
 @dataclass(frozen=True)
 class ObjectGraph:
-    """Objects that are reachable from values, ``roots``; ``paths`` name the nodes, ``leaf_paths`` the leaves."""
+    """Objects that are reachable from the values ``roots``; ``paths`` name the nodes, ``leaf_paths`` the leaves."""
 
     roots: tuple[ObjectReference, ...]
     nodes: tuple[ObjectNode, ...]
@@ -220,14 +220,14 @@ class ObjectGraph:
     leaf_paths: tuple[str, ...] = field(compare=False, repr=False)
 
     def build(self, leaves: Sequence[Any], inputs: Sequence[Any] = ()) -> tuple[list[Any], list[Any]]:
-        """Make the objects with these leaves; return the roots, and the objects by node.
+        """Create the objects with these leaves; return the roots, and the objects by node.
 
-        ``inputs`` are the objects that references to inputs mean.
+        ``inputs`` are the objects to which references of kind "input" refer.
         """
         return _ObjectBuilder(self, leaves, inputs).build()
 
     def difference(self, other: ObjectGraph) -> tuple[str, str, str] | None:
-        """Path of the first constant that differs, with both values as text; None if other parts differ."""
+        """Path of the first constant that differs, with both values as text; None if the graphs differ elsewhere."""
         for path, node, its in zip(self.paths, self.nodes, other.nodes, strict=False):
             if node.kind is not its.kind or len(node.parts) != len(its.parts):
                 return None
@@ -239,7 +239,7 @@ class ObjectGraph:
         return None
 
     def shape(self) -> tuple[Any, ...]:
-        """The graph without its constants."""
+        """Return the graph without its constants, as a comparable value."""
         return tuple(
             (
                 node.kind,
@@ -259,7 +259,7 @@ class _ObjectBuilder:
         return roots, [self._object(index) for index in range(len(self._graph.nodes))]
 
     def value(self, reference: ObjectReference) -> Any:
-        """What a reference means."""
+        """Return the value of a reference."""
         if reference.kind == "leaf":
             return self._leaves[reference.value]
         if reference.kind == "object":
@@ -289,7 +289,7 @@ class _ObjectBuilder:
 
 
 def _new(kind: Any, base: Any) -> Any:
-    """An object of a class without its __init__, and without its __new__ where Python allows that."""
+    """Create an object of a class without its __init__, and without its __new__ if Python allows it."""
     try:
         return base.__new__(kind)
     except TypeError:
@@ -297,12 +297,12 @@ def _new(kind: Any, base: Any) -> Any:
 
 
 def new_tuple(kind: type, items: list[Any]) -> Any:
-    """A tuple of a class, which may be one of the named results of PyTorch."""
+    """Create a tuple of a class, which may be a named result type of PyTorch."""
     return kind(items) if hasattr(kind, "n_sequence_fields") else tuple.__new__(kind, items)
 
 
 class ObjectWalk:
-    """Nodes and leaves in the order of a walk from the roots; ``known`` has references for objects by identity."""
+    """Nodes and leaves in the order of a walk from the roots; ``known`` maps identities of objects to references."""
 
     def __init__(self, known: Mapping[int, ObjectReference]) -> None:
         self.nodes: list[ObjectNode | None] = []
@@ -310,14 +310,14 @@ class ObjectWalk:
         self.leaves: list[Any] = []
         self.paths: list[str] = []
         self.leaf_paths: list[str] = []
-        #: First leaf of each node, and the ends of the nodes and leaves that a walk meets first in it.
+        #: First leaf of each node, and the ends of the nodes and leaves that the walk first reaches inside the node.
         self.spans: dict[int, tuple[int, int, int]] = {}
         self._known = known
         self._indices: dict[int, int] = {}
         self._leaf_indices: dict[int, int] = {}
 
     def reference(self, value: Any, path: str, is_inside: bool = True) -> ObjectReference:
-        """ObjectReference to a value; a leaf outside of objects is one of its own each time that it occurs."""
+        """Return a reference to a value; a leaf outside of objects is a separate leaf each time that it occurs."""
         if id(value) in self._known:
             return self._known[id(value)]
         if isinstance(value, LEAVES):
@@ -337,7 +337,7 @@ class ObjectWalk:
         self.nodes.append(None)
         self.objects.append(value)
         self.paths.append(path)
-        # Equal tuples may be one object of Python.
+        # Python may represent equal tuples by one object.
         if container_of(type(value)) is not tuple:
             self._indices[id(value)] = index
         inside = is_inside or not is_native(type(value))
@@ -355,26 +355,26 @@ class ObjectWalk:
         return ObjectReference("object", index)
 
     def graph(self, *roots: ObjectReference) -> ObjectGraph:
-        """The graph of what the walk has met."""
+        """Return the graph of everything that the walk has reached."""
         nodes = tuple(node for node in self.nodes if node is not None)
         return ObjectGraph(roots, nodes, tuple(self.paths), tuple(self.leaf_paths))
 
 
 def flatten(values: Sequence[Any]) -> tuple[ObjectGraph, list[Any]]:
-    """ObjectGraph of values, and its leaves."""
+    """Return the ObjectGraph of values, and its leaves."""
     walk = ObjectWalk({})
     roots = [walk.reference(value, "") for value in values]
     return walk.graph(*roots), walk.leaves
 
 
 def part_path(path: str, key: Key) -> str:
-    """Path of a part, as Python writes it."""
+    """Path of a part in Python syntax."""
     kind, name = key
     return f"{path}[{name!r}]" if kind == ITEM else f"{path}.{name}" if path else str(name)
 
 
 def shown(value: Any) -> str:
-    """A value for a message."""
+    """Text of a value for a message."""
     if isinstance(value, torch.Tensor):
         return "a tensor"
     text = repr(value) if isinstance(value, (*_COMPARED, tuple)) else f"a {type(value).__name__}"
@@ -386,7 +386,7 @@ def is_native(kind: type) -> bool:
 
 
 def refuse_hidden_tensors(value: Any, path: str) -> None:
-    """Raise ``CompileError`` if a value other than a container holds a tensor without numbers."""
+    """Raise ``CompileError`` if a value other than a container holds a tensor without data."""
     if _hides_tensors(value):
         raise CompileError(
             f"What the model returns or keeps as '{path}' is a {type(value).__name__} that holds a tensor of the call, "
@@ -395,7 +395,7 @@ def refuse_hidden_tensors(value: Any, path: str) -> None:
 
 
 def _hides_tensors(value: Any) -> bool:
-    """Return whether a value such as a function or a generator holds a tensor without numbers."""
+    """Return whether a value such as a function or a generator holds a tensor without data."""
     if type(value) in _ATOMS or isinstance(value, _OPAQUE):
         return False
     seen, todo = {id(value)}, [value]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""State of Python that code can reach: attributes, items of containers, cells of closures, globals, classes.
+"""Python state that code can reach: attributes, items of containers, cells of closures, globals, classes.
 
-``ObjectState`` is taken before a model is called; later it says what has changed, and brings back what was there.
+An ``ObjectState`` is recorded before a model is called; later it reports the changes, and restores the recorded state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spyre_mlir.frontend.object_graphs import (
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 _CELL, _GLOBAL, _METHOD = "cell", "global", "method"
-#: Attributes of a module that torch.export follows itself.
+#: Attributes of a module that torch.export tracks itself.
 _REGISTERED = {"_parameters", "_buffers"}
 _MISSING = object()
 
@@ -37,8 +37,8 @@ _MISSING = object()
 class ObjectState:
     """Parts of all objects that can be reached from ``roots``.
 
-    Without ``registered`` the buffers and parameters of modules are left out, which a trace follows itself; without
-    ``code`` so are modules and functions, and all that only they reach.
+    Without ``registered`` the buffers and parameters of modules are left out, because a trace tracks them itself.
+    Without ``code`` modules and functions are left out, with all objects that are reachable only through them.
     """
 
     def __init__(self, roots: Iterable[Any], *, registered: bool = True, code: bool = True) -> None:
@@ -78,14 +78,14 @@ class ObjectState:
                     yield StateChange(value, key, _path(path, key), one, other)
 
     def restore(self) -> None:
-        """Bring back all parts."""
+        """Restore all parts."""
         for value, before, _ in self._parts.values():
             now = self._contents(value) or {}
             if list(now) != list(before) or any(now[key] is not part for key, part in before.items()):
                 _set(value, before, now)
 
     def replace(self, function: Callable[[Any], Any]) -> None:
-        """Put ``function(leaf)`` in the place of each leaf, in the objects themselves; tuples are made again."""
+        """Replace each leaf by ``function(leaf)``, in the objects themselves; tuples are created again."""
         for value, before, _ in self._parts.values():
             if isinstance(value, tuple):
                 continue
@@ -94,7 +94,7 @@ class ObjectState:
                 _set(value, parts, before)
 
     def check_hidden(self) -> None:
-        """Raise ``CompileError`` for a part that is not a container and holds a tensor without numbers."""
+        """Raise ``CompileError`` for a part that is not a container and holds a tensor without data."""
         for _, parts, path in self._parts.values():
             for key, part in parts.items():
                 if contents(part) is None:
@@ -102,7 +102,7 @@ class ObjectState:
 
 
 class StateChange(NamedTuple):
-    """A part of an object that has changed, with the values before and now."""
+    """A changed part of an object, with the values before and now."""
 
     value: Any
     key: Key
@@ -112,7 +112,7 @@ class StateChange(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Sentence about the change, without its subject and its end."""
+        """Return a sentence about the change, without its subject and final period."""
         if self.before is _MISSING:
             return f"sets '{self.path}' to {shown(self.now)}"
         if self.now is _MISSING:
@@ -120,7 +120,7 @@ class StateChange(NamedTuple):
         return f"changes '{self.path}' from {shown(self.before)} to {shown(self.now)}"
 
     def apply(self) -> None:
-        """Change it again."""
+        """Apply the change again."""
         now = _parts_of(self.value) or {}
         parts = {**now, self.key: self.now}
         if self.now is _MISSING:
@@ -132,7 +132,7 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def _parts_of(value: Any) -> dict[Key, Any] | None:
-    """Parts of an object, a module, a class or a function; None for a value that has none."""
+    """Parts of an object, a module, a class or a function; None for a value without parts."""
     if isinstance(value, torch.nn.Module):
         parts = {(ATTRIBUTE, name): part for name, part in vars(value).items()}
         return {(_METHOD, "__class__"): type(value), **parts}
@@ -142,7 +142,7 @@ def _parts_of(value: Any) -> dict[Key, Any] | None:
 
 
 def replaced(value: Any, function: Callable[[Any], Any]) -> Any:
-    """A leaf, or a tuple with its leaves, as ``function`` gives them; any other value as it is."""
+    """Apply ``function`` to a leaf, or to the leaves of a tuple; return any other value unchanged."""
     if isinstance(value, (torch.Tensor, DeviceTensor)):
         return function(value)
     if not isinstance(value, tuple) or contents(value) is None:
@@ -165,12 +165,12 @@ def _path(path: str, key: Key) -> str:
 
 
 def _may_change(value: Any) -> bool:
-    """Return whether a part may have parts; most are numbers and texts."""
+    """Return whether a part may have parts; most parts are numbers and strings."""
     return value is not None and not isinstance(value, (bool, int, float, str, bytes, torch.Tensor))
 
 
 def _class_parts(kind: type) -> dict[Key, Any] | None:
-    """Attributes and functions of a user-defined class."""
+    """Attributes and functions of a user-defined class; None for other classes."""
     if not _is_users_module(kind.__module__):
         return None
     parts = {
@@ -183,7 +183,7 @@ def _class_parts(kind: type) -> dict[Key, Any] | None:
 
 @functools.cache
 def _is_users_module(name: str) -> bool:
-    """Return whether a module of Python is the user's, and not a library."""
+    """Return whether a Python module belongs to the user, and not to a library."""
     path = getattr(sys.modules.get(name), "__file__", None)
     return name == "__main__" or (path is not None and _is_users(path))
 
@@ -194,12 +194,12 @@ def _is_users(path: str) -> bool:
 
 @functools.cache
 def _is_users_code(code: types.CodeType) -> bool:
-    """Return whether code is the user's, whose globals may be state; a library of models keeps none."""
+    """Return whether code belongs to the user. Its globals may be state; libraries of models have no such state."""
     return _is_users(code.co_filename)
 
 
 def _function_parts(value: Any) -> dict[Key, Any] | None:
-    """Cells and globals that a user-defined function reads or writes; the parts of a method or a partial function."""
+    """Cells and globals that a user-defined function uses; the parts of a method or a partial function."""
     if isinstance(value, types.MethodType):
         return {(_METHOD, "__self__"): value.__self__, (_METHOD, "__func__"): value.__func__}
     if isinstance(value, functools.partial):
@@ -220,13 +220,13 @@ def _function_parts(value: Any) -> dict[Key, Any] | None:
 
 @functools.cache
 def _names(code: types.CodeType) -> tuple[str, ...]:
-    """Names in code and in the functions in it, of globals and attributes."""
+    """Names of globals and attributes in code and in the functions nested in it."""
     inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
     return tuple(dict.fromkeys((*code.co_names, *(name for part in inner for name in _names(part)))))
 
 
 def _set(value: Any, parts: dict[Key, Any], now: dict[Key, Any]) -> None:
-    """Give an object parts in place of those that it has now."""
+    """Replace the current parts ``now`` of an object by ``parts``."""
     if isinstance(value, types.FunctionType):
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
         for (kind, name), part in parts.items():

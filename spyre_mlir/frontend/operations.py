@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Application of one PyTorch operation to tensors of the device: a function to compile, and its program's cache key."""
+"""Application of a PyTorch operation to tensors of the device: a function to compile, and its program's cache key."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ DENSE_COPY = torch.ops.aten.clone.default, {"memory_format": torch.contiguous_fo
 
 
 def overload(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Overload of ``torch.ops.aten.<name>`` for tensors and numbers."""
+    """Select the overload of ``torch.ops.aten.<name>`` for tensors and numbers."""
     packet = getattr(torch.ops.aten, name)
-    # PyTorch's resolution of overloads, by the kind of the second operand.
+    # PyTorch selects overloads by the kind of the second operand.
     tensors = [isinstance(argument, DeviceTensor) for argument in arguments]
     names = ("Tensor", "default") if len(tensors) < 2 or tensors[1] else ("Scalar", "Tensor", "default")
     return next(getattr(packet, candidate) for candidate in names if candidate in packet.overloads())
@@ -47,18 +47,18 @@ def overload(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> A
 
 @dataclass(frozen=True)
 class _TensorArgument:
-    """A tensor argument: the index of its storage, and the views from there."""
+    """A tensor argument: the index of its storage, and the view transforms from the storage to the argument."""
 
     storage: int
     steps: tuple[ViewStep, ...]
 
     @property
     def key(self) -> Hashable:
-        """Part of the key of a program."""
+        """Part of a program's cache key."""
         return self.storage, repr(self.steps) if self.steps else ""
 
     def replay(self, bases: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The argument, from tensors that stand for the storages."""
+        """Rebuild the argument from tensors that stand for the storages."""
         tensor = bases[self.storage]
         for step in self.steps:
             result = overload_of(step.name)(tensor, *step.arguments)
@@ -80,19 +80,19 @@ def _kinds_of(operation: Any) -> dict[str, str]:
     return {name: kind if kind in _NUMBERS else "" for name, kind in types.items()}
 
 
-#: Types whose values are parts of a key, together with the type: True equals 1.
+#: Types whose values are parts of a key, together with the type, because True equals 1.
 _KEY_TYPES = {int, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
 def _key_of(leaf: Any) -> Hashable:
-    """Part of the key of a program for a leaf; two zeros, and NaN and itself, are not equal but are written alike."""
+    """Part of a program's cache key for a leaf; ``repr`` distinguishes signed zeros and equates NaNs."""
     kind = type(leaf)
     if kind is _TensorArgument:
         return leaf.key
     return None if leaf is None else (kind, leaf if kind in _KEY_TYPES else repr(leaf))
 
 
-#: Structures of arguments that are no containers, by their number and names.
+#: Structures of arguments that are not containers, keyed by their number and names.
 _TREES: dict[Hashable, pytree.TreeSpec] = {}
 #: Texts of these structures, by identity.
 _TREE_TEXTS: dict[int, str] = {}
@@ -119,9 +119,9 @@ def _key_of_tree(tree: pytree.TreeSpec) -> str:
 
 @dataclass(frozen=True)
 class Application:
-    """An operation with its arguments, in which tensors are views of ``storages``; each storage comes once.
+    """An operation with its arguments, in which tensors are views of ``storages``; each storage occurs once.
 
-    ``copied`` are the storages, by index, that are copies of an argument.
+    ``copied`` contains the indices of the storages that are copies of an argument.
     """
 
     operation: Any
@@ -132,14 +132,14 @@ class Application:
 
     @classmethod
     def of(cls, operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Application:
-        """Application of an operation to arguments; ``CompileError`` for a tensor on the host among them."""
+        """Application of an operation to arguments; ``CompileError`` if one of them is a tensor on the host."""
         leaves, tree = _flattened(arguments, named)
         storages: dict[int, DeviceTensor] = {}
         indices: dict[int, int] = {}
         operands, copied = [], set()
         for leaf in leaves:
             if isinstance(leaf, DeviceTensor):
-                # Names belong to a tensor and not to its storage, so a named view is a storage of its own.
+                # Names belong to a tensor and not to its storage, so a named view is a separate storage.
                 tensor = leaf.contiguous() if names_of(leaf) else leaf
                 if names_of(tensor) or id(tensor.storage) not in storages:
                     storages[id(tensor.storage)] = _whole(tensor)
@@ -157,14 +157,14 @@ class Application:
 
     @property
     def is_operation(self) -> bool:
-        """True for one operation of PyTorch, False for a graph."""
+        """True for a single PyTorch operation, False for a graph."""
         return hasattr(self.operation, "_schema")
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """Indices of the leaves that are numbers to compute with: a scalar, a float, a number in place of a tensor.
 
-        The schema of the operation says so; other numbers are sizes, dims and options.
+        The schema of the operation determines them; other numbers are sizes, dims and options.
         """
         arguments, named = self.tree.unflatten(range(len(self.leaves)))
         kinds = _kinds_of(self.operation)
@@ -184,7 +184,7 @@ class Application:
         return self._key(self.leaves)
 
     def key_without(self, numbers: Sequence[int]) -> Hashable:
-        """Cache key of a program of which the leaves with these indices are inputs."""
+        """Cache key of a program in which the leaves with these indices are inputs."""
         leaves = list(self.leaves)
         for index in numbers:
             leaves[index] = type(leaves[index])
@@ -197,24 +197,24 @@ class Application:
 
     @property
     def inputs(self) -> list[Any]:
-        """Arguments of the program: the storages, those without a layout as tensors of the host in their memory."""
+        """Arguments of the program: the storages; a storage without a layout is a host tensor in the same memory."""
         return [
             whole if whole.storage.form is not None else memory_of(whole.storage).view(whole.shape)
             for whole in self.storages
         ]
 
     def replay(self, bases: Sequence[torch.Tensor]) -> list[Any]:
-        """Leaves of the arguments, from tensors that stand for the storages."""
+        """Leaves of the arguments, rebuilt from tensors that stand for the storages."""
         return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
 
     def function(self, results: OperationResults | None, numbers: Sequence[int] = ()) -> Callable[..., Any]:
         """The operation as a function of the storages, without the results that are views of an argument.
 
-        The leaves with the indices ``numbers`` are inputs too, tensors without dims that follow the storages.
+        The leaves with the indices ``numbers`` are inputs too: tensors without dims that follow the storages.
         """
 
         def function(*bases: torch.Tensor) -> Any:
-            """Results of the operation on these storages."""
+            """Apply the operation to these storages, and return its results."""
             leaves = self.replay(bases)
             for index, number in zip(numbers, bases[len(self.storages) :], strict=True):
                 leaves[index] = number.item()
@@ -228,7 +228,7 @@ class Application:
 
 @contextlib.contextmanager
 def _without_log() -> Iterator[None]:
-    """Context in which PyTorch does not log errors of operations on tensors without numbers."""
+    """Context in which PyTorch does not log errors of operations on tensors without data."""
     log = logging.getLogger(fake_tensor.__name__)
     disabled, log.disabled = log.disabled, True
     try:
@@ -238,17 +238,17 @@ def _without_log() -> Iterator[None]:
 
 
 class UnknownResultsError(CompileError):
-    """An operation fails on tensors without numbers."""
+    """Raised for an operation that fails on tensors without data."""
 
 
 class UnsharedMemoryError(CompileError):
-    """A program cannot leave arguments and results in the memory in which PyTorch leaves them."""
+    """Raised if a program cannot leave arguments and results in the memory in which PyTorch leaves them."""
 
 
 class ResultPlace(NamedTuple):
     """Memory of a tensor that an operation returns: a view of the storage of an argument, or of a new storage.
 
-    ``shape`` are the dims of a new storage in the order of its memory, () for an argument.
+    ``shape`` contains the dims of a new storage in memory order, () for an argument.
     """
 
     storage: int
@@ -264,9 +264,9 @@ def _is_argument(place: ResultPlace | None) -> bool:
 
 @dataclass(frozen=True)
 class OperationResults:
-    """What an operation returns: the structure, for each leaf its place, or None for a leaf that is not a tensor.
+    """The results of an operation: their structure, and for each leaf its place, or None if it is not a tensor.
 
-    ``devices`` are the types of the devices of the leaves. ``written`` are the storages of arguments that the operation
+    ``devices`` are the device types of the leaves. ``written`` contains the storages of arguments that the operation
     changes in place.
     """
 
@@ -279,16 +279,16 @@ class OperationResults:
     def of(
         cls, applied: Application, operation: Callable[..., Any], devices: Sequence[str]
     ) -> OperationResults:
-        """Results of an operation, as PyTorch gives them to tensors without numbers on these devices.
+        """Results of an operation, as PyTorch computes them for tensors without data on these devices.
 
         Raises:
-            UnknownResultsError: The operation cannot be followed without numbers.
-            UnsharedMemoryError: The operation replaces the memory of an argument, or returns bits of it.
+            UnknownResultsError: The operation fails on tensors without data.
+            UnsharedMemoryError: The operation replaces the memory of an argument, or returns a view of another type.
             CompileError: The operation changes the copy of an argument.
         """
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
         try:
-            # Tensors of inference do not count their changes.
+            # Inference tensors do not have version counters.
             with torch.inference_mode(False), mode, torch.no_grad(), _without_log():
                 bases = [
                     torch.empty(whole.shape, dtype=getattr(torch, whole.dtype), device=device)
@@ -319,7 +319,7 @@ class OperationResults:
 
     @classmethod
     def of_operation(cls, applied: Application) -> OperationResults:
-        """Results of the operation that is applied, with the strides that PyTorch gives to them on the CPU."""
+        """Results of the applied operation, with the strides that PyTorch returns on the CPU."""
         return cls.of(applied, applied.operation, ["cpu"] * len(applied.storages))
 
     @property
@@ -330,11 +330,11 @@ class OperationResults:
     def in_memory(
         self, computed: Sequence[Any], layouts: Sequence[StickLayout | None], storages: Sequence[Storage]
     ) -> list[Any]:
-        """Leaves of the return value: tensors on the device in the memory that PyTorch gives them.
+        """Leaves of the return value: tensors on the device, in the memory in which PyTorch places them.
 
         Args:
-            computed: What the program returned.
-            layouts: The layouts in which the device wrote the tensors among them; others have the default layout.
+            computed: The values that the program returned.
+            layouts: The layouts in which the device wrote the computed tensors; other tensors have the default layout.
             storages: The storages of the arguments.
         """
         tensors = sum(isinstance(value, torch.Tensor) for value in computed)
@@ -359,7 +359,7 @@ class OperationResults:
 
 
 def _place_of_value(place: ResultPlace | None, value: Any, storage: int) -> ResultPlace | None:
-    """Place of a computed tensor: its own new storage where PyTorch's form without numbers gives another shape."""
+    """Place of a computed tensor; a new storage if its shape differs from the shape without data."""
     if place is None or not place.is_new or tuple(value.shape) == place.strided.shape:
         return place
     shape = tuple(value.shape)
@@ -375,7 +375,7 @@ class _ResultPart(NamedTuple):
 
 
 def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int, int]) -> ResultPlace:
-    """Place of a tensor; a storage that is not among ``storages`` is added."""
+    """Place of a tensor; a storage that is not in ``storages`` is added."""
     strided = StridedView(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
     memory = leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))
@@ -392,26 +392,26 @@ def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int
         raise UnsharedMemoryError(f"A result is a view of {whole.dtype} as {leaf.dtype}; clone() the view.")
     shape = tuple(whole.shape[dim] for dim in order)
     elements = memory.nbytes() // leaf.itemsize
-    # Where no tensor is known that has all of the storage, the storage has one dim.
+    # If no known tensor covers the whole storage, the storage has one dim.
     if StridedView.whole(shape).end != elements:
         shape = (elements,)
     return ResultPlace(index, True, shape, strided)
 
 
 def _geometry(leaf: Any) -> Any:
-    """Sizes, strides, offset and memory of a tensor."""
+    """Sizes, strides, offset and memory of a tensor; None for another leaf."""
     if not isinstance(leaf, torch.Tensor):
         return None
     return (*leaf.shape, *leaf.stride(), leaf.storage_offset(), leaf.untyped_storage()._cdata)
 
 
 def _memory_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Dims in the order of their strides, outermost first; a dim of size 1 follows others of its stride."""
+    """Dims sorted by stride, outermost first; among dims of equal stride, dims of size 1 are last."""
     return sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
 
 
 def _whole(tensor: DeviceTensor) -> DeviceTensor:
-    """Storage of a tensor as a tensor, with its names if it is no view."""
+    """The storage of a tensor as a tensor, with the names of the tensor if it is not a view."""
     if not (names := names_of(tensor)):
         return tensor if not tensor.steps else DeviceTensor.of(tensor.storage)
     whole = DeviceTensor.of(tensor.storage)
@@ -420,7 +420,7 @@ def _whole(tensor: DeviceTensor) -> DeviceTensor:
 
 
 def memory_of(storage: Storage) -> torch.Tensor:
-    """Elements of a storage, as a tensor of the host of one dim: a copy, or without a layout the memory itself."""
+    """Elements of a storage as a host tensor of one dim: a copy, or the memory itself if there is no layout."""
     dtype = getattr(torch, storage.dtype)
     if not storage.data.size:
         return torch.empty(0, dtype=dtype)
@@ -430,7 +430,7 @@ def memory_of(storage: Storage) -> torch.Tensor:
 
 
 def write_memory(storage: Storage, memory: torch.Tensor) -> None:
-    """Replace the elements of a storage; it gives up a layout in which the device cannot represent them."""
+    """Replace the elements of a storage, which drops its layout if the layout cannot represent them."""
     if storage.form is not None:
         try:
             storage.write(_numbers(memory).reshape(storage.shape))
@@ -442,12 +442,12 @@ def write_memory(storage: Storage, memory: torch.Tensor) -> None:
 
 
 def viewed(memory: torch.Tensor, tensor: DeviceTensor) -> torch.Tensor:
-    """Tensor of the host with the sizes, strides and offset of one of the device."""
+    """View of host memory with the sizes, strides and offset of a device tensor."""
     return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def to_torch(tensor: DeviceTensor) -> torch.Tensor:
-    """Copy of a tensor on the host, with its strides as PyTorch gives them to a copy."""
+    """Copy of a tensor on the host, with the strides that PyTorch gives to a copy."""
     host = viewed(memory_of(tensor.storage), tensor).clone(memory_format=torch.preserve_format)
     if names := names_of(tensor):
         name_tensor_dims(host, names)
@@ -455,12 +455,12 @@ def to_torch(tensor: DeviceTensor) -> torch.Tensor:
 
 
 def bits(tensor: torch.Tensor) -> np.ndarray:
-    """Tensor as a numpy array; one of a type that numpy lacks by its bits."""
+    """Tensor as a numpy array; the bits of the tensor if numpy does not support its type."""
     return to_numpy(tensor)
 
 
 def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
-    """New storage with the numbers of computed tensors, each in its place; other elements are 0."""
+    """New storage with the data of computed tensors, each in its place; other elements are 0."""
     place, tensor, layout = parts[0]
     shape, dtype = place.shape, str(tensor.dtype).removeprefix("torch.")
     order = _memory_order(place.strided.strides, place.strided.shape)
@@ -485,7 +485,7 @@ def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
 
 
 def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
-    """Layout of the storage of a result that is all of it, and the order of its dims in memory; None for other results.
+    """Layout of the storage that a result fills, and its dims in memory order; None if the result is only a part.
 
     ``layout`` is the layout in which the device wrote the result.
     """
@@ -505,13 +505,13 @@ def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, 
 
 
 def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayout | None) -> Storage:
-    """New storage of a dense tensor: in a layout, or without one in the host's own bytes."""
+    """New storage of a dense tensor: in a layout, or without a layout in the bytes of the host."""
     if host.numel() and has_form(dtype):
         layout = layout or LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
         try:
             return laid_out(np.ascontiguousarray(_numbers(host)), dtype, layout).storage
         except CompileError:
-            # A number that the form of the dtype cannot represent.
+            # The number format of the device cannot represent a number.
             pass
     storage = Storage(None, dtype, np.zeros(host.numel() * host.itemsize, np.uint8), shape)
     # A tensor of one element may have any stride.
@@ -520,7 +520,7 @@ def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: Stic
 
 
 def in_its_memory(tensor: torch.Tensor) -> DeviceTensor:
-    """Tensor of the host on the device with the same strides, in a storage that has no more elements than needed."""
+    """Copy a host tensor to the device with the same strides, in the smallest possible storage."""
     strided = StridedView(tuple(tensor.shape), tensor.stride())
     order = _memory_order(strided.strides, strided.shape)
     stored = strided.permute(order)
@@ -532,7 +532,7 @@ def in_its_memory(tensor: torch.Tensor) -> DeviceTensor:
 
 
 def _numbers(tensor: torch.Tensor) -> np.ndarray:
-    """Numbers of a tensor as a layout takes them: float32 for bfloat16."""
+    """Data of a tensor in the type that a layout accepts: float32 for bfloat16."""
     return tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else to_numpy(tensor)
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operators ``torch.ops.spyre.*`` by which a model states the layout of a tensor on the device.
+"""Operators ``torch.ops.spyre.*`` by which a model specifies the layout of a tensor on the device.
 
-``restickify(x, stick_dims, dim_order=None)`` converts ``x`` to another stick at this point of the program.
-``pin(x, stick_dims, dim_order=None)`` moves nothing: ``x`` is produced in this layout. Both return the numbers of
-``x``, so a model that uses them runs eagerly too; only what they return has the layout. Importing
-``spyre_mlir.frontend`` registers them.
+``restickify(x, stick_dims, dim_order=None)`` converts ``x`` to another stick at this point of the program. ``pin(x,
+stick_dims, dim_order=None)`` moves no data: ``x`` is produced in this layout. Both return the data of ``x``, so a model
+that uses them also runs eagerly. Only their results have the layout. Importing ``spyre_mlir.frontend`` registers them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ELEMENT_TYPES = {
     if element.storage is not None
 }
 
-#: Function that builds an op on a tensor that has no layout yet.
+#: Function that builds an op on a tensor that does not have a layout yet.
 Builder = Callable[[ir.Value, StickLayout, ir.Location], ir.Value]
 
 
@@ -48,7 +47,7 @@ def restickify(
     dim_order: Sequence[int] | None = None,
     stick_outermost: bool = False,
 ) -> Tensor:
-    """Copy of ``x``; compiled, the copy has these stick dims."""
+    """Return a copy of ``x``; in a compiled program, the copy has these stick dims."""
     return x.clone()
 
 
@@ -58,7 +57,7 @@ def restickify(
     schema="(Tensor x, int[] stick_dims, int[]? dim_order=None) -> Tensor",
 )
 def pin(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = None) -> Tensor:
-    """Copy of ``x``, as an operator may not return its input; compiled, ``x`` has these stick dims."""
+    """Return a copy of ``x``, because an operator may not return its input. Compiled, ``x`` has these stick dims."""
     return x.clone()
 
 
@@ -84,12 +83,12 @@ _BUILDERS: dict[Any, Builder] = {
 
 
 def is_layout_operator(node: Node) -> bool:
-    """Return whether a node is one of these operators."""
+    """Return whether a node is one of the layout operators."""
     return node.target in _BUILDERS
 
 
 def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
-    """Builder of the ``stick`` op of a node, the tensor that it takes, its layout and its element type."""
+    """Builder of the ``stick`` op of a node, its operand, its layout and its element type."""
     operands = operands_of(node)
     source = operands.pop("x")
     tensor, description = source.meta["val"], f"'{source.name}'"

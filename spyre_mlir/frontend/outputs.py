@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Origins of the outputs of an exported graph: computed, known, or a view of something."""
+"""Origins of the outputs of an exported graph: computed values, known values, or views."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind
 
 
 class _Outputs:
-    """Origin of each output of a graph: known, a view of an argument or of a result, or a result.
+    """Origin of each output of a graph: a known value, a view of an argument or of a result, or a result.
 
-    Several outputs that are views of one tensor share one result, so that they have one memory as in PyTorch; a view
-    that is returned alone is computed like everything else.
+    If several outputs are views of one tensor, they share one result, so that they share memory as in PyTorch. A view
+    that is returned alone is computed like any other result.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class _Outputs:
         self._views = Counter(view_origin(node)[0] for node in nodes)
 
     def update(self, argument: Argument, value: Any) -> Update:
-        """Update of an argument in place; later outputs that are views of the new value are views of the argument."""
+        """In-place update of an argument; later outputs that are views of the new value view the argument."""
         # A new value that is another argument keeps its views.
         if value not in self._arguments:
             self._changed[value] = argument
@@ -64,7 +64,7 @@ class _Outputs:
         return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
 
     def _number(self, value: Node) -> Leaf:
-        """Origin of a number: the element of a tensor; ``CompileError`` for any other that is not known."""
+        """Origin of a number: the element of a tensor; ``CompileError`` for any other unknown number."""
         if value in self._known:
             return Fixed(self._known[value])
         if value.target is not aten._local_scalar_dense.default:
@@ -73,7 +73,7 @@ class _Outputs:
         return Number(self._leaf(cast(Node, value.args[0])))
 
     def _leaf(self, value: Any) -> Any:
-        """Origin of a tensor, of both parts of a complex one."""
+        """Origin of a tensor; for a complex tensor, the origins of both parts."""
         if isinstance(value, ComplexParts):
             return Complex(*map(self._leaf, value))
         origin, steps = view_origin(value)
@@ -86,7 +86,7 @@ class _Outputs:
         return View(self._result(value))
 
     def _result(self, node: Node) -> int:
-        """Index of a result, which is added if it is new."""
+        """Return the index of a result, which is added if it is new."""
         if node not in self.results:
             self.results.append(node)
         return self.results.index(node)
@@ -95,7 +95,7 @@ class _Outputs:
 def split_outputs(
     program: ExportedProgram, arguments: dict[Node, Argument], known: Mapping[Node, Any]
 ) -> tuple[list[Node], list[Leaf], list[Update]]:
-    """Leave only computed tensors in the output of the graph; return them, the model's leaves and its updates."""
+    """Reduce the output of the graph to computed tensors; return them, the model's leaves and its updates."""
     output = program.graph.output_node()
     values = cast(Sequence, output.args[0])
     outputs = _Outputs(values, arguments, known)
@@ -111,6 +111,6 @@ def split_outputs(
             leaves.append(outputs.returned(value))
         else:
             raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
-    # The graph computes results alone; a call replays views and updates on them.
+    # The graph computes only results; a call replays views and updates on the results.
     output.args = (tuple(outputs.results),)
     return outputs.results, leaves, updates

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Proof that a program computes the first part of the same program for larger tensors, so that padding is safe.
 
-A model is imported at two sizes. If every tensor of the smaller program equals the first positions of that of the
-larger one in each dim, whatever the others hold, then the larger one may run in place of the smaller one: its inputs
-are padded, its results are cut. That is shown op by op, from the results back to the arguments, by rules such as
+A model is imported at two sizes. The larger program may run in place of the smaller program, with padded inputs and cut
+results, if every tensor of the smaller program equals the leading part of the corresponding larger tensor, whatever the
+other elements are. This is proven op by op, from the results back to the arguments, by rules such as
 
-- an elementwise operation, a contraction: no dim of other size is reduced;
-- a reshape: of the dims that become one, only the outermost has another size;
-- a concatenation: only the last part has another size there.
+- an elementwise operation, a contraction: no dim of different size is reduced;
+- a reshape: of the merged dims, only the outermost dim has a different size;
+- a concatenation: only the last part has a different size along the dim.
 
-Everything else must be the same in both: a model that divides by its number of rows, or takes the last of them, cannot
-be padded.
+Everything else must be equal in both programs: a model that divides by its number of rows, or takes the last row,
+cannot be padded.
 
-Rows that pad are copies of the last one, so a lookup by the values of inputs stays in bounds for them. A lookup by
-position need not, so a program that counts positions and looks up is refused.
+Padding rows are copies of the last row, so a lookup by the values of inputs stays in bounds for them. A lookup by
+position may not, so a program that counts positions and looks up is rejected.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from spyre_mlir.mlir import ir
 
 
 def check_padding_safety(smaller: Imported, larger: Imported) -> None:
-    """Raise ``DifferentPrograms`` unless ``larger`` may run in place of ``smaller``; both are in one context."""
+    """Raise ``DifferentPrograms`` unless ``larger`` may run in place of ``smaller``; both are in one MLIR context."""
     check_arguments(smaller, larger)
-    # Without a module nothing is computed: the model returns views of its inputs.
+    # Without a module the model computes nothing: it returns views of its inputs.
     if smaller.module is not None and larger.module is not None:
         _Proof(smaller, larger).run()
 
 
 class _Proof(PairWalk):
-    """Walk that shows that every tensor of the smaller program is the beginning of that of the larger one."""
+    """Walk that proves that every tensor of the smaller program is the leading part of the larger tensor."""
 
     def __init__(self, smaller: Imported, larger: Imported) -> None:
         super().__init__(smaller, larger)
@@ -64,7 +64,7 @@ class _Proof(PairWalk):
 
     def run(self) -> None:
         super().run()
-        # Each is safe alone: only a counted position may be outside of a table.
+        # Counting or looking up alone is safe: only a counted position may be outside a table.
         if self.counting and self.looking_up:
             raise self.looking_up.fail("it may look up what padded positions do not have")
 
@@ -94,11 +94,11 @@ class _Proof(PairWalk):
 
 # -- rules --------------------------------------------------------------------------------------------
 #
-# A rule raises unless equal first positions of the operands imply those of the results.
+# A rule raises unless equal leading parts of the operands imply equal leading parts of the results.
 
 
 def _generic(ops: OpPair) -> None:
-    """Require that corresponding iterations access the same positions, and that no reduction is longer."""
+    """Require that corresponding iterations access the same positions, and that no reduction gets longer."""
     extents = same_accesses(ops)
     kinds = [str(kind) for kind in ir.ArrayAttr(ops.small.attributes["iterator_types"])]
     for dim, kind in enumerate(kinds):
@@ -107,7 +107,7 @@ def _generic(ops: OpPair) -> None:
 
 
 def _padded_count(ops: OpPair) -> int:
-    """Size of the dim that a ``linalg.index`` counts in the larger program, if it is padded; 0 otherwise."""
+    """Size of the dim that a ``linalg.index`` counts in the larger program, if the dim is padded; 0 otherwise."""
     dim = ir.IntegerAttr(ops.small.attributes["dim"]).value
     small, large = (extents_of(_structured_around(op))[dim] for op in ops)
     return large if small != large else 0
@@ -119,7 +119,7 @@ def _structured_around(op: ir.Operation) -> ir.Operation:
 
 
 def _reshape(ops: OpPair) -> None:
-    """Require that only the outermost of dims that are merged or split is padded: the row-major order is then kept."""
+    """Require that only the outermost dim of a merge or split is padded, which keeps the row-major order."""
     ops.same("reassociation")
     source, result = ops.operands[0], ops.results[0]
     whole = result if ops.small.name == "tensor.expand_shape" else source
@@ -134,7 +134,7 @@ def _reshape(ops: OpPair) -> None:
 
 
 def _insertion(ops: OpPair) -> None:
-    """Require that a source that is larger in the larger program reaches to the end of the destination."""
+    """Require that a source that grows in the larger program extends to the end of the destination."""
     same_slice(ops)
     whole = ops.operands[1]
     places = zip(ops.numbers("static_offsets"), ops.numbers("static_sizes"), whole.shapes, strict=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Casts of parameters to a shorter type, done once when the model is imported and not by each call.
+"""Casts of parameters to a shorter type, computed once when the model is imported, not in each call.
 
     mm(x, permute(convert(w: f32, f16)))  ->  mm(x, permute(w16)),  w16 = w.to(f16)
 
-A parameter that the program reads in both types is two arguments. Those that each call gives anew stay as they are.
+A parameter that the program reads in both types becomes two arguments. Parameters that each call gives are unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cast_parameters(graph: Graph, arguments: dict[Node, Argument]) -> None:
 
 
 def _keep_names(arguments: dict[Node, Argument], shorter: dict[tuple[Node, torch.dtype], Node]) -> None:
-    """Give a parameter that the program reads in one other type alone the name that it has in the model."""
+    """Restore the model's name of a parameter that the program reads only in one other type."""
     types = Counter(source for source, _ in shorter)
     for (source, _), placeholder in shorter.items():
         if types[source] == 1 and not source.users:
@@ -51,7 +51,7 @@ def _keep_names(arguments: dict[Node, Argument], shorter: dict[tuple[Node, torch
 
 
 def _shorter_type(node: Node) -> torch.dtype | None:
-    """Type of 16 bits that a node only converts wider floats to; None for another node."""
+    """16-bit type to which a node casts wider floats; None if the node is not such a cast."""
     if node.target not in _CASTS or set(node.kwargs) - {"dtype"}:
         return None
     source, target = dtype_of(node.all_input_nodes[0]), dtype_of(node)
@@ -61,7 +61,7 @@ def _shorter_type(node: Node) -> torch.dtype | None:
 
 
 def _views_behind(node: Node) -> list[Node]:
-    """Views between a cast and what they are views of, the last one first."""
+    """Views between a cast and the base of these views, the last view first."""
     views: list[Node] = []
     source = node.all_input_nodes[0]
     while (
@@ -75,7 +75,7 @@ def _views_behind(node: Node) -> list[Node]:
 def _argument(
     graph: Graph, arguments: dict[Node, Argument], source: Node, argument: Argument, dtype: Any
 ) -> Node:
-    """New placeholder behind that of a parameter, for the same in another type."""
+    """New placeholder after the placeholder of a parameter, for the same parameter in another type."""
     assert argument.tensor is not None
     suffix = str(dtype).removeprefix("torch.")
     with graph.inserting_after(source):
@@ -91,7 +91,7 @@ def _argument(
 
 
 def _replace(node: Node, views: list[Node], source: Node) -> None:
-    """Replace the cast of views by the same views of a tensor that is cast."""
+    """Replace the cast of a chain of views by the same views of a cast tensor."""
     graph = node.graph
     with graph.inserting_before(node):
         for view in reversed(views):

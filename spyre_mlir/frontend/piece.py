@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A piece of a model: the calls of PyTorch between two points at which Python needs numbers, as a graph and its key.
+"""A piece of a model: the PyTorch calls between two points at which Python needs numbers, as a graph and its key.
 
-Equal calls on tensors of equal types are one program, whichever tensors they are. A number in them is a part of the
-key, but one that has changed from call to call and only scales or shifts is an input: a tensor without dims.
+Equal calls on tensors of equal types are one program. A number in a call is part of the key, but a number that has
+changed between calls and only scales or shifts is an input: a tensor without dims.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from spyre_mlir.frontend.graph_edits import argument_key
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.records import dataclass
 
-#: Functions that take a tensor without dims wherever they take a number, with the same result.
+#: Functions that accept a tensor without dims wherever they accept a number, with the same result.
 _ARITHMETIC = {
     "add", "radd", "iadd", "sub", "rsub", "isub", "subtract", "mul", "rmul", "imul", "multiply", "div", "divide",
     "truediv", "rtruediv", "itruediv", "true_divide", "gt", "ge", "lt", "le", "eq", "ne",
 }  # fmt: skip
-#: The range of numbers that every float format has, the device's too, and integers that float16 has.
+#: Range of numbers that all float formats represent, including the device's, and of integers exact in float16.
 _LEAST, _MOST, _MOST_INTEGER = 2**-14, 65504, 2048
-#: Name of what stands for a number in a key.
+#: Placeholder for a number in a key.
 _NUMBER = "number"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Reason why a piece ends: the operation whose result Python needs, and its line of the model."""
+    """Reason why a piece ends: the operation whose result Python needs, and its line in the model."""
 
     operation: str
     location: str
@@ -48,7 +48,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ModelPiece:
-    """A function of tensors, ``inputs`` in a call; ``key`` is equal for pieces that one program computes."""
+    """A function of tensors, called with ``inputs``; ``key`` is equal for pieces that one program computes."""
 
     function: Callable[..., tuple[Tensor, ...]]
     inputs: list[Tensor]
@@ -69,13 +69,13 @@ class _NumberOperand:
 
 @dataclass
 class ChangingNumbers:
-    """Memory of the numbers in pieces that are equal but for them, from one call of a model to the next."""
+    """Memory of the numbers in pieces that differ only in numbers, from one call of a model to the next."""
 
     _values: dict[Hashable, list[float]] = field(default_factory=dict)
     _changing: dict[Hashable, set[int]] = field(default_factory=dict)
 
     def changing(self, key: Hashable, values: Sequence[float]) -> set[int]:
-        """Positions of the numbers that have had several values in pieces with this key."""
+        """Indices of the numbers that have had several values in pieces with this key."""
         before = self._values.setdefault(key, list(values))
         positions = self._changing.setdefault(key, set())
         positions |= {index for index, value in enumerate(values) if repr(value) != repr(before[index])}
@@ -83,9 +83,9 @@ class ChangingNumbers:
 
 
 class PieceBuilder:
-    """Graph of the calls of a piece, whose tensors are without numbers (``FakeTensor``) until it has run.
+    """Graph of the calls of a piece, whose tensors have no data (``FakeTensor``) until the piece has run.
 
-    ``leaves`` are the tensors that it reads and that are no results of it, in the order of its inputs.
+    ``leaves`` are the tensors that the piece reads and does not compute, in the order of its inputs.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class PieceBuilder:
         self.calls = 0
 
     def add_leaf(self, tensor: Tensor, name: str) -> None:
-        """Make a tensor an input of the piece, unless it is one or a result already."""
+        """Make a tensor an input of the piece, unless it is already an input or a result."""
         if tensor in self.nodes:
             return
         placeholders = self._graph.find_nodes(op="placeholder")
@@ -128,7 +128,7 @@ class PieceBuilder:
     def finish(
         self, results: Sequence[Node], inputs: Sequence[Tensor], memory: ChangingNumbers, cause: Cause
     ) -> ModelPiece:
-        """The piece that returns these results, called with the tensors that the leaves stand for."""
+        """Return the piece with these results, called with the tensors that the leaves stand for."""
         key = (*self._keys, tuple(self._order[node] for node in results), tuple(dim_sizes().items()))
         values = [number.value for number in self._numbers]
         changing = memory.changing(key, values)
@@ -141,7 +141,7 @@ class PieceBuilder:
         return ModelPiece(_as_function(self._graph), operands, key, cause, self.calls)
 
     def _as_input(self, number: _NumberOperand, position: int) -> Tensor:
-        """Replace a number of a call by an input; its value as a tensor without dims."""
+        """Replace a number of a call by an input; return the number as a tensor without dims."""
         placeholders = self._graph.find_nodes(op="placeholder")
         with self._graph.inserting_after(placeholders[-1] if placeholders else self._graph._root):
             node = self._graph.placeholder(_identifier(f"number_{position}", self._names))
@@ -165,7 +165,7 @@ class PieceBuilder:
         return argument_key(value, Node, self._order.__getitem__)
 
     def _bind_results(self, result: Any, node: Node) -> None:
-        """Let the tensors of a result stand for the nodes that give them."""
+        """Map the tensors of a result to the nodes that compute them."""
         if isinstance(result, Tensor):
             if result not in self.nodes:
                 self.nodes[result] = node
@@ -183,7 +183,7 @@ class PieceBuilder:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Tensors in the arguments or the result of a call."""
+    """Yield the tensors in the arguments or the result of a call."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
@@ -195,7 +195,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_NumberOperand]:
-    """Numbers of a call of arithmetic on a tensor of floats, at most one."""
+    """Yield the number, if any, in an arithmetic call on a float tensor."""
     name = getattr(node.target, "__name__", "").strip("_")
     if name not in _ARITHMETIC or len(node.args) != 2 or node.kwargs or len(operands) != 1:
         return
@@ -219,7 +219,7 @@ def _leaf_key(tensor: Tensor) -> Hashable:
 
 
 def _identifier(name: str, taken: set[str]) -> str:
-    """Name of an input that Python accepts and no other input has."""
+    """Name of an input that is a Python identifier and differs from all other names."""
     base = "".join(letter if letter.isalnum() else "_" for letter in name) or "x"
     base = f"x{base}" if base[0].isdigit() else base
     unique, count = base, 1
@@ -230,11 +230,11 @@ def _identifier(name: str, taken: set[str]) -> str:
 
 
 def _as_function(graph: Graph) -> Callable[..., tuple[Tensor, ...]]:
-    """Graph as a function of its inputs, with their names as its signature."""
+    """Return the graph as a function of its inputs, whose names are the parameters of its signature."""
     root = torch.nn.Module()
 
     def replay(*inputs: Any) -> Any:
-        """Run the graph node by node, so that what it calls keeps their metadata."""
+        """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
         return Interpreter(root, graph=graph).run(*inputs)
 
     names = [str(node.target) for node in graph.find_nodes(op="placeholder")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pinned memory of the host: the simulator reads all memory of the host alike, so a pinned tensor is a marked copy."""
+"""Pinned host memory: the simulator treats all host memory alike, so a pinned tensor is a marked copy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-#: The storages that were pinned, by the address of PyTorch's object.
+#: The pinned storages, keyed by the address of PyTorch's object.
 _pinned: dict[int, StorageWeakRef] = {}
 
 
 def pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-    """Copy of a tensor in pinned memory."""
+    """Return a copy of a tensor in pinned memory."""
     copied = tensor.clone()
     storage = copied.untyped_storage()
     for address in [address for address, reference in _pinned.items() if reference.expired()]:
@@ -29,6 +29,6 @@ def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
 
 
 def install(library: torch.library.Library) -> None:
-    """Let PyTorch pin tensors of the host so."""
+    """Make PyTorch pin host tensors with these functions."""
     library.impl("_pin_memory", pin_memory, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")

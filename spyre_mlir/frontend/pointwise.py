@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of pointwise PyTorch operations; ``FORMS`` is their part of the table.
+"""Decompositions of pointwise PyTorch operations; ``FORMS`` is added to the table.
 
-Where a function returns ``NotImplemented``, the operation stays unchanged.
+If a function returns ``NotImplemented``, the operation is kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def silu(x: Tensor) -> Tensor:
 def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``softplus``: log(1 + exp(x * beta)) / beta, one operation of the device; x above the threshold.
 
-    From 10 on both are the same 16-bit number, and exp is one up to 11, so a lower threshold saves exp an overflow.
+    From 10 on both are the same 16-bit number. exp does not overflow up to 11, so a lower threshold avoids an overflow.
     """
     if x.dtype not in NARROW:
         return NotImplemented
@@ -45,7 +45,7 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``log_sigmoid``: 0 - softplus(-x); the second result, exp(-|x|), is for the backward of PyTorch's own form."""
+    """``log_sigmoid``: 0 - softplus(-x), and exp(-|x|), which the backward of PyTorch's own form reads."""
     return (0 - softplus(-x), torch.exp(-torch.abs(x))) if x.dtype in NARROW else NotImplemented
 
 
@@ -56,29 +56,29 @@ def mish(x: Tensor) -> Tensor:
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
-    # With a larger slope the maximum of x and x * slope is the wrong one, with 0 an infinity would be NaN.
+    # For a larger slope the maximum selects the wrong operand, and for 0 an infinity would give NaN.
     if not is_known(negative_slope) or not 0 < negative_slope <= 1:
         return NotImplemented
     return torch.maximum(x, x * negative_slope)
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """``celu`` by ``elu``."""
+    """``celu``, computed by ``elu``."""
     return aten.elu(x, alpha, 1.0, 1.0 / alpha)
 
 
 def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
-    """``hardtanh``: a clamp in the type of ``x``; integers have limits that are integers."""
+    """``hardtanh``: a clamp in the type of ``x``; for integers the limits are integers."""
     if not x.is_floating_point():
         low, high = int(low), int(high)
     return torch.clamp(x, low, high)
 
 
 def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """``elu``: x above 0, and below exp(x) - 1 as 2 t / (1 - t) with t = tanh(x / 2).
+    """``elu``: x above 0, and below 0 exp(x) - 1 as 2 t / (1 - t) with t = tanh(x / 2).
 
     The difference would lose a small x. Half of a subnormal number has fewer bits, so near 0 the result is x itself.
-    float32 has no tanh on the device, and its difference loses nothing where x is not near 0.
+    The device does not have a float32 tanh; in float32 the difference is accurate if x is not near 0.
     """
     if x.dtype not in (*NARROW, torch.float32):
         return NotImplemented
@@ -88,11 +88,11 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     else:
         t = torch.tanh(below * (input_scale / 2))
         below = t / (1 - t) * (2 * alpha * scale)
-    # Below, x^2 / 2 is less than half of the last bit of a 16-bit x, and in float32 than what the difference loses.
+    # Below this bound x^2 / 2 is less than half of the last bit of a 16-bit x, or, in float32, than the lost digits.
     nearest = -(2.0 ** (-12 if x.dtype == torch.float32 else -10)) / abs(input_scale or 1)
     if alpha * input_scale != 1:
         below = torch.where(x > nearest, x * (alpha * scale * input_scale), below)
-        # A zero has the sign of x below, too.
+        # A zero has the sign of x in the lower branch, too.
         return torch.where(x > 0, x * scale, below)
     return torch.where(x > nearest, x * scale, below)
 
@@ -103,7 +103,7 @@ def ceil(x: Tensor) -> Tensor:
 
 
 def truncated(x: Tensor) -> Tensor:
-    """``trunc`` of numbers; torch-mlir's form has no negative zero."""
+    """``trunc`` of floating-point numbers; torch-mlir's form loses negative zero."""
     return _truncated(x) if x.is_floating_point() else NotImplemented
 
 
@@ -115,7 +115,7 @@ def _truncated(x: Tensor) -> Tensor:
 def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     """``div`` with a rounding mode, in f32: a 16-bit quotient just below an integer would become that integer.
 
-    Integers are divided as such, for f64 has not all of them and no error for a division by 0.
+    Integers use integer division, because f64 cannot represent all of them and reports no error for a division by 0.
     """
     if not isinstance(x, Tensor):
         x = torch.full((), x, dtype=torch.result_type(x, y), device=y.device)
@@ -126,25 +126,25 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None or common not in NARROW:
         return NotImplemented
     x = _of_type(x, common)
-    # PyTorch rounds no number that it divides by.
+    # PyTorch does not round a number that it divides by.
     y = _of_type(y, common if isinstance(y, Tensor) else torch.float32)
     if rounding_mode == "trunc":
         return _truncated(x.float() / y.float()).to(common)
     quotient = torch.floor(x.float() / _finite(y, common))
-    # The quotient of an infinity is NaN, because its remainder is; a division by 0 has no remainder.
+    # The quotient of an infinity is NaN, because its remainder is NaN; a division by 0 does not have a remainder.
     return torch.where((x - x == 0) | (y == 0), quotient, torch.nan).to(common)
 
 
 def _finite(y: Tensor, dtype: torch.dtype) -> Tensor:
-    """Divisor of 16-bit numbers in f32, with a finite number beyond their type in the place of an infinity.
+    """Divisor of 16-bit numbers in f32; an infinity becomes a finite number beyond the range of the type.
 
-    A number divided by it is nearly 0 and has its sign; times 0 it is 0.
+    A number divided by it is nearly 0 and keeps its sign; 0 times it is 0.
     """
     limit = _BEYOND[dtype]
     return torch.clamp(y.float(), -limit, limit)
 
 
-#: Numbers larger than every number of a type; f32 can represent 2^26 times each of them.
+#: Numbers above the range of a type; f32 can represent 2^26 times each of them.
 _BEYOND = {torch.float16: 2.0**17, torch.bfloat16: 2.0**100}
 
 
@@ -155,7 +155,7 @@ def _is_integer(x) -> bool:
 
 
 def within(number, dtype: torch.dtype):
-    """Integer as PyTorch converts it to a type that may be too small for it: the last bits; a tensor is cast."""
+    """Integer wrapped to a type that may be too small, as PyTorch converts it: the last bits. A tensor is cast."""
     if isinstance(number, Tensor):
         return number.to(dtype)
     limits = torch.iinfo(dtype)
@@ -163,7 +163,7 @@ def within(number, dtype: torch.dtype):
 
 
 def _floored_quotient(x: Tensor, y) -> Tensor:
-    """Truncated quotient, one less where the remainder has another sign than the divisor."""
+    """Truncated quotient, minus one if the signs of remainder and divisor differ."""
     truncated = torch.div(x, y, rounding_mode="trunc")
     rest = x - truncated * y
     return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
@@ -185,7 +185,7 @@ def remainder_by(rounding_mode: str) -> Callable[..., Any]:
         size = torch.abs(wide)
         for unit in _units(_finite(torch.abs(divisor), common), y):
             size = size - unit * torch.floor(size / unit)
-        # A difference that is 0 has no sign.
+        # A difference of 0 does not carry the sign.
         rest = torch.where(size == 0, wide * 0, torch.where(wide < 0, -size, size))
         if rounding_mode == "floor":
             other = divisor.float()
@@ -196,9 +196,9 @@ def remainder_by(rounding_mode: str) -> Callable[..., Any]:
 
 
 def _units(y: Tensor, number) -> list[Tensor]:
-    """Multiples of a divisor by which a remainder of 16-bit numbers is taken one after the other, the largest first.
+    """Multiples of a divisor by which 16-bit remainders are reduced one after another, the largest first.
 
-    Each quotient has at most 13 bits, so that its product with a number of 11 is exact in f32.
+    Each quotient has at most 13 bits, so that its product with an 11-bit number is exact in f32.
     """
     powers = (26, 13, 0)
     if not isinstance(number, Tensor) and number:
@@ -208,13 +208,13 @@ def _units(y: Tensor, number) -> list[Tensor]:
 
 
 def remainder_of_number(number, y: Tensor) -> Tensor:
-    """``remainder`` of a number by a tensor, which has the shape of the result."""
+    """``remainder`` of a number by a tensor; the result has the shape of the tensor."""
     dtype = torch.result_type(number, y)
     return torch.remainder(torch.full(y.shape, number, dtype=dtype, device=y.device), y)
 
 
 def _of_type(x, dtype: torch.dtype) -> Tensor:
-    """Tensor cast to a type, or number rounded to it, as PyTorch does where it meets a tensor."""
+    """Tensor cast to a type, or number rounded to it, as PyTorch does when it combines a number with a tensor."""
     return x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
 
 
@@ -222,17 +222,17 @@ def logarithm(base: float) -> Callable[[Tensor], Tensor]:
     """Form of a logarithm to a base: log(x) / log(base)."""
 
     def form(x: Tensor) -> Tensor:
-        """Logarithm of floating-point numbers."""
+        """Return the logarithm of floating-point numbers."""
         return torch.log(x) * (1 / math.log(base)) if x.is_floating_point() else NotImplemented
 
     return form
 
 
 def scaled_by(operation: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Form of an fp16 tensor times or by a number that fp16 has not: in f32, as PyTorch computes it."""
+    """Form of an fp16 tensor multiplied or divided by a number outside fp16: computed in f32, as PyTorch does."""
 
     def form(x: Tensor, y) -> Tensor:
-        """The operation in f32, rounded to the type of ``x``."""
+        """Apply the operation in f32, and round to the type of ``x``."""
         if isinstance(y, Tensor) or x.dtype != torch.float16 or (is_known(y) and fits_fp16(y)):
             return NotImplemented
         return operation(x.float(), y).to(x.dtype)
@@ -241,7 +241,7 @@ def scaled_by(operation: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x * sigmoid(2u) where approximated: the textbook's (1 + tanh(u)) / 2 loses all digits of a small result."""
+    """Tanh approximation as x * sigmoid(2u): the usual (1 + tanh(u)) / 2 loses all digits of a small result."""
     if approximate != "tanh" or not x.is_floating_point():
         return NotImplemented
     scale = 2 * math.sqrt(2 / math.pi)
@@ -249,7 +249,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def copysign(x: Tensor, sign: Tensor) -> Tensor:
-    """``copysign``: |x| or -|x|, of integers in f32; a zero has the sign of its reciprocal."""
+    """``copysign``: |x| or -|x|; integers are computed in f32; a zero has the sign of its reciprocal."""
     common = torch.result_type(x, sign)
     size = torch.abs(x.to(common if common.is_floating_point else torch.float32))
     if sign.dtype == torch.bool:
@@ -265,14 +265,14 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     """
     x, y = torch.abs(x), torch.abs(y)
     larger = torch.maximum(x, y)
-    # No division of 0 by 0.
+    # Avoid dividing 0 by 0.
     ratio = torch.minimum(x, y) / torch.where(larger == 0, 1.0, larger)
     is_infinite = (x == torch.inf) | (y == torch.inf)
     return torch.where(is_infinite, torch.inf, larger * torch.sqrt(1 + ratio * ratio))
 
 
 def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """``isclose``: equal, or |x - y| is a number up to atol + |rtol * y|, which for an infinite y it is not."""
+    """``isclose``: equal, or |x - y| is finite and at most atol + |rtol * y|."""
     if not (x.is_floating_point() and x.dtype == y.dtype):
         return NotImplemented
     close = x == y
@@ -283,14 +283,14 @@ def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
 
 
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
-    """``xlogy``: x log(y), 0 where x is, in the type of the operands; PyTorch's decomposition would go to f32."""
+    """``xlogy``: x log(y), and 0 if x is 0, in the type of the operands; PyTorch's decomposition would use f32."""
     if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype and x.dtype in NARROW):
         return NotImplemented
     return torch.where(y.isnan(), y, torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)))
 
 
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """``logit``: log(x / (1 - x)); near 1/2, where the quotient is near 1, by what it is more than 1."""
+    """``logit``: log(x / (1 - x)); for a quotient near 1, log1p of the quotient minus 1."""
     if x.dtype not in NARROW:
         return NotImplemented
     # PyTorch clamps in f32, where 1 - eps may not be 1.
@@ -310,7 +310,7 @@ def difference_from(x: Tensor, number, alpha=1) -> Tensor:
 
 
 def negative(x: Tensor) -> Tensor:
-    """``neg``: of integers a difference, as torch-mlir's goes by f32, which has not all of them."""
+    """``neg`` of integers as a difference: torch-mlir's form uses f32, which cannot represent all integers."""
     return aten.rsub.Scalar(x, 0) if _is_integer(x) else NotImplemented
 
 
@@ -338,12 +338,12 @@ def power(x: Tensor, exponent) -> Tensor:
 
 
 def _of_negative_infinity(x: Tensor, power: Tensor, number: float) -> Tensor:
-    """A power of x, or the number that it is for -inf."""
+    """A power of x, or ``number`` if x is -inf."""
     return torch.where(x == -torch.inf, number, power)
 
 
 def _integer_power(x: Tensor, exponent: int) -> Tensor:
-    """Product of ``exponent`` factors, by squares; it wraps around as PyTorch's."""
+    """Product of ``exponent`` factors by repeated squaring; it wraps around like PyTorch's product."""
     if exponent == 1:
         return x.clone()
     root = _integer_power(x, exponent // 2)
@@ -351,7 +351,7 @@ def _integer_power(x: Tensor, exponent: int) -> Tensor:
 
 
 def clamp(x: Tensor, low=None, high=None) -> Tensor:
-    """``clamp`` of truths by extremes: torch-mlir's takes true for -1."""
+    """``clamp`` of booleans by maximum and minimum: torch-mlir's form reads true as -1."""
     if x.dtype != torch.bool:
         return NotImplemented
     common = functools.reduce(
@@ -371,10 +371,10 @@ def clamp(x: Tensor, low=None, high=None) -> Tensor:
 
 
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
-    """Form of ``fmax`` or ``fmin``: the extreme, or the number beside a NaN."""
+    """Form of ``fmax`` or ``fmin``: the extreme, or the other operand if one operand is NaN."""
 
     def form(x: Tensor, y: Tensor) -> Tensor:
-        """Extreme of two tensors that broadcast, in their common type."""
+        """Extreme of two broadcast tensors, in their common type."""
         common = torch.result_type(x, y)
         x, y = x.to(common), y.to(common)
         if not common.is_floating_point:
@@ -388,7 +388,7 @@ def comparison_with(operation) -> Callable[..., Any]:
     """Form of a comparison with a number, in the common type; torch-mlir compares in f64 or in the type of x."""
 
     def compare(x: Tensor, number) -> Tensor:
-        """Comparison of a tensor with a number."""
+        """Compare a tensor with a number."""
         common = torch.result_type(x, number)
         if x.dtype == common and not x.is_floating_point():
             return NotImplemented
@@ -398,10 +398,10 @@ def comparison_with(operation) -> Callable[..., Any]:
 
 
 def comparison_of(operation) -> Callable[..., Any]:
-    """Form of a comparison of tensors of two types, in their common type; torch-mlir extends truths with a sign."""
+    """Form of a comparison of tensors of two types, in their common type; torch-mlir sign-extends booleans."""
 
     def compare(x: Tensor, y: Tensor) -> Tensor:
-        """Comparison of two tensors."""
+        """Compare two tensors."""
         if x.dtype == y.dtype:
             return NotImplemented
         common = torch.result_type(x, y)
@@ -417,10 +417,10 @@ def threshold_backward(gradient: Tensor, x: Tensor, threshold) -> Tensor:
 
 
 def lerp(start: Tensor, end: Tensor, weight) -> Tensor:
-    """``lerp`` of 16-bit numbers: x + w * (y - x), or from the other end for a weight of 0.5 and more.
+    """``lerp`` of 16-bit numbers: x + w * (y - x), or from the other end for a weight of at least 0.5.
 
-    PyTorch computes it in f32, where the difference of the largest numbers is finite. Their halves differ by a number
-    of 16 bits.
+    PyTorch computes it in f32, where the difference of the largest numbers is finite. The difference of their halves is
+    a 16-bit number.
     """
     if start.dtype not in NARROW:
         return NotImplemented
@@ -434,19 +434,19 @@ def lerp(start: Tensor, end: Tensor, weight) -> Tensor:
 
 
 def _moved(x: Tensor, y: Tensor, part) -> Tensor:
-    """``x`` moved by a part of its distance to ``y``."""
+    """``x`` moved by the fraction ``part`` of its distance to ``y``."""
     return x + (y * 0.5 - x * 0.5) * (part * 2)
 
 
 def addcmul(x: Tensor, one: Tensor, other: Tensor, *, value=1) -> Tensor:
-    """``addcmul`` of 16-bit numbers in f32, the factor last: a product with it may underflow in 16 bits."""
+    """``addcmul`` of 16-bit numbers in f32, with the factor last: a 16-bit product with it may underflow."""
     if not _are_narrow(x, one, other):
         return NotImplemented
     return _sum_with(x, one.float() * other.float(), value)
 
 
 def addcdiv(x: Tensor, one: Tensor, other: Tensor, *, value=1) -> Tensor:
-    """``addcdiv`` of 16-bit numbers in f32, with a quotient of 16 bits, the only ones that the device divides."""
+    """``addcdiv`` of 16-bit numbers in f32, with a 16-bit quotient: the device divides only 16-bit numbers."""
     return _sum_with(x, (one / other).float(), value) if _are_narrow(x, one, other) else NotImplemented
 
 
@@ -455,12 +455,12 @@ def _are_narrow(*tensors: Tensor) -> bool:
 
 
 def _sum_with(x: Tensor, term: Tensor, value) -> Tensor:
-    """Sum of ``x`` and a term in f32 times a number, rounded once."""
+    """Sum of ``x`` and ``term * value`` in f32, rounded once."""
     return (x.float() + (term if is_known(value) and value == 1 else term * value)).to(x.dtype)
 
 
 def sum_of_two(x: Tensor, y, *, alpha=1) -> Tensor:
-    """``add`` of truths: their disjunction, as a sum in one bit would wrap around."""
+    """``add`` of booleans as a disjunction, because a one-bit sum would wrap around."""
     if torch.result_type(x, y) != torch.bool:
         return NotImplemented
     y = y if isinstance(y, Tensor) else torch.full((), y, device=x.device)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of poolings: torch-mlir's passes expect a batch, and in three dims floating-point numbers.
+"""Decompositions of poolings: torch-mlir's passes expect a batch, and floating-point numbers in three dims.
 
-Some other poolings end the process. ``FORMS`` is their part of the decomposition table.
+torch-mlir aborts on some other poolings. ``FORMS`` is added to the decomposition table.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ aten = torch.ops.aten
 def of_a_batch(
     pool: torch._ops.OpOverload, dims: int, batched: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Form of a pooling over ``dims`` dims: one image is a batch of one; ``batched`` is the form of a batch."""
+    """Form of a pooling over ``dims`` dims: an image becomes a batch of one; ``batched`` is the form for a batch."""
 
     def form(x: Tensor, *arguments, **options):
-        """Pooling of an image or a batch."""
+        """Apply the pooling to an image or a batch."""
         if x.ndim == dims + 1:
             results = pool(x.unsqueeze(0), *arguments, **options)
             return pytree.tree_map(lambda result: result.squeeze(0), results)
@@ -34,13 +34,13 @@ def of_a_batch(
 
 
 def largest_of_a_volume(x: Tensor, *arguments, **options) -> tuple[Tensor, Tensor]:
-    """Refuse ``max_pool3d_with_indices`` of integers by a ``CompileError``."""
+    """Reject ``max_pool3d_with_indices`` of integers with a ``CompileError``."""
     if not x.is_floating_point():
         raise CompileError("A max_pool3d of integers is not supported; give it as a float.")
     return NotImplemented
 
 
-#: The average poolings by their number of dims.
+#: The average poolings, keyed by their number of dims.
 AVERAGES = {1: aten.avg_pool1d.default, 2: aten.avg_pool2d.default, 3: aten.avg_pool3d.default}
 
 FORMS = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of matrix products with a sum; ``FORMS`` is their part of the table."""
+"""Decompositions of matrix products with a sum; ``FORMS`` is added to the table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _sum(added: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * added + alpha * product in the type of the product; with a beta of 0 not even NaN is added."""
+    """beta * added + alpha * product in the type of the product; with beta = 0 ``added`` is ignored, even NaN."""
     if not product.is_floating_point():
-        # A factor that is a float would make the product one.
+        # A float factor would make the product a float.
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
@@ -36,10 +36,10 @@ def scaled_products(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alp
 
 
 def scaled_product(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``addmm`` where torch-mlir has none: of integers, without elements, or with nothing added."""
+    """``addmm`` in the cases that torch-mlir does not lower: integers, no elements, or beta = 0."""
     if x.is_floating_point() and x.numel() and y.numel() and beta != 0:
         return NotImplemented
-    # torch-mlir lowers all others itself.
+    # torch-mlir lowers all other calls itself.
     return _sum(added, torch.mm(x, y), beta, alpha)
 
 

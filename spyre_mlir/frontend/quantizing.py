@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Eight bits as PyTorch has them: products with scales, rounding to integers, quantising and dequantising.
+"""8-bit operations of PyTorch: products with scales, rounding to integers, quantizing and dequantizing.
 
-Quantising is in f32, for torch-mlir's form scales fp16 in fp16 and is off by one. The operations of
-``quantized_decomposed`` are there once ``torch.ao.quantization`` has registered them, so ``forms`` asks for each.
+Quantizing is in f32, because torch-mlir's form scales fp16 in fp16 and is off by one. The operations of
+``quantized_decomposed`` exist only after ``torch.ao.quantization`` registers them, so ``forms`` looks each of them up.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 _FP8 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(_FP8).max
 
-#: Beyond it all numbers of float32 are integers, and beside 3/2 of its double there is no place for less than 1.
+#: From here on all float32 numbers are integers, and near 3/2 of its double float32 has a spacing of 1.
 _INTEGERS = 2.0**22
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Round to integers, ties to even, by sums in f32: the device has no rounding, torch-mlir's takes 12 operations."""
+    """Round to integers, ties to even, by f32 sums: the device cannot round, torch-mlir's form has 12 operations."""
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return NotImplemented
     wide = x.float()
@@ -58,7 +58,7 @@ def scaled_matmul_by_recipe(
     left: Tensor, right: Tensor, scale_left, recipe_left, swizzle_left, scale_right, recipe_right, swizzle_right,
     bias: Tensor | None, out_dtype: torch.dtype | None, contraction_dim=(), use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``scaled_matmul`` with lists of scales: one for each operand, of all of it or of its rows (columns)."""
+    """``scaled_matmul`` with lists of scales: one scale per operand, for the whole operand or per row (column)."""
     if {*recipe_left, *recipe_right} - {0, 1} or len(scale_left) != 1 or len(scale_right) != 1:
         return NotImplemented
     row, column = scale_left[0], scale_right[0]
@@ -68,13 +68,13 @@ def scaled_matmul_by_recipe(
 
 
 def packed_matmul(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-    """x @ weight^T of int8 weights with a scale per row: scaled before the product, whose sums could overflow."""
+    """x @ weight^T of int8 weights with a scale per row, applied before the product, whose sums could overflow."""
     return torch.mm(x, (weight.to(x.dtype) * scales.to(x.dtype).reshape(-1, 1)).t())
 
 
 def _quantized(x: Tensor, scale, zero_point, low: int, high: int, dtype: torch.dtype) -> Tensor:
-    """round(x / scale) + zero_point between two limits; by way of int32 to uint8, as a cast to 8 bits has a sign."""
-    # Times the reciprocal, as PyTorch: the quotient may round otherwise.
+    """round(x / scale) + zero_point, clamped; uint8 is reached through int32, because casts to 8 bits are signed."""
+    # Times the reciprocal, as in PyTorch: the quotient may round differently.
     result = torch.clamp(torch.round(x.float() * (1.0 / scale)) + zero_point, low, high)
     return result.to(dtype) if dtype == torch.int8 else result.to(torch.int32).to(dtype)
 
@@ -118,13 +118,13 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     torch.ops.aten._scaled_mm.default: scaled_matmul,
     torch.ops.aten._weight_int8pack_mm.default: packed_matmul,
 }
-# Of newer PyTorch only.
+# Only in newer versions of PyTorch.
 if hasattr(torch.ops.aten, "_scaled_mm_v2"):
     FORMS[torch.ops.aten._scaled_mm_v2.default] = scaled_matmul_by_recipe
 
 
 def forms() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """Decompositions of the quantising operations that are registered."""
+    """Decompositions of the quantizing operations that are registered."""
     library = torch.ops.quantized_decomposed
     named: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         "quantize_per_tensor": (per_tensor, ("default", "tensor")),

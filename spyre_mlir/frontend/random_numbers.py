@@ -15,7 +15,7 @@ from spyre_mlir.frontend.graph_edits import metadata_for
 
 aten = torch.ops.aten
 
-#: Random numbers of the shape and type of their first operand, whose own numbers do not matter.
+#: Operations that draw numbers of the shape and type of their first operand, and ignore its data.
 _LIKE = (
     aten.bernoulli.p, aten.uniform.default, aten.normal_functional.default, aten.rand_like.default,
     aten.randn_like.default, aten.randint_like.default, aten.randint_like.low_dtype, aten.exponential.default,
@@ -28,18 +28,18 @@ def dropout(x: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Ten
     """``native_dropout``: x * mask / (1 - p), and the mask, which is 1 with the probability 1 - p."""
     if not train or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    # PyTorch draws the mask in the order in which x lies in memory.
+    # PyTorch draws the mask in the memory order of x.
     strides = torch.empty_like(x).stride()
     order = sorted(range(x.ndim), key=lambda dim: -strides[dim])
     mask = torch.bernoulli(x.permute(order), 1 - p)
     mask = mask.permute([order.index(dim) for dim in range(x.ndim)])
-    # No division by 0 where everything is dropped.
+    # Avoid dividing by 0 if everything is dropped.
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return x * mask * scale, mask != 0
 
 
 def normal(mean: Tensor | float, std: Tensor | float = 1.0, generator: Any = None) -> Tensor:
-    """``normal`` by tensors: numbers about 0, in the order of the elements, scaled and shifted."""
+    """``normal`` with tensor parameters: numbers around 0, in the order of the elements, scaled and shifted."""
     operands = [operand for operand in (mean, std) if isinstance(operand, Tensor)]
     place = operands[0].new_empty(torch.broadcast_shapes(*(operand.shape for operand in operands)))
     drawn = aten.normal_functional.default(place, 0.0, 1.0 if isinstance(std, Tensor) else std)
@@ -47,7 +47,7 @@ def normal(mean: Tensor | float, std: Tensor | float = 1.0, generator: Any = Non
 
 
 def random_forms() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """Decompositions by random numbers that are drawn as eager PyTorch draws them."""
+    """Decompositions into random numbers that are drawn as eager PyTorch draws them."""
     return {
         aten.native_dropout.default: dropout,
         aten.bernoulli.p: lambda *_, **__: NotImplemented,
@@ -63,7 +63,7 @@ def is_random(node: Node) -> bool:
 
 
 def draw_of(node: Node) -> Callable[[], Tensor] | None:
-    """Function that draws the numbers of a random operation; None if they depend on others that are computed."""
+    """Function that draws the numbers of a random operation; None if they depend on computed tensors."""
     operation = cast(Callable[..., Tensor], node.target)
     if not node.all_input_nodes:
         return partial(operation, *node.args, **node.kwargs)
@@ -75,16 +75,16 @@ def draw_of(node: Node) -> Callable[[], Tensor] | None:
 
 
 def _drawn_like(operation: Callable[..., Any], layout: tuple, args: Any, kwargs: Any) -> Tensor:
-    """Random numbers of an operation that reads only shape, strides and type of its first operand.
+    """Draw random numbers with an operation that reads only shape, strides and type of its first operand.
 
-    They are drawn in the order of memory, so a transposed tensor has them in another order.
+    The numbers are drawn in memory order, so a transposed tensor has them in another order.
     """
     shape, strides, dtype = layout
     return operation(torch.empty_strided(shape, strides, dtype=dtype), *args, **kwargs)
 
 
 def draw_outside(graph: Graph) -> dict[Node, Callable[[], Tensor]]:
-    """Replace random operations by placeholders; return the function that draws each of them, in their order."""
+    """Replace random operations by placeholders; return the function that draws each placeholder, in order."""
     random_nodes = [node for node in graph.nodes if is_random(node)]
     # Placeholders come before all operations.
     first = next(node for node in graph.nodes if node.op != "placeholder")

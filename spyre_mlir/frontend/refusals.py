@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Refusals of a model as sentences: what the model called, where, and what to do about it.
+"""Rejections of a model as sentences: the operation that the model called, its location, and a remedy.
 
-What a check finds at a node, and what PyTorch raises while it traces the model, becomes a ``CompileError`` with the
-line of the user's code, the operation and the path of the module.
+Problems that a check finds at a node, and errors that PyTorch raises while it traces the model, become a
+``CompileError`` with the line of the user code, the operation and the path of the module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.locations import is_user_file, module_of, operation_of, source_of, source_of_error
 from spyre_mlir.mlir import called_name
 
-#: Types of elements by the names that messages of PyTorch have for them.
+#: Element types, keyed by their names in messages of PyTorch.
 _DTYPE_NAMES = {
     "c10::Half": "float16", "Half": "float16", "c10::BFloat16": "bfloat16", "BFloat16": "bfloat16",
     "float": "float32", "Float": "float32", "double": "float64", "Double": "float64", "long int": "int64",
@@ -31,7 +31,7 @@ _DTYPE_NAMES = {
 }  # fmt: skip
 _DTYPE_WORDS = re.compile(r"\b(?<!torch\.)(" + "|".join(sorted(_DTYPE_NAMES, key=len, reverse=True)) + r")\b")
 
-#: What PyTorch says of tensors without numbers, and what a user calls that.
+#: PyTorch's words for tensors without data, and the words for a user.
 _WORDS = {
     "'FakeTensor' object": "a tensor",
     "FakeTensor": "Tensor",
@@ -45,7 +45,7 @@ _VALUES = "is only known when the program runs; compute with tensors, for exampl
 
 _ATEN = torch.ops.aten
 
-#: Operations that multiply their operands, of which the first ones have to be of one type, by how many these are.
+#: Operations that multiply their operands, with the number of leading operands that must have one type.
 _PRODUCTS: dict[Any, int] = {
     _ATEN.linear.default: 3, _ATEN.matmul.default: 2, _ATEN.mm.default: 2, _ATEN.bmm.default: 2,
     _ATEN.addmm.default: 3, _ATEN.baddbmm.default: 3, _ATEN.mv.default: 2, _ATEN.dot.default: 2,
@@ -57,13 +57,13 @@ _PRODUCTS: dict[Any, int] = {
 
 
 def refusal_at(node: Node, message: str, kind: type[CompileError] = CompileError) -> CompileError:
-    """Create the error about a node, of a ``kind``; an input has a line and nothing else."""
+    """Create an error of a ``kind`` about a node; for an input it contains only the line."""
     called = called_name(operation_of(node)) if node.op == "call_function" else ""
     return kind(message, source_of(node), called, module_of(node))
 
 
 def check_inputs(leaves: Any) -> None:
-    """Raise ``CompileError`` for an example input that is sparse or quantised."""
+    """Raise ``CompileError`` for an example input that is sparse or quantized."""
     for index, leaf in enumerate(pytree.tree_leaves(leaves)):
         if not isinstance(leaf, Tensor):
             continue
@@ -79,7 +79,7 @@ def check_inputs(leaves: Any) -> None:
 
 
 def check_product_types(node: Node) -> None:
-    """Raise ``CompileError`` for a product of tensors of several types, which PyTorch refuses when it runs."""
+    """Raise ``CompileError`` for a product of tensors of several types, which PyTorch rejects at run time."""
     operands = list(node.args[: _PRODUCTS.get(node.target, 0)])
     values = [operand.meta.get("val") for operand in operands if isinstance(operand, Node)]
     dtypes = dict.fromkeys(value.dtype for value in values if isinstance(value, Tensor))
@@ -92,7 +92,7 @@ def check_product_types(node: Node) -> None:
 
 
 def refusal_of_error(error: Exception, model: Any) -> UncapturedError:
-    """Convert what PyTorch, or the model itself, raised while the model was traced."""
+    """Convert an error that PyTorch, or the model itself, raised while the model was traced."""
     where, module = source_of_error(error), _module_of_error(error, model)
     if isinstance(error, GuardOnDataDependentSymNode):
         return UncapturedError(
@@ -105,7 +105,7 @@ def refusal_of_error(error: Exception, model: Any) -> UncapturedError:
 
 
 def _sentence(error: Exception) -> str:
-    """Sentence about an error of the model, or of PyTorch, with the first line of what that says."""
+    """Sentence about an error of the model or of PyTorch, with the first line of the error's message."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     reason = lines[0].rstrip(".") if lines else ""
     name = type(error).__name__

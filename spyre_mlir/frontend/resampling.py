@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of interpolation and adaptive pooling: a matmul per dim with a constant matrix, or copies.
 
-``FORMS`` is their part of the decomposition table.
+``FORMS`` is added to the decomposition table.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ aten = torch.ops.aten
 
 
 def _along(x: Tensor, weights: Tensor, dim: int) -> Tensor:
-    """Sums along a dim (the last or the one before), weighted by the rows of ``weights`` [results, size]."""
+    """Sums along the last dim or the dim before it, weighted by the rows of ``weights`` [results, size]."""
     weights = weights.to(x.dtype)
     return torch.matmul(x, weights.T) if dim == -1 else torch.matmul(weights, x)
 
 
 def _scale(size: int, results: int, factor: float | None) -> float:
-    """Distance of neighbouring results in elements of the source."""
+    """Distance between neighbouring results, in elements of the source."""
     return 1 / factor if factor else size / results
 
 
 def _linear_weights(
     like: Tensor, dim: int, results: int, align_corners: bool, factor: float | None
 ) -> Tensor:
-    """Weights [results, size]: 1 - the distance of a source from the place of a result, where that is positive."""
+    """Weights [results, size]: 1 - the distance of a source from the place of a result, or 0 if negative."""
     size = like.shape[dim]
-    # In f32, as fp16 has not all integers above 2048.
+    # In f32, because fp16 cannot represent all integers above 2048.
     place = torch.arange(results, dtype=torch.float32, device=like.device)
     if align_corners:
         place = place * ((size - 1) / max(results - 1, 1))
     else:
-        # Centres of elements, half a step from the border, correspond.
+        # Align the centres of elements, half a step from the border.
         place = (place + 0.5) * _scale(size, results, factor) - 0.5
     sources = torch.arange(size, dtype=torch.float32, device=like.device)
     distance = torch.abs(torch.clamp(place, 0, size - 1)[:, None] - sources[None, :])
@@ -64,7 +64,7 @@ def linear(x: Tensor, size, align_corners: bool, factors=None) -> Tensor:
 
 
 def nearest(x: Tensor, size, factors=None) -> Tensor:
-    """``upsample_nearest``: each element repeated, or each k-th taken."""
+    """``upsample_nearest``: repeat each element, or take each k-th element."""
     for index, results in enumerate(_sizes(x, size, factors)):
         dim, source = index + 2, x.shape[index + 2]
         if factors and _scale(source, results, factors[index]) != source / results:
@@ -79,7 +79,7 @@ def nearest(x: Tensor, size, factors=None) -> Tensor:
 
 
 def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
-    """``adaptive_avg_pool2d`` over ranges that differ in length; for equal ones, PyTorch's own form is better."""
+    """``adaptive_avg_pool2d`` over ranges of different lengths; for equal lengths PyTorch's own form is better."""
     if not x.is_floating_point() or all(
         source % results == 0 for source, results in zip(x.shape[-2:], size, strict=True)
     ):

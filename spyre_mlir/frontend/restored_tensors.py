@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``torch.load`` to the device: storages are read on the host, and tensors made of them are moved.
+"""``torch.load`` to the device: storages are read on the host, and tensors built from them are moved.
 
-A storage of PyTorch has bytes at an address, which a device without addresses does not have. So ``torch.load`` with
-``map_location="spyre"`` gets the storage of the host with a mark, and each tensor of such a storage goes to the device.
+A PyTorch storage consists of bytes at an address, and the device has no addresses. So ``torch.load`` with
+``map_location="spyre"`` marks the host storage, and each tensor built from a marked storage is moved to the device.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import torch.serialization
 
 NAME = "spyre"
 
-#: Before the packages of PyTorch itself, of which the one for such devices would allocate a storage there.
+#: Before the packages of PyTorch itself, whose package for such devices would allocate a storage on the device.
 _PRIORITY = 1
 
 _MARK = "_goes_to_the_device"
 
 
 def _tag(storage: Any) -> None:
-    """No name for the place of a storage that is saved: storages are saved on the host."""
+    """Return no location for a saved storage: storages are saved on the host."""
 
 
 def _marked(storage: Any, location: str) -> Any:
-    """The storage with a mark, if its location is the device; None leaves it to other packages."""
+    """Mark the storage and return it if its location is the device; None leaves it to other packages."""
     if location.partition(":")[0] != NAME:
         return None
     setattr(storage, _MARK, True)
@@ -34,12 +34,12 @@ def _marked(storage: Any, location: str) -> Any:
 
 
 def install() -> None:
-    """Let ``torch.load`` make tensors on the device."""
+    """Make ``torch.load`` create tensors on the device."""
     torch.serialization.register_package(_PRIORITY, _tag, _marked)
     rebuild = torch._utils._rebuild_tensor
 
     def rebuild_and_move(storage: Any, *geometry: Any) -> torch.Tensor:
-        """Tensor of a storage, on the device if the storage is marked so."""
+        """Build a tensor of a storage; move it to the device if the storage is marked."""
         tensor = rebuild(storage, *geometry)
         return tensor.to(NAME) if getattr(storage._untyped_storage, _MARK, False) else tensor
 

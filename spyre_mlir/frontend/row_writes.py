@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes of rows at computed positions into what a program changes, such as a cache that a decoding step fills.
+"""Writes of rows at computed positions into a changed argument, such as a cache that a decoding step fills.
 
-``index_copy`` and ``index_put`` of few rows into an argument whose new value has its memory become
-``spyre::insert_rows``: the host reads the positions, and each row is inserted at its own. All others are compared with
-every position on the device, or are for the host (``selection.py``).
+``index_copy`` and ``index_put`` of few rows into an argument whose new value shares its memory become
+``spyre::insert_rows``: the host reads the positions, and each row is inserted at its position. Other writes are
+compared with every position on the device, or run on the host (``selection.py``).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from spyre_mlir.records import dataclass
 
 aten = torch.ops.aten
 
-#: Rows beyond this number, each of which is a copy of its own, take longer than a comparison.
+#: Above this number of rows, one copy per row takes longer than a comparison.
 MOST_ROWS = 64
 
 _MOVED_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.int32)
 _INDEX_TYPES = (torch.int32, torch.int64)
 
-#: The names of the operands of what writes rows, in order.
+#: The names of the operands of operations that write rows, in order.
 _OPERANDS = {
     "index_copy": ("self", "dim", "index", "source"),
     "index_put": ("self", "indices", "values", "accumulate"),
@@ -55,7 +55,7 @@ def insert_rows(
     negative: bool,
     operation: str,
 ) -> Tensor:
-    """Copy of ``x`` with rows, which have size 1 in ``dims``, at positions in these, one after the other.
+    """Copy of ``x`` with ``rows``, which have size 1 in ``dims``, written at positions in these dims one after another.
 
     Position ``k`` in dim ``j`` is element ``elements[j * len(rows) + k]`` of ``indices[j]``.
     """
@@ -79,7 +79,7 @@ INSERT_ROWS = torch.ops.spyre.insert_rows.default
 
 @dataclass(frozen=True)
 class RowWrite:
-    """An ``index_copy`` or ``index_put``: the ``indices`` of ``dims`` broadcast to ``shape``, one row for each."""
+    """An ``index_copy`` or ``index_put``: the ``indices`` of ``dims`` broadcast to ``shape``, one row per element."""
 
     dims: tuple[int, ...]
     indices: tuple[Any, ...]  # tensors, or their nodes
@@ -92,23 +92,23 @@ class RowWrite:
 
     @property
     def first(self) -> int:
-        """The first dim of the values that is of the indices: where they are in a row, else in front."""
+        """The first dim of the values that belongs to the indices: dims[0] if the dims are consecutive, else 0."""
         in_a_row = self.dims[-1] - self.dims[0] == len(self.dims) - 1
         return self.dims[0] if in_a_row else 0
 
 
 def row_write(x: Any, dims: Sequence[int], indices: Sequence[Any]) -> RowWrite | None:
-    """Return the write of rows at indices, which have shapes and types; None where the device inserts no rows."""
+    """Return the write of rows at indices, given with shapes and types; None if the device cannot insert the rows."""
     shape = tuple(torch.broadcast_shapes(*(index.shape for index in indices)))
     write = RowWrite(tuple(dims), tuple(indices), shape)
     is_moved = x.dtype in _MOVED_TYPES and all(index.dtype in _INDEX_TYPES for index in indices)
-    # The last dim is in the sticks, of which the device writes whole ones.
+    # The last dim is the stick dim, and the device writes whole sticks.
     is_moved = is_moved and x.ndim > 1 and x.ndim - 1 not in dims and x.numel() > 0
     return write if is_moved and 1 <= write.count <= MOST_ROWS else None
 
 
 def _described(name: str, operands: Mapping[str, Any]) -> RowWrite | None:
-    """Return the write of a call on tensors."""
+    """Return the write of a call on tensors; None if the call does not write rows."""
     x = operands["self"]
     if name == "index_copy":
         return row_write(x, [operands["dim"] % max(x.ndim, 1)], [operands["index"]])
@@ -119,7 +119,7 @@ def _described(name: str, operands: Mapping[str, Any]) -> RowWrite | None:
 
 
 def _write_of(node: Node) -> RowWrite | None:
-    """Return the write of a node, whose ``indices`` are nodes; None for another operation."""
+    """Return the write of a node, with nodes as ``indices``; None for another operation."""
     name = operation_name(node)
     if name not in _OPERANDS or node.op != "call_function":
         return None
@@ -132,10 +132,10 @@ def _write_of(node: Node) -> RowWrite | None:
 
 
 def _deferred(form: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Form of an operation that stays where it may be a write of rows, until the whole graph is known."""
+    """Form of an operation that is kept if it may be a write of rows, until the whole graph is known."""
 
     def deferred(x: Tensor, *arguments: Any, **named: Any) -> Any:
-        """The form, if the call is none of rows."""
+        """Apply the form, unless the call writes rows."""
         call = dict(zip(_OPERANDS[name], (x, *arguments), strict=False)) | named
         return NotImplemented if _described(name, call) is not None else form(x, *arguments, **named)
 
@@ -149,7 +149,7 @@ FORMS = {
 
 
 def write_rows(program: ExportedProgram) -> None:
-    """Make every write of rows that are for the device an ``insert_rows``, and every other one what it was before."""
+    """Turn each write of rows that the device supports into an ``insert_rows``; decompose all other writes."""
     in_place = dict(_in_place(program))
     for node in list(program.graph.nodes):
         write = _write_of(node)
@@ -157,16 +157,16 @@ def write_rows(program: ExportedProgram) -> None:
             continue
         if node in in_place and all(map(_is_of_the_host, write.indices)):
             whole = in_place[node]
-            # Of the write to a part of the whole nobody reads anything then, so it is dead.
+            # After that nobody reads the write to a part of the whole, so it is dead.
             _replace(program, whole, _inserted(node, write, whole))
         else:
             _replace(program, node, _compared(node))
 
 
 def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
-    """Yield the writes that together make the new value of an argument, which then has its memory.
+    """Yield the writes that together make the new value of an argument, which then shares its memory.
 
-    Each comes with the node that is the whole after it: itself, or what puts the part that it changes back.
+    Each write comes with the whole after it: the write itself, or the node that puts the changed part back.
     """
     arguments = {
         (spec.target if spec.target is not None else node.name): node
@@ -187,26 +187,26 @@ def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
 
 
 def _write_that_makes(whole: Node) -> Node | None:
-    """Return the write that a new value comes from: itself, to a part of the old one, or to a view of it."""
+    """Return the write that makes a new value: the value itself, a write to a part, or a write to a view."""
     if _write_of(whole) is not None:
         return whole
     return _written_part(whole) or _written_view(whole)
 
 
 def _changed_by(write: Node, whole: Node) -> Node:
-    """Return the old value of what a write changes."""
+    """Return the old value of the tensor that a write changes."""
     return base_of(write) if _written_view(whole) is not None else operands_of(whole)["self"]
 
 
 def _written_view(whole: Node) -> Node | None:
-    """Return the write to a view of the old value that the whole undoes; None without one."""
+    """Return the write to a view of the old value that the whole undoes; None if there is none."""
     source = viewed_source(whole)
     write = None if source is None else _write_of(source)
     return source if source is not None and write and base_dims(source, write.dims) else None
 
 
 def _written_part(whole: Node) -> Node | None:
-    """Return the write whose result is put back into the whole, where the part was; None without one."""
+    """Return the write whose result is put back into the whole at the place of the part; None if there is none."""
     if whole.target is not aten.slice_scatter.default:
         return None
     operands = operands_of(whole)
@@ -222,7 +222,7 @@ def _written_part(whole: Node) -> Node | None:
 
 
 def _is_of_the_host(index: Node) -> bool:
-    """Return whether all that an index is computed from are integers, which are for the host."""
+    """Return whether an index is computed from integers alone, which the host computes."""
     tensor = index.meta.get("val")
     if not isinstance(tensor, Tensor) or tensor.is_floating_point() or tensor.is_complex():
         return False
@@ -230,7 +230,7 @@ def _is_of_the_host(index: Node) -> bool:
 
 
 def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
-    """Insertion of the rows of a write into the whole, each of which is a slice of the values."""
+    """Insert the rows of a write, each a slice of the values, into the whole."""
     operands, name = operands_of(node), operation_name(node)
     values = operands["source" if name == "index_copy" else "values"]
     shape, first = operands["self"].meta["val"].shape, write.first
@@ -240,7 +240,7 @@ def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
     row_shape = [1 if dim in write.dims else size for dim, size in enumerate(shape)]
     rows = []
     for number in range(write.count):
-        # The dims of the indices are counted in the order of rows, as their elements are.
+        # The dims of the indices are counted in row-major order, like the elements of the indices.
         part, remaining = values, number
         for axis in reversed(range(len(write.shape))):
             remaining, position = divmod(remaining, write.shape[axis])
@@ -267,10 +267,10 @@ def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
 
 
 def _inserted_into_part(node: Node, whole: Node, insertion: RowInsertion) -> RowInsertion:
-    """Return an insertion into a part of the whole, which is at one position of a dim, as one into the whole."""
+    """Convert an insertion into a part of the whole, at one position of a dim, to an insertion into the whole."""
     dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
     dims = [position + (position >= dim) for position in insertion.dims]
-    # The position of the part is an index, too, and dims rise.
+    # The position of the part is another index, and dims are ascending.
     before = sum(position < dim for position in dims)
     index = call_before(node, aten.full.default, [1], start, dtype=torch.int64)
     return replace(
@@ -287,20 +287,20 @@ def _inserted_into_part(node: Node, whole: Node, insertion: RowInsertion) -> Row
 
 
 def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> tuple[int, ...]:
-    """Return for each element of a tensor that is broadcast the number of that which it is in the tensor."""
+    """Return, for each element of a broadcast tensor, its index in the original tensor."""
     numbers = torch.arange(math.prod(shape)).reshape(tuple(shape)).expand(tuple(broadcast))
     return tuple(numbers.reshape(-1).tolist())
 
 
 def _compared(node: Node) -> Node:
-    """Form of a write that is none of rows, or the call itself where there is none."""
+    """Decompose a write that does not insert rows; return the call itself if it has no form."""
     form: Callable[..., Any] = (
         selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
     )
     operands = list(node.all_input_nodes)
 
     def function(*tensors: Tensor) -> Any:
-        """The form on its operands, in the order of the nodes."""
+        """Apply the form to its operands, in the order of the nodes."""
         values: Any = dict(zip(operands, tensors, strict=True))
         args, kwargs = cast(Any, map_arg((node.args, node.kwargs), values.__getitem__))
         result = form(*args, **kwargs)
@@ -329,7 +329,7 @@ def _copied(node: Node, parts: Graph, operands: Sequence[Node]) -> Node:
 
 
 def _replace(program: ExportedProgram, old: Node, new: Node) -> None:
-    """Let one node stand for another one, among the outputs of the program too."""
+    """Replace one node by another, also among the outputs of the program."""
     old.replace_all_uses_with(new, propagate_meta=False)
     for spec in program.graph_signature.output_specs:
         if spec.arg.name == old.name:
@@ -337,14 +337,14 @@ def _replace(program: ExportedProgram, old: Node, new: Node) -> None:
     old.graph.erase_node(old)
 
 
-# Writes of rows through a view of a cache, permuted or with other dims, as writes to the cache itself.
+# Writes of rows through a permuted or reshaped view of a cache, rewritten as writes to the cache itself.
 
 _RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
 
 
 @dataclass(frozen=True)
 class RowInsertion:
-    """The operands of an ``insert_rows``: ``rows`` of size 1 in ``dims``, which rise, at positions in these."""
+    """The operands of an ``insert_rows``: ``rows`` of size 1 in the ascending ``dims``, at positions in these."""
 
     dims: tuple[int, ...]
     indices: tuple[Node, ...]
@@ -354,7 +354,7 @@ class RowInsertion:
 
 
 def viewed_source(whole: Node) -> Node | None:
-    """Return what ``whole`` puts back, if that is a write to a view that ``whole`` undoes; None without one."""
+    """Return the write to a view that ``whole`` puts back, if ``whole`` undoes the view; None if there is none."""
     if whole.target not in (aten.permute.default, *_RESHAPES):
         return None
     write = cast(Node, whole.args[0])
@@ -378,7 +378,7 @@ def base_of(write: Node) -> Node:
 
 
 def base_dims(write: Node, dims: Sequence[int]) -> list[list[int]] | None:
-    """Return for each dim of a view the dims of the base that it is; None where it is no whole dims but the last."""
+    """Return, for each dim of a view, its dims in the base; None if they are not whole dims or include the last."""
     view, base = cast(Node, write.args[0]), base_of(write)
     if view.target is aten.permute.default:
         parts = [[_order(view)[dim]] for dim in dims]
@@ -389,7 +389,7 @@ def base_dims(write: Node, dims: Sequence[int]) -> list[list[int]] | None:
 
 
 def _parts(view: Sequence[int], base: Sequence[int], dim: int) -> list[int]:
-    """Return the dims in a row of the base that one dim of a reshape is; none where there are no such."""
+    """Return the consecutive base dims that one dim of a reshape consists of; empty if there are none."""
     before, end = math.prod(view[:dim]), math.prod(view[: dim + 1])
     first = next((d for d in range(len(base)) if math.prod(base[:d]) == before and base[d] > 1), None)
     if first is None:
@@ -399,7 +399,7 @@ def _parts(view: Sequence[int], base: Sequence[int], dim: int) -> list[int]:
 
 
 def inserted_into_base(position: Node, write: Node, insertion: RowInsertion) -> RowInsertion:
-    """Return an insertion into a view as one into its base; nodes are built before ``position``."""
+    """Convert an insertion into a view to an insertion into its base; nodes are built before ``position``."""
     view, shape = cast(Node, write.args[0]), _shape(base_of(write))
     parts = base_dims(write, insertion.dims)
     assert parts is not None, "the caller has asked"
@@ -424,7 +424,7 @@ def inserted_into_base(position: Node, write: Node, insertion: RowInsertion) -> 
 
 
 def _from_the_front(position: Node, insertion: RowInsertion, shape: Sequence[int]) -> RowInsertion:
-    """Count negative indices from the front; one that is out of range stays so."""
+    """Convert negative indices to non-negative ones; an index that is out of range stays out of range."""
     if not insertion.negative:
         return insertion
     indices = []
@@ -436,7 +436,7 @@ def _from_the_front(position: Node, insertion: RowInsertion, shape: Sequence[int
 
 
 def _digit(position: Node, index: Node, inner: int, size: int | None) -> Node:
-    """Build ``index // inner``, and of that the remainder by a ``size``."""
+    """Build ``index // inner``, and the remainder of the quotient by ``size`` if a size is given."""
     if inner > 1:
         index = call_before(position, aten.div.Tensor_mode, index, inner, rounding_mode="floor")
     return index if size is None else call_before(position, aten.remainder.Scalar, index, size)

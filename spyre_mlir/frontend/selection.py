@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of operations that search for a position, or write at one, into comparisons on the device.
+"""Decompositions of operations that search for a position, or write at a position, into comparisons on the device.
 
-A position is the smallest of a table of positions where a condition holds. Tables are constants, so the host
-makes them once. ``FORMS`` is their part of the decomposition table.
+A position is the smallest entry of a table of positions where a condition holds. Tables are constants, so the host
+computes them once. ``FORMS`` is added to the decomposition table.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from spyre_mlir.errors import UncapturedError
 
 aten = torch.ops.aten
 
-#: Largest number up to which every integer is one of the device's 16-bit format, which has 10 bits with the hidden one.
+#: Integers up to this number are exact in the device's 16-bit format, which has 10 bits with the hidden one.
 _LARGEST_NARROW = 1 << 10
-#: Number from which on f32 has not every integer, so that a count would be wrong.
+#: From this number on f32 cannot represent every integer, so that a count would be wrong.
 _LARGEST_COUNT = 1 << 24
-#: Limit of k: each of the largest elements is a maximum of its own; the device itself returns as many.
+#: Limit of k: each of the largest elements needs a separate maximum; the device itself returns as many.
 _MAX_TOP_K = 4
 
 
 def _positions(x: Tensor, dim: int) -> Tensor:
-    """Positions along a dim, broadcastable over the others, in a type that has all of them and their number."""
+    """Positions along a dim, broadcastable over the others, in a type that represents them and their number."""
     size = x.shape[dim]
     dtype = x.dtype if size <= _LARGEST_NARROW else torch.float32
     shape = [size if axis == dim % x.ndim else 1 for axis in range(x.ndim)]
@@ -34,8 +34,8 @@ def _positions(x: Tensor, dim: int) -> Tensor:
 
 
 def _first(condition: Tensor, positions: Tensor, dim: int) -> Tensor:
-    """Smallest of the positions where a condition holds; that dim has size 1."""
-    # A position behind all others, for a row where the condition holds nowhere.
+    """Smallest position along a dim where a condition holds; the dim has size 1 in the result."""
+    # A position after all others, for a row in which the condition never holds.
     none = float(condition.shape[dim])
     return torch.amin(torch.where(condition, positions, none), [dim], keepdim=True)
 
@@ -60,7 +60,7 @@ def extreme_and_position(reduce: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def position_of_extreme(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    """Form of ``argmax`` or ``argmin``; without a dim, of the flattened tensor."""
+    """Form of ``argmax`` or ``argmin``; without a dim, for the flattened tensor."""
 
     def form(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Position of the extreme."""
@@ -101,27 +101,27 @@ def largest_elements(
 
 
 def _is_extreme(x: Tensor, extreme: Tensor) -> Tensor:
-    """Condition that an element is the extreme; NaN is one, and equals nothing."""
+    """Condition that an element is the extreme; NaN is an extreme, and equals nothing."""
     return (x == extreme) | (x != x)
 
 
 def _bound(dtype: torch.dtype) -> float:
-    """Number that none exceeds; bfloat16 has the range of DL16 on the device."""
+    """Upper bound of all numbers of a type; bfloat16 has the range of DL16 on the device."""
     return 2.0**32 if dtype == torch.bfloat16 else float("inf")
 
 
 def _matches(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Condition that the position along a dim is an index of the rank of ``x``; f32 has all positions."""
+    """Condition that the position along a dim equals an index of the rank of ``x``; f32 represents all positions."""
     return _positions(x.to(torch.float32), dim) == index.to(torch.float32)
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """``index_copy``: slices replaced; one, as a decoding step writes to its cache, by a comparison."""
+    """``index_copy``: replace slices; a single slice, as in a decoding step's cache, by a comparison."""
     if x.ndim == 0:
         return NotImplemented
     if index.numel() != 1:
         return x.movedim(dim, 0).index_put([index], source.movedim(dim, 0)).movedim(0, dim)
-    # The device compares no integers.
+    # The device cannot compare integers.
     wide = index.to(torch.float32).reshape([1] * x.ndim)
     return torch.where(_matches(x, dim, torch.where(wide < 0, wide + x.shape[dim], wide)), source, x)
 
@@ -129,7 +129,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """``index_put`` of one index: by a mask, or as ``index_copy`` where the index has one element."""
+    """``index_put`` with one index: by a mask, or as ``index_copy`` if the index has one element."""
     if accumulate and x.dtype == torch.bool:
         return aten.index_put.default(x.to(torch.int32), indices, values.to(torch.int32), True) != 0
     indexed = [(dim, index) for dim, index in enumerate(indices) if index is not None]
@@ -140,18 +140,18 @@ def index_put(
         return _put_where(x, dim, index.to(torch.bool), values, accumulate)
     if index.numel() != 1 or accumulate:
         return NotImplemented
-    # What is replaced has the shape of x with the dims of the index in the place of this dim.
+    # The replaced part has the shape of x, with the dims of the index in place of this dim.
     replaced = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
     one = [*x.shape[:dim], 1, *x.shape[dim + 1 :]]
     return index_copy(x, dim, index, values.expand(replaced).reshape(one))
 
 
 def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
-    """``index_put`` by a mask of the dims from ``dim`` on, which are one dim of the values, or by broadcasting none."""
+    """``index_put`` by a mask of the dims from ``dim`` on, which are one dim of the values, or broadcast."""
     inner = x.ndim - dim - mask.ndim
     mask = mask.reshape([*mask.shape, *(1,) * inner])
     if values.ndim > inner and values.shape[-inner - 1] != 1:
-        # PyTorch refuses another number of rows, which a graph of static shapes would not see.
+        # PyTorch rejects another number of rows, which a graph of static shapes would not detect.
         raise UncapturedError(
             "A mask has as many places as values are written to it, which only the run knows: write what "
             "torch.where chooses."
@@ -164,7 +164,7 @@ def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bo
 
 
 def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """``scatter_add``; a sum of booleans is true where one of them is."""
+    """``scatter_add``; a sum of booleans is true if any of them is true."""
     if x.dtype == torch.bool:
         return aten.scatter_add.default(x.to(torch.int32), dim, index, source.to(torch.int32)) != 0
     return scatter_into(_added)(x, dim, index, source)
@@ -173,7 +173,7 @@ def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Any]:
     """Form of a scatter of a few elements per row.
 
-    ``combine(matches, source, x)`` writes or adds one column of the index.
+    ``combine(matches, source, x)`` writes or adds the elements of one index column.
     """
 
     def form(x: Tensor, dim: int, index: Tensor, source) -> Tensor:
@@ -197,16 +197,16 @@ def _added(matches: Tensor, source: Tensor, x: Tensor) -> Tensor:
 
 
 def one_hot(index: Tensor, classes: int = -1) -> Tensor:
-    """``one_hot``: 1 at the position that the index states."""
+    """``one_hot``: 1 at the position given by the index."""
     if classes < 0:
         return NotImplemented
     return (index.unsqueeze(-1).to(torch.float32) == torch.arange(classes).to(torch.float32)).to(torch.int64)
 
 
 def running(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """Form of ``cummax`` or ``cummin``: after step k, each element knows the 2^k before it.
+    """Form of ``cummax`` or ``cummin``: after step k, each element includes the 2^k elements up to it.
 
-    The position is that of the last element that is as large as all before.
+    The position is the position of the last element that is at least as extreme as all elements before it.
     """
 
     def form(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -215,7 +215,7 @@ def running(combine: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         extreme = _combined_with_those_before(x, dim, combine)
         positions = _positions(x if x.is_floating_point() else x.to(torch.int64), dim)
-        # Positions ascend, so their running maximum is the last one with the extreme.
+        # Positions ascend, so their running maximum is the last position of the extreme.
         position = torch.where(_is_extreme(x, extreme), positions, torch.zeros_like(positions))
         return extreme, _combined_with_those_before(position, dim, torch.maximum).to(torch.int64)
 
@@ -223,7 +223,7 @@ def running(combine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _combined_with_those_before(x: Tensor, dim: int, combine: Callable[..., Any]) -> Tensor:
-    """Scan along a dim by doubling distances, log2(size) steps in all."""
+    """Scan along a dim by doubling distances, in log2(size) steps."""
     size, distance = x.shape[dim], 1
     while distance < size:
         first = x.narrow(dim, 0, distance)
@@ -233,7 +233,7 @@ def _combined_with_those_before(x: Tensor, dim: int, combine: Callable[..., Any]
 
 
 def logarithm_of_sums(x: Tensor, dim: int) -> Tensor:
-    """``logcumsumexp``, in f32 at least; no sum is larger than the largest element, so none overflows."""
+    """``logcumsumexp``, at least in f32; exponentials are relative to the larger operand, so none overflows."""
     if x.is_complex():
         return NotImplemented
     if x.ndim == 0:
@@ -243,14 +243,14 @@ def logarithm_of_sums(x: Tensor, dim: int) -> Tensor:
 
 
 def _logarithm_of_sum(x: Tensor, y: Tensor) -> Tensor:
-    """log(exp(x) + exp(y)) = max + log(1 + exp(min - max)); where both are the same infinity, that."""
+    """log(exp(x) + exp(y)) = max + log(1 + exp(min - max)); if both are the same infinity, that infinity."""
     larger = torch.maximum(x, y)
     difference = torch.where(x == y, 0.0, torch.minimum(x, y) - larger)
     return larger + torch.log1p(torch.exp(difference))
 
 
 def kth_smallest(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """``kthvalue``: element and position k - 1 of the sorted tensor."""
+    """``kthvalue``: element k - 1 of the sorted tensor, and its position."""
     if x.ndim == 0:
         return NotImplemented
     slices = [result.narrow(dim, k - 1, 1) for result in torch.sort(x, dim)]
@@ -259,7 +259,7 @@ def kth_smallest(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
 
 
 def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """``median``: the lower one of two in the middle, or the first NaN."""
+    """``median``: the lower of two middle elements, or the first NaN."""
     if x.ndim == 0:
         return NotImplemented
     value, position = kth_smallest(x, (x.shape[dim] + 1) // 2, dim, keepdim)
@@ -272,7 +272,7 @@ def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 def insertion_points(
     ordered: Tensor, x: Tensor, *, out_int32: bool = False, right: bool = False, side=None, sorter=None
 ) -> Tensor:
-    """``searchsorted``: count of the ordered numbers that are smaller, in f32."""
+    """``searchsorted``: count of the ordered numbers that are smaller, computed in f32."""
     if sorter is not None or not ordered.is_floating_point() or ordered.shape[-1] >= _LARGEST_COUNT:
         return NotImplemented
     right = right or side == "right"
@@ -289,7 +289,7 @@ def count_nonzero(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def count_all_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
-    """``count_nonzero`` over one dim or all of them."""
+    """``count_nonzero`` over one dim or over all dims."""
     return count_nonzero(x, list(range(x.ndim)) if dim is None else [dim])
 
 
