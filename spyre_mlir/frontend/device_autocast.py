@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``torch.autocast("spyre")``: each operation gets the operands that it gets under the autocast of the CPU.
 
-There is no list of operations: an operation that autocast casts on the CPU runs once on tensors without data, for each
+The operations are not listed: an operation that autocast casts on the CPU runs once on tensors without data, for each
 combination of types, and the casts that PyTorch makes are repeated on the device.
 """
 

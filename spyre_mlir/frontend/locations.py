@@ -116,14 +116,14 @@ def recording_all_frames() -> Iterator[None]:
 
 
 def user_frames(node: Node) -> list[tuple[str, int]]:
-    """(file, line) pairs of the user code that called the operation, outermost first."""
+    """(file, line) pairs of user code that called the operation, outermost first."""
     frames = [(name, int(line)) for name, line in _FRAME.findall(node.stack_trace or "")]
     # A model from torch itself has no other frames.
     return [frame for frame in frames if is_user_file(frame[0])] or frames
 
 
 def source_of(node: Node) -> str:
-    """``file:line`` of the user code for an FX node, or an empty string."""
+    """``file:line`` of user code for an FX node, or an empty string."""
     frames = user_frames(node)
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
 

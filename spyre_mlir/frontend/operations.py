@@ -420,7 +420,7 @@ def _whole(tensor: DeviceTensor) -> DeviceTensor:
 
 
 def memory_of(storage: Storage) -> torch.Tensor:
-    """Elements of a storage as a host tensor of one dim: a copy, or the memory itself if there is no layout."""
+    """Elements of a storage as a host tensor of one dim: a copy, or the memory itself without a layout."""
     dtype = getattr(torch, storage.dtype)
     if not storage.data.size:
         return torch.empty(0, dtype=dtype)

@@ -315,9 +315,9 @@ def negative(x: Tensor) -> Tensor:
 
 
 def power(x: Tensor, exponent) -> Tensor:
-    """``pow`` with an exponent that the device has an operation for.
+    """``pow`` with an exponent for which the device has an operation.
 
-    The root of -inf is NaN, its power is a number. In fp16 PyTorch computes powers of 1/2 and -1/2 as powers, too.
+    The root of -inf is NaN, but its power is a number. In fp16 PyTorch computes even the roots (1/2, -1/2) as powers.
     """
     forms: dict[float, Callable[[Tensor], Tensor]] = {
         0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,

@@ -2,7 +2,7 @@
 """Rejections of a model as sentences: the operation that the model called, its location, and a remedy.
 
 Problems that a check finds at a node, and errors that PyTorch raises while it traces the model, become a
-``CompileError`` with the line of the user code, the operation and the path of the module.
+``CompileError`` with the line of user code, the operation and the path of the module.
 """
 
 from __future__ import annotations

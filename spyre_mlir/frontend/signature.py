@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calling convention of a program as a function like its model: inputs, return value and changes in place.
+"""Calling convention of a program as a function like its model: inputs, return value and in-place changes.
 
 A program takes and returns a list of tensors. A model takes and returns tuples, dicts, dataclasses, None and numbers;
-it returns its inputs or views of them, and it changes inputs and buffers in place. ``Signature.bind`` checks the
-inputs of one call. The resulting ``Call`` has the operands of the program and, from its results, does as the model
-does: it writes new values into the caller's tensors and returns the model's return value, in which views are views
-of the same tensors.
+it returns its inputs or views of them, and it changes inputs and buffers in place. ``Signature.bind`` checks the inputs
+of one call. The resulting ``Call`` has the operands of the program. From the results of the program it reproduces the
+effects of the model: it writes new values into the caller's tensors and returns the model's return value, in which
+views are views of the same tensors.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
 class Argument(NamedTuple):
     """One argument of @main.
 
-    ``tensor`` is the parameter, the buffer or the constant; an argument of the call has none. ``leaf`` is its
-    position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
-    A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
-    numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``. A constant that the
-    import computed has the ``source_bytes`` of the data of the model that it is made of. A ``part``, "real" or "imag",
-    is all that the program takes of a complex tensor. A parameter in another type has the name of the one that it is
-    ``cast_from``.
+    ``tensor`` is the parameter, the buffer or the constant; an argument of the call does not have one. ``leaf`` is its
+    index among the leaves of the model's inputs. ``dims`` are the named dims that it consists of. A buffer that the
+    model changes is an input with a tensor: each call starts from the value that the last call left. Random numbers are
+    an input with a ``draw``. An argument that is used as an index has ``index_bounds``. For a constant that the import
+    computed, ``source_bytes`` is the size of the model data it is computed from. A ``part``, "real" or "imag", is the
+    only part of a complex tensor that the program takes. A parameter converted to another type has the name of the
+    original parameter in ``cast_from``.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A leaf of the model's output that does not depend on its inputs."""
+    """A leaf of the model's output that does not depend on the model's inputs."""
 
     value: Any
 
@@ -70,19 +70,19 @@ class Fixed:
         return self.value == other.value
 
     def fresh(self) -> Any:
-        """The value for one call, which may change it."""
+        """Return the value for one call, which may change it."""
         return self.value.clone() if isinstance(self.value, torch.Tensor) else self.value
 
 
 class ViewCall(NamedTuple):
-    """Operation that returns a view of its first operand; ``args`` are the others."""
+    """Operation that returns a view of its first operand; ``args`` are the other operands."""
 
     operation: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def __reduce__(self) -> tuple[Callable[..., ViewCall], tuple[str, tuple[Any, ...], dict[str, Any]]]:
-        # PyTorch's operations do not pickle.
+        # PyTorch operations cannot be pickled.
         return _view_call, (view_name(self.operation), self.args, self.kwargs)
 
 
@@ -91,26 +91,26 @@ def _view_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> View
 
 
 class View(NamedTuple):
-    """A leaf that is a view of an argument, or of the result of an index; without steps it is that itself."""
+    """A leaf that is a view of an argument, or of the result with an index; without steps, the base itself."""
 
     base: Argument | int
     steps: tuple[ViewCall, ...] = ()
 
     def replay(self, base: Any) -> Any:
-        """View of a tensor in the place of the base."""
+        """Apply the view operations to a tensor that replaces the base."""
         for step in self.steps:
             base = step.operation(base, *step.args, **step.kwargs)
         return base
 
 
 class Number(NamedTuple):
-    """A leaf that is the only element of a tensor, as a number of Python."""
+    """A leaf that is the only element of a tensor, as a Python number."""
 
     tensor: Fixed | View
 
 
 class Complex(NamedTuple):
-    """A complex leaf by the leaves that are its parts."""
+    """A complex leaf, given by the leaves of its two parts."""
 
     real: Fixed | View
     imaginary: Fixed | View
@@ -136,10 +136,10 @@ class ResultType(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """Arguments and results of a program, and the model's inputs, return value and updates by them.
+    """Arguments and results of a program, and the model's inputs, return value and updates in terms of them.
 
-    ``numbers`` are the leaves of the inputs that are no tensors, by position: the program is made for them.
-    ``random`` are the arguments that each call draws, in this order; the program need not take all of them.
+    ``numbers`` maps input leaves that are not tensors, by index, to the values that the program was compiled for.
+    ``random`` are the arguments that each call draws, in this order; the program may not use all of them.
     """
 
     arguments: list[Argument]
@@ -152,7 +152,7 @@ class Signature:
     output_tree: pytree.TreeSpec = field(repr=False)
 
     def updated(self) -> dict[int, str]:
-        """The results that are new values of arguments, by index, with the names of these."""
+        """The results that are new values of arguments: the names of the arguments by result index."""
         values = ((update.value, update.argument.name) for update in self.updates)
         return {
             value.base: name
@@ -163,13 +163,13 @@ class Signature:
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Mapping[str, DeviceTensor] | None = None
     ) -> Call:
-        """Bind the inputs of one call of the model; inputs that do not fit are a ``CompileError``.
+        """Bind the inputs of one call of the model; raise ``CompileError`` for inputs that do not match.
 
-        ``state`` has buffers by name that are on the device, in place of those of the model.
+        ``state`` maps names of buffers to buffers on the device, which replace the buffers of the model.
         """
         leaves, inputs = self.leaves_of(args, kwargs)
         for position, number in self.numbers.items():
-            # True equals 1 in Python, and is another program.
+            # True equals 1 in Python, but gives another program.
             if type(leaves[position]) is not type(number) or leaves[position] != number:
                 raise CompileError(
                     f"The program was compiled for {number!r} as input {position}, not for {_text(leaves[position])}."
@@ -181,7 +181,7 @@ class Signature:
         return call
 
     def example(self, argument: Argument, inputs: Sequence[Any] | Mapping[str, Any]) -> Any:
-        """Return what an argument of the call is in example inputs."""
+        """Return the value of a call argument in example inputs."""
         assert argument.leaf is not None, "the call gives it"
         is_named = isinstance(inputs, Mapping)
         return self.leaves_of(() if is_named else inputs, inputs if is_named else {})[0][argument.leaf]
@@ -189,11 +189,11 @@ class Signature:
     def leaves_of(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], CallInputs | None]:
-        """Leaves of inputs of the same structure as the example's, and their objects."""
+        """Leaves of inputs that have the structure of the example, and the objects among the inputs."""
         is_plain = not kwargs and all(isinstance(value, LEAVES) for value in args)
         if is_plain and len(args) in self._plain_counts:
             return [_device_tensor_of(value) for value in args], CallInputs.of_leaves(args)
-        # A program that the user has exported has results of his own.
+        # A program that the user exported has its own result structure.
         if self.output_tree.type is not CallOutcome:
             return _leaves_of(self.input_tree, (tuple(args), _ordered(self.input_tree, kwargs))), None
         inputs = CallInputs(args, _ordered(self.input_tree, kwargs))
@@ -211,17 +211,17 @@ class Signature:
 
     @functools.cached_property
     def _plain_counts(self) -> set[int]:
-        """Numbers of inputs by position, all of them tensors, of calls that had the structure of the example."""
+        """Numbers of positional inputs, all tensors, of earlier calls with the structure of the example."""
         return set()
 
 
 def leaves_of(expected: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Leaves of inputs; another structure than the expected one is a ``CompileError``."""
+    """Leaves of inputs; raise ``CompileError`` if the structure differs from the expected structure."""
     return _leaves_of(expected, CallInputs(args, _ordered(expected, kwargs)).call)
 
 
 def _device_tensor_of(leaf: Any) -> Any:
-    """The DeviceTensor of a SpyreTensor, which this module knows without its subclass; any other leaf unchanged."""
+    """The DeviceTensor of a SpyreTensor, found without importing its class; any other leaf unchanged."""
     return getattr(leaf, "device_tensor", leaf)
 
 
@@ -234,16 +234,16 @@ def _leaves_of(expected: pytree.TreeSpec, call: tuple[tuple[Any, ...], dict[str,
 
 
 def _ordered(expected: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword inputs in the order of the example; other names unchanged, which is another structure."""
+    """Keyword inputs in the order of the example; other names are unchanged, and give another structure."""
     names = expected.child(1).context
     return {name: kwargs[name] for name in names} if set(names) == set(kwargs) else dict(kwargs)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call, with the ``leaves`` of its inputs, the random numbers ``drawn`` for it, and buffers on the device.
+    """One call: the ``leaves`` of its inputs, the random numbers ``drawn`` for it, and buffers on the device.
 
-    ``inputs`` has the objects among the inputs.
+    ``inputs`` contains the objects among the inputs.
     """
 
     signature: Signature
@@ -253,7 +253,7 @@ class Call:
     inputs: CallInputs | None = None
 
     def check_change(self, argument: Argument) -> None:
-        """Raise ``CompileError`` for a changed argument in the memory of another argument."""
+        """Raise ``CompileError`` if a changed argument shares memory with another argument."""
         changed = self._operand(argument)
         if isinstance(changed, torch.Tensor) and shares_memory(changed):
             raise CompileError(
@@ -261,7 +261,7 @@ class Call:
                 "as elements of an expanded tensor do; pass a clone() of it."
             )
         for other in self.signature.arguments:
-            # The parts of a complex argument are what changes.
+            # The parts of a complex argument change together with it.
             is_part = bool(other.part) and (other.leaf, other.tensor) == (argument.leaf, argument.tensor)
             if other.name != argument.name and not is_part and _share_memory(changed, self._operand(other)):
                 raise CompileError(
@@ -269,18 +269,18 @@ class Call:
                 )
 
     def operands(self) -> list[Any]:
-        """Operands of @main: arrays, except that an input on the device stays as it is."""
+        """Operands of @main as arrays; an input on the device is passed unchanged."""
         named = ((self._operand(argument), argument.name) for argument in self.signature.arguments)
         return [value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in named]
 
     def finish(self, arrays: Sequence[np.ndarray]) -> Any:
-        """Return value of the model, from the results of @main; the model's updates are written to the arguments."""
+        """Return value of the model, from the results of @main; also write the model's updates to the arguments."""
         results = [
             to_tensor(_at_size(array, result.shape), result.dtype).reshape(result.shape)
             for array, result in zip(arrays, self.signature.results, strict=True)
         ]
         changes = [
-            # Cloned before the first copy: a new value may be a view of another argument that changes.
+            # Cloned before the first copy: a new value may be a view of another changed argument.
             (self._operand(update.argument), self._value(update.value, results).clone())
             for update in self.signature.updates
         ]
@@ -312,7 +312,7 @@ class Call:
         return leaf.replay(results[leaf.base] if isinstance(leaf.base, int) else self._view_base(leaf.base))
 
     def _view_base(self, argument: Argument) -> Any:
-        """Tensor that an output is a view of: a copy of one on the device, of which PyTorch has no views."""
+        """Base tensor of an output view; a device tensor is copied, because PyTorch cannot view it."""
         operand = self._operand(argument)
         if not isinstance(operand, DeviceTensor):
             return operand
@@ -320,7 +320,7 @@ class Call:
 
 
 def _part(tensor: Any, argument: Argument) -> torch.Tensor:
-    """The part of a complex tensor that an argument is."""
+    """Return the part of a complex tensor that an argument refers to."""
     if not isinstance(tensor, torch.Tensor) or not tensor.is_complex():
         raise CompileError(f"The input '{argument.name.rpartition('.')[0]}' must be a complex tensor.")
     return getattr(tensor.detach().resolve_conj(), argument.part)
@@ -336,12 +336,12 @@ def _change(old: Any, new: torch.Tensor) -> None:
         old.copy_(new)
         return
     new = new.to(getattr(torch, old.dtype))
-    # A DeviceTensor takes bfloat16 as the numbers that numpy() gives.
+    # DeviceTensor.write takes bfloat16 as the float32 numbers that numpy() returns.
     old.write(to_numpy(new.float() if new.dtype == torch.bfloat16 else new))
 
 
 def _share_memory(one: Any, other: Any) -> bool:
-    """Return whether two tensors have one storage; without elements they share nothing."""
+    """Return whether two tensors share a storage; tensors without elements do not."""
     if isinstance(one, DeviceTensor):
         return isinstance(other, DeviceTensor) and one.storage is other.storage
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
@@ -351,7 +351,7 @@ def _share_memory(one: Any, other: Any) -> bool:
 
 
 class _Star:
-    """A leaf of a structure that is shown."""
+    """Placeholder for a leaf in a printed structure."""
 
     def __repr__(self) -> str:
         return "*"
@@ -361,28 +361,28 @@ _STAR = _Star()
 
 
 def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
-    """Sentence about inputs of another structure."""
+    """Sentence about inputs of an unexpected structure."""
     if expected.num_leaves != actual.num_leaves:
         return f"The program takes {expected.num_leaves} inputs, not {actual.num_leaves}."
-    # As their repr, with a star for each leaf: that of a tree is longer than a message may be.
+    # As their repr, with a star for each leaf: the repr of a tree is too long for a message.
     structures = (repr(pytree.tree_unflatten([_STAR] * tree.num_leaves, tree)) for tree in (expected, actual))
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
 
 
 def _at_size(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Return the first elements of a result that is a constant of the largest sizes of a program of many sizes."""
+    """Cut a constant result, which has the largest sizes of a program with run-time sizes, to ``shape``."""
     is_largest = array.ndim == len(shape) and array.size > math.prod(shape)
     return array[tuple(slice(size) for size in shape)] if is_largest else array
 
 
-#: Types that numpy lacks, with the types of their bits.
+#: Types that numpy does not support, with the types of their bits.
 _BITS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8}
 
 
 def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
-    """Tensor as an array in the same memory; of a type that numpy lacks, its bits: bfloat16 as uint16, fp8 as uint8.
+    """Tensor as an array in the same memory. bfloat16 becomes uint16 bits and fp8 uint8 bits, for lack of numpy types.
 
-    The bytes of uint8 are those of int8, for integers of MLIR have no sign of their own.
+    uint8 becomes int8 with the same bytes, because integers of MLIR are signless.
     """
     if not isinstance(tensor, torch.Tensor):
         raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
@@ -390,14 +390,14 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
     try:
         tensor = tensor.detach().cpu().resolve_neg()
         return tensor.numpy() if bits is None else tensor.view(bits).numpy()
-    # A tensor without numbers, a sparse, nested or quantised one.
+    # A tensor without data, or a sparse, nested or quantized tensor.
     except (RuntimeError, TypeError) as error:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from None
 
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    """Tensor of an array, the inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
-    # A copy, as from_numpy shares the memory of the array.
+    """Convert an array to a tensor, the inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
+    # A copy, because from_numpy shares the memory of the array.
     tensor = torch.from_numpy(np.array(array, order="C"))
     if (tensor.dtype, dtype) == (torch.int8, torch.uint8):
         return tensor.view(dtype)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewriting of operations that address the storage of a tensor, before PyTorch makes them functional.
+"""Rewriting of operations that address the storage of a tensor, before PyTorch makes the graph functional.
 
-A program has tensors and no storages, so ``as_strided`` becomes one of the tensor that the storage was made for. So
-does a view that is written and that PyTorch's functional form does not invert exactly: for ``expand`` and ``unfold`` it
-adds up what all copies of an element change, and loses what no window has. Dropout outside training is its operand, to
-be written through.
+A program has tensors but not storages, so ``as_strided`` is applied to the tensor for which the storage was allocated.
+The same is done for a written view that PyTorch's functional form does not invert exactly: for ``expand`` and
+``unfold`` it adds up the changes of all copies of an element, and loses elements that are in no window. Dropout outside
+training is replaced by its operand, so that writes reach the operand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spyre_mlir.frontend.refusals import refusal_at
 
 aten = torch.ops.aten
 
-#: Views, and operations that may give one, that PyTorch's functional form inverts exactly (test_storage.py).
+#: Views, and operations that may return a view, that PyTorch's functional form inverts exactly (test_storage.py).
 EXACT_VIEWS = {
     "alias", "as_strided", "chunk", "contiguous", "detach", "diagonal", "flatten", "hsplit", "mT", "adjoint", "movedim",
     "narrow", "numpy_T", "permute", "reshape", "reshape_as", "select", "slice", "split", "split_with_sizes", "squeeze",
@@ -36,20 +36,20 @@ EXACT_VIEWS = {
     "vsplit",
 }  # fmt: skip
 
-#: Operations that write one number everywhere, so that elements may share memory; by the last one not for a broadcast.
+#: Operations that fill with one number, so elements may share memory; the last one not if it is a broadcast.
 _FILLS = (aten.zero_.default, aten.fill_.Scalar, aten.fill_.Tensor)
 
-#: The elements of a view that are looked at one by one.
+#: Maximum number of view elements that are checked one by one for shared memory.
 _MOST_ELEMENTS = 1 << 24
 
-#: Outside training their result is their operand, not a copy.
+#: Outside training, the result of these operations is the operand itself, not a copy.
 _DROPOUTS = (
     aten.dropout.default, aten.alpha_dropout.default, aten.feature_dropout.default,
     aten.feature_alpha_dropout.default,
 )  # fmt: skip
 
 
-#: Statistics that norms update without a word in their schema, where the operand that comes first is true.
+#: Statistics that norms update although the schema does not declare it, if the first named operand is true.
 _UNDECLARED_WRITES: dict[Any, tuple[str, tuple[str, ...]]] = {
     aten.batch_norm.default: ("training", ("running_mean", "running_var")),
     aten.native_batch_norm.default: ("training", ("running_mean", "running_var")),
@@ -69,7 +69,7 @@ def storages_of(node: Node) -> set[int]:
 
 
 def written_by(node: Node) -> Iterator[Node]:
-    """Operands that an operation changes in place."""
+    """Yield the operands that an operation changes in place."""
     if node.target in _UNDECLARED_WRITES:
         condition, names = _UNDECLARED_WRITES[node.target]
         operands = operands_of(node)
@@ -79,7 +79,7 @@ def written_by(node: Node) -> Iterator[Node]:
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
         return
     if node.target is torch.ops.aten.detach_.default:
-        # It is in place by its name only: what a model makes from numbers passes through it.
+        # detach_ is in place only by name: tensors that a model makes from numbers pass through it.
         return
     operands = operands_of(node)
     for argument in node.target._schema.arguments:
@@ -89,25 +89,25 @@ def written_by(node: Node) -> Iterator[Node]:
 
 
 def written_storages(graph: Graph) -> set[int]:
-    """Storages that an operation of a graph writes."""
+    """Storages that are written by an operation of a graph."""
     operands = (operand for node in graph.nodes for operand in written_by(node))
     return {storage for operand in operands for storage in storages_of(operand)}
 
 
 def address_storages(program: ExportedProgram) -> None:
-    """Make ``as_strided``, and views that are written, address the tensor that their storage was allocated for.
+    """Make ``as_strided``, and written views, address the tensor for which their storage was allocated.
 
-    Views that PyTorch's functional form inverts exactly stay. Dropout outside training is replaced by its operand.
+    Views that PyTorch's functional form inverts exactly are kept. Dropout outside training is replaced by its operand.
 
-    A storage with a gap, or one whose tensor a broadcast returned, is a ``CompileError``: nothing has its elements. So
-    is a write whose result depends on the order of elements that share memory.
+    ``CompileError`` for a storage with a gap, or whose tensor is the result of a broadcast: no tensor has all its
+    elements. Also for a write whose result depends on the order of elements that share memory.
     """
     graph = program.graph
     first: dict[int, Node] = {}
     for node in list(graph.nodes):
         storages = storages_of(node)
         for storage in storages:
-            # Nodes are in order, so the first one with a storage has allocated it.
+            # Nodes are in order, so the first node with a storage has allocated it.
             first.setdefault(storage, node)
         if node.target is aten.as_strided.default:
             node.replace_all_uses_with(_addressed(node, node, first[next(iter(storages))]))
@@ -122,9 +122,9 @@ def address_storages(program: ExportedProgram) -> None:
 
 
 def own_written_results(graph: Graph, decomposed: Container[Any]) -> None:
-    """Copy each result of an operation in ``decomposed`` that a view of it is used to write.
+    """Copy each result of an operation in ``decomposed`` that is written through a view.
 
-    The form of the operation may return a view with other strides, of which ``flatten`` would be a copy.
+    The form of the operation may return a view with other strides, which ``flatten`` would copy.
     """
     through_views = {
         storage
@@ -142,7 +142,7 @@ def own_written_results(graph: Graph, decomposed: Container[Any]) -> None:
 
 
 def inexact_write(graph: Graph) -> Node | None:
-    """First write in place for which PyTorch's functional form has other numbers; None without one."""
+    """First in-place write for which PyTorch's functional form computes other numbers; None if there is none."""
     for node in graph.nodes:
         for operand in written_by(node):
             value = operand.meta.get("val")
@@ -154,7 +154,7 @@ def inexact_write(graph: Graph) -> Node | None:
 
 
 def _write_exactly(node: Node, operand: Node, first: Mapping[int, Node]) -> None:
-    """Let a write in place change its operand as PyTorch does: through a view of the tensor that has the storage."""
+    """Make an in-place write change its operand as PyTorch does: through a view of the tensor that has the storage."""
     value = operand.meta.get("val")
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return
@@ -173,7 +173,7 @@ def _write_exactly(node: Node, operand: Node, first: Mapping[int, Node]) -> None
     if not is_shared:
         node.replace_input_with(operand, _addressed(node, operand, origin))
         return
-    # One of the elements that share memory by a broadcast is enough.
+    # Of the elements that share memory by a broadcast, writing one is enough.
     filled = _addressed(node, operand, origin, [1 if stride == 0 else size for size, stride in _dims(value)])
     call_before(node, cast(Any, node.target), filled, *node.args[1:], **node.kwargs)
     node.replace_all_uses_with(operand)
@@ -193,7 +193,7 @@ def _is_exact(node: Node, storage: int) -> bool:
 
 
 def _is_same(node: Node, source: Node) -> bool:
-    """Return whether two tensors in one storage have the same elements in the same order, as ``to`` may return."""
+    """Return whether two tensors in one storage have the same elements in the same order; ``to`` may return such."""
     values = (node.meta["val"], source.meta["val"])
     if not all(isinstance(value, Tensor) for value in values):
         return False
@@ -207,12 +207,12 @@ def _dims(value: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _is_broadcast(value: Tensor) -> bool:
-    """Return whether a tensor has several elements along a dim that are one in memory."""
+    """Return whether a tensor is broadcast: several elements along a dim share memory."""
     return any(stride == 0 and size > 1 for size, stride in _dims(value))
 
 
 def shares_memory(value: Tensor) -> bool:
-    """Return whether two elements of a tensor are one in memory; True where that is not known."""
+    """Return whether two elements of a tensor share memory; True if unknown."""
     dims = sorted((stride, size) for size, stride in _dims(value) if size > 1)
     if not value.numel() or value.is_contiguous():
         return False
@@ -230,9 +230,9 @@ def shares_memory(value: Tensor) -> bool:
 
 
 def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | None = None) -> Node:
-    """A view before ``position``, with the place of ``node`` in memory, of the tensor that has the storage."""
+    """View of the tensor that has the storage, at the memory position of ``node``, built before ``position``."""
     value, whole = node.meta["val"], origin.meta["val"]
-    # Memory order: of dims with one stride, those of size 1 go last.
+    # Memory order: among dims of equal stride, dims of size 1 are last.
     order = sorted(range(whole.ndim), key=lambda dim: (-whole.stride(dim), -whole.shape[dim], dim))
     elements = whole.untyped_storage().nbytes() // whole.element_size()
     if not whole.permute(order).is_contiguous() or whole.numel() < _end(value):
@@ -245,7 +245,7 @@ def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | 
         origin = call_before(position, aten.permute.default, origin, order)
     shape = list(shape or value.shape)
     if math.prod(shape) == 1:
-        # PyTorch writes through views of a view, but not of as_strided; torch-mlir's as_strided has dims.
+        # PyTorch writes through a view of a view, but not of as_strided; torch-mlir's as_strided requires dims.
         flat = call_before(position, aten.view.default, origin, [-1])
         element = call_before(position, aten.select.int, flat, 0, value.storage_offset())
         return call_before(position, aten.view.default, element, shape) if shape else element
@@ -256,7 +256,7 @@ def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | 
 
 
 def _end(value: Tensor) -> int:
-    """Index behind the last element in memory that a tensor has."""
+    """Index after the last element of a tensor in memory."""
     if not value.numel():
         return 0
     steps = ((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A signature as plain values and arrays, without the tensors of the model: those of the capture at hand replace them.
+"""A signature as plain values and arrays, without the model's tensors, which come from the capture at load time.
 
-Tensors that the import computed, folded weights and masks for instance, are arrays of their bytes. Operations are
-names of views of PyTorch's, so that reading them runs nothing else. What has no such form is ``Uncached``: random
-numbers, whose function is code, and computed tensors that share the memory of an input.
+Tensors that the import computed, for instance folded weights and masks, are stored as arrays of their bytes. Operations
+are stored as names of PyTorch views, so reading them runs no other code. ``Uncached`` is raised for values without such
+a form: random numbers, whose function is code, and computed tensors that share the memory of an input.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PLAIN = (type(None), bool, int, str)
 def signature_to_plain(
     signature: Signature, program: ExportedProgram
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Convert a signature of a captured program to JSON values and arrays by name; ``Uncached`` if it has no form."""
+    """Convert a signature of a captured program to JSON values and named arrays; ``Uncached`` if this is impossible."""
     if signature.random:
         raise Uncached("draws random numbers")
     if any(argument.part for argument in signature.arguments):
@@ -53,7 +53,7 @@ def signature_to_plain(
 def signature_from_plain(
     plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], program: ExportedProgram
 ) -> Signature:
-    """Convert back, for the tensors of another capture of equal text; some exception for damaged values."""
+    """Convert back, with the tensors of another capture of equal text; damaged values raise some exception."""
     return _SignatureReader(arrays, program).signature(plain)
 
 
@@ -62,7 +62,7 @@ def _state(program: ExportedProgram) -> dict[str, Any]:
 
 
 class _SignatureWriter:
-    """Arguments are numbered as they are met, for outputs may be views of some that the program does not take."""
+    """Arguments are numbered on first use, because outputs may be views of arguments that the program does not take."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
@@ -74,7 +74,7 @@ class _SignatureWriter:
         self._arguments: list[Argument] = []
 
     def plain(self, signature: Signature) -> dict[str, Any]:
-        """All of a signature but its trees, which a capture has."""
+        """Convert a signature except its trees, which the capture contains."""
         taken = [self._argument(argument) for argument in signature.arguments]
         described = {
             "taken": taken,
@@ -108,7 +108,7 @@ class _SignatureWriter:
         }
 
     def _data(self, argument: Argument) -> dict[str, Any] | None:
-        """The origin of the data of an argument: the call, the state of the model, or the import."""
+        """Origin of the data of an argument: the call, the state of the model, or the import."""
         if argument.tensor is None:
             return None
         if argument.leaf is not None:
@@ -122,7 +122,7 @@ class _SignatureWriter:
         return {"array": self._array(argument.tensor)}
 
     def _view(self, tensor: Tensor) -> dict[str, Any]:
-        """A view of the state of the model, whose changes in place it has."""
+        """A view of the state of the model, which follows in-place changes of the state."""
         name = self._sources[_memory(tensor)]
         if self._dtypes[name] != tensor.dtype:
             raise Uncached(f"has a view of '{name}' in another type")
@@ -159,7 +159,7 @@ class _SignatureWriter:
         return [view_name(step.operation), self._value(list(step.args)), self._value(dict(step.kwargs))]
 
     def _value(self, value: Any) -> Any:
-        """A value of Python as one of JSON, tagged where JSON has no such type."""
+        """Convert a Python value to JSON, tagged if JSON does not have the type."""
         if type(value) in _PLAIN:
             return value
         if type(value) is float:
@@ -186,7 +186,7 @@ class _SignatureReader:
         self._arguments: list[Argument] = []
 
     def signature(self, plain: Mapping[str, Any]) -> Signature:
-        """The signature, with the trees of the capture."""
+        """Return the signature, with the trees of the capture."""
         self._arguments = [self._argument(entry) for entry in plain["arguments"]]
         spec = self._program.call_spec
         assert spec.in_spec is not None and spec.out_spec is not None
@@ -235,7 +235,7 @@ class _SignatureReader:
     def _array(self, entry: Mapping[str, Any]) -> Tensor:
         data = np.ascontiguousarray(self._arrays[entry["name"]], dtype=np.uint8)
         if not data.size:
-            # The stride of an array without elements may be 0, and such bytes have no view of another type.
+            # An array without elements may have stride 0, and its bytes cannot be viewed as another type.
             return torch.empty(entry["shape"], dtype=_dtype(entry["dtype"]))
         return torch.from_numpy(data).view(_dtype(entry["dtype"])).reshape(entry["shape"])
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Proof that a model imported at two sizes is one program whose dims follow run-time sizes, and the marks that say so.
+"""Proof that a model imported at two sizes is one program with run-time sizes, and the marks of its symbolic dims.
 
-Both modules are walked from the results back: corresponding operations are the same but for the sizes of tensors, and
-each size that differs is a multiple of one run-time size in both. Constants of the smaller program are the first
-elements of those of the larger one. The dims of arguments and constants that differ are marked (``sdsc.symbolic``), and
-what follows from the marks by the rules of ``analysis/symbolic_dims.py``, by which the program is compiled, has to be
-what differs for every value. So a compiled program is right at a size if the model, imported at that size, passes.
+Both modules are walked from the results back: corresponding operations are equal except for the sizes of tensors, and
+each size that differs is a multiple of one run-time size in both. Constants of the smaller program are the leading
+elements of the larger constants. The dims of arguments and constants that differ are marked (``sdsc.symbolic``). The
+dims that the rules of ``analysis/symbolic_dims.py``, which the compiler uses, derive from the marks must be the dims
+that differ, for every value. So a compiled program is correct at a size if the model, imported at that size, passes.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class SizePair(NamedTuple):
 
 
 def mark_symbolic(smaller: Imported, larger: Imported, sizes: Mapping[str, SizePair]) -> None:
-    """Mark what of ``larger`` follows the run-time ``sizes``; ``DifferentPrograms`` where that is not shown.
+    """Mark the dims of ``larger`` that follow the run-time ``sizes``; ``DifferentPrograms`` if this is not proven.
 
-    The larger program has the largest sizes. Both are in one context.
+    The larger program has the largest sizes. Both programs are in one MLIR context.
     """
     walk = _proven(smaller, larger, sizes)
     assert larger.module is not None
@@ -86,13 +86,13 @@ def _mark(
     sources: Mapping[int, SymbolicDims],
     maxima: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Write the run-time sizes of a function, and the dims of arguments and of sources that follow them."""
+    """Write the run-time sizes of a function, and the dims of arguments and sources that follow them."""
     func.attributes[SIZES] = sizes_attr(maxima)
     entries = []
     for number, entry in enumerate(ir.ArrayAttr(func.attributes["arg_attrs"])):
         named = {item.name: item.attr for item in ir.DictAttr(entry)}
         if arguments.get(number):
-            # Runs of equal elements are those of the largest size.
+            # The run lengths describe the largest size only.
             named.pop(RUNS, None)
             named[SYMBOLIC] = symbolic_attr(arguments[number])
         entries.append(ir.DictAttr.get(named))
@@ -103,7 +103,7 @@ def _mark(
 
 
 def _sources(func: ir.Operation) -> Iterator[ir.Operation]:
-    """The tensors that a function makes of nothing: constants of several numbers, and positions."""
+    """The tensors that a function creates without tensor inputs: constants of several numbers, and positions."""
     for op in (entry.operation for entry in func.regions[0].blocks[0].operations):
         reads = any(isinstance(operand.type, ir.RankedTensorType) for operand in _inputs(op))
         is_tensor = len(op.results) == 1 and isinstance(op.results[0].type, ir.RankedTensorType)
@@ -113,12 +113,12 @@ def _sources(func: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _inputs(op: ir.Operation) -> list[ir.Value]:
-    """The operands of an op without its destination."""
+    """The operands of an op, without its destination."""
     return list(op.operands)[:-1] if op.name == "linalg.generic" else list(op.operands)
 
 
 class _SizeWalk(PairWalk):
-    """Walk that finds the dims that follow run-time sizes: of ``arguments`` by number, of ``sources`` by order."""
+    """Walk that finds the dims that follow run-time sizes: for ``arguments`` by index, for ``sources`` by order."""
 
     def __init__(self, smaller: Imported, larger: Imported, sizes: Mapping[str, SizePair]) -> None:
         super().__init__(smaller, larger)
@@ -131,7 +131,7 @@ class _SizeWalk(PairWalk):
     def run(self) -> None:
         super().run()
         blocks = [func.regions[0].blocks[0] for func in self.functions]
-        # Also the arguments that nothing reads: a call gives them at its sizes.
+        # Include arguments that nothing reads: a call passes them at its sizes.
         arguments = pairs(*(block.arguments for block in blocks))
         visited = (pair for pair in self.seen if _is_tensor(pair.large))
         dims = {pair.large: self._dims(pair) for pair in (*visited, *arguments)}
@@ -150,7 +150,7 @@ class _SizeWalk(PairWalk):
             raise DifferentPrograms("the model has other constants at another size")
 
     def _compare(self, dims: Mapping[ir.Value, SymbolicDims]) -> None:
-        """Require of the analysis of the marked program that it finds, for every value, the dims that differ."""
+        """Require that the analysis of the marked program finds, for every value, the dims that differ."""
         try:
             analysis = SymbolicAnalysis(self.functions.large)
         except CompileError as error:
@@ -194,11 +194,11 @@ def _is_tensor(value: ir.Value) -> bool:
 
 # -- rules --------------------------------------------------------------------------------------------
 #
-# A rule raises unless the operations are the same but for the sizes of their tensors.
+# A rule raises unless the operations are equal except for the sizes of their tensors.
 
 
 def _constant(ops: OpPair) -> None:
-    """Require that the numbers of the smaller constant are the first ones of the larger."""
+    """Require that the smaller constant is the leading part of the larger constant."""
     if not ops.results[0].shapes or not ops.results[0].differing or is_fill(ops.large.results[0]):
         equal_constant(ops)
         return
@@ -208,7 +208,7 @@ def _constant(ops: OpPair) -> None:
 
 
 def _generic(ops: OpPair) -> None:
-    """Require equal accesses; what is reduced is no fill, which has no size of its own."""
+    """Require equal accesses, and a longer reduction to read more than fills, which do not have sizes."""
     small, large = same_accesses(ops)
     kinds = [str(kind) for kind in ir.ArrayAttr(ops.small.attributes["iterator_types"])]
     longer = [
@@ -223,7 +223,7 @@ def _reshape(ops: OpPair) -> None:
 
 
 def _insertion(ops: OpPair) -> None:
-    """Require that what differs fills the destination, or is the begin of one that does not differ."""
+    """Require that a differing slice fills the destination, or starts at offset 0 of a destination of fixed size."""
     same_slice(ops)
     places = zip(
         ops.numbers("static_sizes"), ops.numbers("static_offsets"), ops.operands[1].shapes, strict=True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``for_each_tile``: a loop over the tiles of tensors, one after the other, with what it carries from each to the next.
+"""``for_each_tile``: a loop over the tiles of tensors in order, with values carried from one tile to the next.
 
-Eager it is a loop of Python over slices. Captured by ``compile`` it is one iteration between marks (``loop_marks.py``),
-and by Dynamo PyTorch's ``scan`` or ``map``; of either the compiler makes an ``scf.for``, in the bundle of the program.
+Eager, it is a Python loop over slices; captured by ``compile``, one iteration between marks (``loop_marks.py``); traced
+by Dynamo, PyTorch's ``scan`` or ``map``. Both become an ``scf.for`` in the bundle of the program.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ def for_each_tile(
 ) -> Any:
     """Call a function on each tile of tensors in order; return its results, concatenated.
 
-    ``body`` reads tensors from around it as it likes, but changes none of them, and draws no random numbers: it is
-    traced once.
+    ``body`` may read outer tensors, but must not change them, and must not draw random numbers, because it is traced
+    only once.
 
     Args:
-        body: ``body(*tiles)`` returns a tensor, or a tuple or another tree of tensors, or None. With ``carried`` it is
-            ``body(carried, *tiles)`` that returns ``(carried, results)``.
-        *tensors: What is cut; all have as many tiles.
-        dim: The dim that is cut, of each tensor, or one dim per tensor.
-        tile: A tile is a slice of so many elements of ``dim``, the last one smaller where they do not divide.
-        tiles: Or a tile is one of so many slices, as ``torch.chunk`` cuts them.
-        carried: A tensor or a tree of tensors that goes from one tile to the next.
+        body: ``body(*tiles)`` returns a tensor, a tuple or another tree of tensors, or None. With ``carried`` it is
+            ``body(carried, *tiles)``, which returns ``(carried, results)``.
+        *tensors: The tensors to cut; all must have the same number of tiles.
+        dim: The dim to cut, for all tensors, or one dim per tensor.
+        tile: The size of a tile along ``dim``, in elements; the last tile may be smaller.
+        tiles: Alternatively, the number of tiles, cut as by ``torch.chunk``.
+        carried: A tensor or a tree of tensors that is passed from one tile to the next.
         out_dim: The dim along which results are concatenated.
 
     Returns:
-        The results of all tiles, in the tree of ``body``; with ``carried`` a pair of what is carried after the last
-        tile, in the shapes and types that it began with, and the results.
+        The results of all tiles, in the tree of ``body``; with ``carried``, a pair of the values carried after the last
+        tile, in their initial shapes and types, and the results.
 
     Raises:
-        CompileError: There are no such tiles, or ``body`` returns something else.
+        CompileError: The tensors cannot be cut into such tiles, or ``body`` returns another structure.
     """
     dims = [dim] * len(tensors) if isinstance(dim, int) else list(dim)
     cut = _Cut.of(tensors, dims, tile, tiles)
@@ -60,7 +60,7 @@ def for_each_tile(
     state = [value if isinstance(value, Tensor) else torch.as_tensor(value) for value in state]
 
     def iteration(state: Sequence[Tensor], parts: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], Any]:
-        """Next state, results and their tree of one tile."""
+        """Return the next state, the results and their tree for one tile."""
         if not has_carried:
             return [], *_flattened(body(*parts))
         returned = body(pytree.tree_unflatten(list(state), tree), *parts)
@@ -81,7 +81,7 @@ def for_each_tile(
 
 
 def _flattened(results: Any) -> tuple[list[Tensor], Any]:
-    """The tensors of a tree, and the tree with True for each of them; None stays None."""
+    """The tensors of a tree, and the tree with True for each of them; None is preserved."""
     tree = pytree.tree_map(lambda leaf: None if leaf is None else True, results)
     return [leaf for leaf in pytree.tree_leaves(results) if leaf is not None], tree
 
@@ -104,7 +104,7 @@ class _Cut:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], dims: list[int], tile: int | None, tiles: int | None) -> _Cut:
-        """Cut tensors; ``CompileError`` where that cannot be."""
+        """Cut tensors; ``CompileError`` if they cannot be cut."""
         if (tile is None) == (tiles is None):
             raise CompileError("for_each_tile takes either 'tile', elements, or 'tiles', a number of tiles.")
         if not tensors or len(dims) != len(tensors):
@@ -138,7 +138,7 @@ class _Cut:
         return any(self.rests)
 
     def tile(self, index: int) -> list[Tensor]:
-        """The tiles of one number."""
+        """Return the tile of each tensor at an index."""
         sizes = self.sizes if index < self.full else self.rests
         return [
             tensor.narrow(dim, index * size, part)
@@ -147,13 +147,13 @@ class _Cut:
 
 
 Iteration = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[list[Tensor], list[Tensor], Any]]
-#: The state at the end; of each result its parts, and the dim along which they are put together; and their tree.
+#: The final state; for each result its parts, and the dim along which they are concatenated; and their tree.
 Finished = tuple[list[Tensor], tuple[list[list[Tensor]], list[int]], Any]
 
 
 def _form() -> Callable[[_Cut, list[Tensor], Iteration, Dims], Finished]:
-    """The form of a loop where it is called."""
-    # Dynamo traces for any backend, and has an operator for this.
+    """Select the form of the loop for the current context."""
+    # Dynamo traces for any backend, and supports an operator for this loop.
     if torch.compiler.is_dynamo_compiling():
         return _scanned
     return _marked if loop_marks.is_marking() else _eager
@@ -182,12 +182,12 @@ def _marked(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims)
 
 
 def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
-    """A scan of PyTorch over the tiles in rows."""
-    # For the tree alone, as a scan may change nothing around it; nothing else reads this.
+    """A PyTorch scan over the tiles as rows."""
+    # Only for the tree, because a scan must not change outer values; nothing else reads the results.
     _, _, tree = iteration(state, cut.tile(0))
 
     def step(state: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Next state and results as tensors of their own, which a scan wants."""
+        """Return the next state and results as separate tensors, which a scan requires."""
         following, results, _ = iteration(state, parts)
         return [value.clone() for value in following], [value.clone() for value in results]
 
@@ -222,7 +222,7 @@ def _result_dims(results: Sequence[Tensor], out_dim: Dims) -> list[int]:
 def _check_carried(
     before: Sequence[Tensor], tree: Any, following: Sequence[Any], following_tree: Any
 ) -> None:
-    """Raise ``CompileError`` for a body that returns another kind of what it carries."""
+    """Raise ``CompileError`` if the carried values that a body returns differ in tree, shape or type."""
     if tree != following_tree:
         raise CompileError(f"The body of for_each_tile carries {following_tree}, and began with {tree}.")
     for position, (old, new) in enumerate(zip(before, following, strict=True)):

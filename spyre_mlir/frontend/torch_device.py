@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's device "spyre": its tensors are ``DeviceTensor``, its operations compiled programs of one each.
+"""PyTorch's device "spyre": its tensors wrap a ``DeviceTensor``, and each operation is a compiled program.
 
 ::
 
@@ -41,24 +41,24 @@ from spyre_mlir.tensors.device_activity import record_copy, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
-# Errors of operations on the device inside of a backward, which PyTorch would end the process for.
+# Errors of operations on the device inside a backward, which would make PyTorch end the process.
 #
 # PyTorch leaves a node of a backward through the device guard of ``privateuseone``, which is written in Python, while
 # the error of the node is set: the error is lost, or the process aborts. An error of a callback at the end of a
 # backward is kept. So the operation returns zeros in place of its results, and a callback raises the error.
 
-#: The number of the current backward where there is none.
+#: The number of the current backward outside any backward.
 _NO_BACKWARD = -1
 
 
 def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
-    """Let errors of a ``__torch_dispatch__`` inside of a backward be raised by the caller of the backward."""
+    """Make errors of a ``__torch_dispatch__`` inside a backward surface at the caller of the backward."""
 
     @functools.wraps(dispatch)
     def dispatched(
         cls: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operation, which Dynamo does not trace; its error waits for the end of the backward."""
+        """Run an operation, which Dynamo does not trace; an error inside a backward is raised at its end."""
         tracer = set_eval_frame(None)
         try:
             return dispatch(cls, func, types, args, kwargs)
@@ -80,7 +80,7 @@ def _raise(error: Exception) -> None:
 
 
 def _zeros(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Results of an operation in their shapes and types, on the device, all 0."""
+    """Results of an operation on the device in their shapes and types, filled with 0."""
     on_meta = pytree.tree_map_only(torch.Tensor, _on_meta, (args, kwargs))
     results = func(*on_meta[0], **on_meta[1])
     return pytree.tree_map_only(
@@ -98,25 +98,25 @@ _FAULTS = (AlgorithmError, InternalError)
 
 _aten = torch.ops.aten
 
-#: Operations that read only the sizes and strides of a tensor, and that the host runs.
+#: Operations that read only the sizes and strides of a tensor, and run on the host.
 _LIKE = {
     _aten.empty_like, _aten.zeros_like, _aten.ones_like, _aten.full_like, _aten.rand_like, _aten.randn_like,
     _aten.randint_like, _aten.new_empty, _aten.new_zeros, _aten.new_ones, _aten.new_full, _aten.new_empty_strided,
 }  # fmt: skip
 
-#: Operations that fill a tensor with numbers that the host makes.
+#: Operations that fill a tensor with numbers computed on the host.
 _FILLS = {
     _aten.fill_, _aten.zero_, _aten.uniform_, _aten.normal_, _aten.bernoulli_, _aten.random_, _aten.exponential_,
     _aten.log_normal_, _aten.cauchy_, _aten.geometric_,
 }  # fmt: skip
 
-#: Dtypes that are not moved to the device. An operation may have results of them, which the host computes.
+#: Dtypes that are not moved to the device. An operation may return such tensors, which the host computes.
 _REFUSED = {torch.float64, torch.complex32, torch.complex64, torch.complex128}
 
-#: Operations whose indices may be tensors of the host.
+#: Operations whose indices may be host tensors.
 _INDEXED = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
 
-#: Reasons why an operand is not read by the device: of a dtype, and without elements.
+#: Reasons why the device cannot read an operand: its dtype, or that it has no elements.
 _REASONS = ("Numbers of {} in this operand have no form on the device.", "An operand has no elements.")
 
 _DATA = cast(Any, torch.Tensor.data)
@@ -129,33 +129,33 @@ _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 class SpyreTensor(torch.Tensor):
     """A tensor on the device: ``device_tensor`` has its storage, layout and view.
 
-    ``of`` is the only constructor. For compilers the class is a wrapper of a tensor without numbers, of which they make
-    an abstract tensor on the device ``spyre``; nothing makes a ``SpyreTensor`` from such a tensor.
+    ``of`` is the only constructor. For compilers the class wraps a tensor without data, from which they make an
+    abstract tensor on the device ``spyre``; a ``SpyreTensor`` is never made from such a tensor.
     """
 
     device_tensor: DeviceTensor
     _meta: torch.Tensor
 
-    # Operations arrive in __torch_dispatch__, below autograd.
+    # Operations are handled in __torch_dispatch__, below autograd.
     __torch_function__ = cast(Any, torch._C._disabled_torch_function_impl)
 
     @classmethod
     def of(cls, tensor: DeviceTensor) -> SpyreTensor:
-        """PyTorch's tensor for a ``DeviceTensor``."""
+        """Return the PyTorch tensor for a ``DeviceTensor``."""
         storage = torch.empty(tensor.storage.shape, dtype=getattr(torch, tensor.dtype), device="meta")
         meta = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         wrapper = torch.Tensor._make_wrapper_subclass(
             cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
             device=torch.device(NAME, 0), storage_size=storage.untyped_storage().nbytes(),
         )  # fmt: skip
-        # The storage that PyTorch has of a wrapper has no memory: its address is an error.
+        # PyTorch's storage of a wrapper does not have memory, so reading its address is an error.
         torch._C._set_throw_on_mutable_data_ptr(wrapper)
         wrapper._meta, wrapper.device_tensor = meta, tensor
         return wrapper
 
     @property
     def data(self) -> torch.Tensor:
-        """The tensor without its gradient; an assignment makes the object another tensor."""
+        """The tensor without its gradient. Assigning ``data`` makes the object refer to another tensor."""
         return _DATA.__get__(self)
 
     @data.setter
@@ -174,7 +174,7 @@ class SpyreTensor(torch.Tensor):
     def __tensor_unflatten__(
         inner: dict[str, torch.Tensor], context: Any, size: Any, stride: Any
     ) -> torch.Tensor:
-        """Abstract tensor on the device for a compiler, as PyTorch has them of other devices."""
+        """Return an abstract tensor on the device for a compiler, as PyTorch makes for other devices."""
         meta = inner["_meta"]
         if not isinstance(meta, FakeTensor):
             raise CompileError(
@@ -188,17 +188,17 @@ class SpyreTensor(torch.Tensor):
                 elements = meta.untyped_storage().nbytes() // meta.itemsize
                 whole = torch.empty(elements, dtype=meta.dtype, device=NAME)
                 fake.set_(whole.untyped_storage(), offset, size, stride)
-        # PyTorch asks a view for the tensors inside of the wrapper.
+        # PyTorch asks a view for the tensors inside the wrapper.
         cast(Any, fake).__tensor_flatten__ = lambda: ([], None)
         return fake
 
     def _view_func_unsafe(
         self, new_base: Any, symint_visitor_fn: Any = None, tensor_visitor_fn: Any = None
     ) -> Any:
-        """View of another base as the tensor is one of its own, for a compiler that makes the tensor abstract."""
+        """View ``new_base`` as this tensor views its own base, for a compiler that makes the tensor abstract."""
         if symint_visitor_fn is None or not isinstance(symint_visitor_fn(1), int):
             return super()._view_func_unsafe(new_base, symint_visitor_fn, tensor_visitor_fn)
-        # A replay of the operations may give other strides to dims of one element.
+        # Replaying the operations may give other strides to dims of one element.
         return new_base.as_strided(self.size(), self.stride(), self.storage_offset())
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -228,7 +228,7 @@ class SpyreTensor(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Form of ``torch.save``: the numbers on the host, which go to the device when they are loaded."""
+        """Form for ``torch.save``: the data on the host, which is moved to the device when it is loaded."""
         if getattr(self, "_is_param", False):
             return _rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         form = (self.device_tensor.cpu(), self.dtype, str(self.device), self.requires_grad)
@@ -238,7 +238,7 @@ class SpyreTensor(torch.Tensor):
         return format(self.item(), spec) if self.dim() == 0 else super().__format__(spec)
 
     def numpy(self, *, force: bool = False) -> Any:
-        """Copy to an array of numpy if ``force`` is True; else a TypeError, for no array is in device memory."""
+        """Copy to a numpy array if ``force`` is True; otherwise raise TypeError: numpy cannot use device memory."""
         if not force:
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. "
@@ -247,17 +247,17 @@ class SpyreTensor(torch.Tensor):
         return self.device_tensor.cpu().numpy()
 
     def data_ptr(self) -> int:
-        """Number that identifies the memory of the first element: no address that a program of the host may read."""
+        """Number that identifies the memory of the first element; host code must not read it as an address."""
         memory = self.device_tensor.data
         offset = self.device_tensor.storage_offset() * self.itemsize
         return memory.ctypes.data + offset if self.numel() else 0
 
     def tolist(self) -> Any:
-        """Numbers as nested lists, read on the host."""
+        """Return the data as nested lists, read on the host."""
         return self.cpu().tolist()
 
     def restickify(self, stick_dims: Sequence[int]) -> SpyreTensor:
-        """Copy with other stick dims, computed on the device."""
+        """Return a copy with other stick dims, computed on the device."""
         return SpyreTensor.of(self.device_tensor.restickify(stick_dims))
 
     @classmethod
@@ -274,7 +274,7 @@ class SpyreTensor(torch.Tensor):
         if func in _COPIES:
             return to_copy(*args, **named) if func is _COPIES[1] else _copy(*args, **named)
         if func is _aten.lift_fresh.default:
-            # A tensor of the device is no constant of a trace.
+            # A device tensor is not a constant of a trace.
             return args[0]
         if func is _aten._local_scalar_dense.default:
             return host_copy(args[0]).item()
@@ -284,7 +284,7 @@ class SpyreTensor(torch.Tensor):
             return COMPOSED[func](*args, **named)
         if is_foreach(func):
             return one_by_one(func, args, named)
-        # Composite operations come here whole where autograd is off.
+        # If autograd is off, composite operations arrive here undecomposed.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
         if func is _aten.histc.default and not args[0].is_floating_point():
@@ -306,14 +306,14 @@ class SpyreTensor(torch.Tensor):
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on the host, by no operation of PyTorch: inside of one these have other meanings."""
+    """Copy the tensor to the host without PyTorch operations, which have other meanings inside an operation."""
     if isinstance(tensor, SpyreTensor):
         record_copy(tensor.nbytes, to_device=False)
     return tensor.device_tensor.cpu() if isinstance(tensor, SpyreTensor) else tensor
 
 
 def attention(*args: Any, **named: Any) -> Any:
-    """Attention as one program; for a gradient and a compiler, as matmuls and a softmax, which have gradients."""
+    """Attention as one program; for gradients and compilers, as matmuls and a softmax, which have gradients."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, named)) if isinstance(leaf, torch.Tensor)]
     wants_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if wants_gradient or not any(isinstance(tensor, SpyreTensor) for tensor in tensors):
@@ -329,7 +329,7 @@ def attention(*args: Any, **named: Any) -> Any:
 
 
 def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
-    """Operands of attention whose boolean mask is one of numbers, which attention as matmuls adds to the scores."""
+    """Operands of attention with a boolean mask converted to numbers, which matmul attention adds to the scores."""
     mask = operands.get("attn_mask")
     if mask is None or mask.dtype != torch.bool:
         return operands
@@ -340,7 +340,7 @@ def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
 def _lstm_cell(
     input: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, *biases: torch.Tensor | None
 ) -> tuple[torch.Tensor, ...]:
-    """Cell of an LSTM from its gates: the next hidden state and cell, and what PyTorch keeps for a gradient."""
+    """LSTM cell from its gates: the next hidden state and cell, and the tensors that PyTorch keeps for a gradient."""
     gates = sum((bias for bias in biases if bias is not None), input + hidden)
     update, forget, change, output = gates.chunk(4, 1)
     cell = forget.sigmoid() * cell + update.sigmoid() * change.tanh()
@@ -350,7 +350,7 @@ def _lstm_cell(
 def _gru_cell(
     input: torch.Tensor, hidden: torch.Tensor, state: torch.Tensor, *biases: torch.Tensor | None
 ) -> tuple[torch.Tensor, ...]:
-    """Cell of a GRU from its gates: the next hidden state, and what PyTorch keeps for a gradient."""
+    """GRU cell from its gates: the next hidden state, and the tensors that PyTorch keeps for a gradient."""
     inner, outer = (
         (gates if bias is None else gates + bias).chunk(3, 1)
         for gates, bias in zip((input, hidden), biases or (None, None), strict=True)
@@ -361,19 +361,19 @@ def _gru_cell(
 
 
 def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> Any:
-    """Parts of a tensor between indices, which PyTorch takes of the host alone."""
+    """Split a tensor at indices; PyTorch itself accepts only indices on the host."""
     split = _aten.tensor_split.indices if indices.dim() else _aten.tensor_split.sections
     return split(tensor, indices.tolist(), dim)
 
 
 def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
-    """Counts of numbers in bins, of integers too, which PyTorch counts on devices alone."""
+    """Count numbers in bins; also integers, which PyTorch counts only on devices."""
     if tensor.is_floating_point():
         return _aten.histc.default(tensor, bins, min, max)
     return _aten.histc.default(tensor.float(), bins, min, max).to(tensor.dtype)
 
 
-#: Operations that PyTorch has whole for a device, as operations with gradients of their own.
+#: Operations that PyTorch does not decompose on a device, as operations that have gradients.
 COMPOSED = {
     _ATTENTION: attention,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
@@ -383,16 +383,16 @@ COMPOSED = {
 
 
 def _on_the_host(leaf: Any) -> Any:
-    """Argument of an operation that runs on the host: the device ``spyre`` becomes the CPU."""
+    """Argument for an operation that runs on the host: the device ``spyre`` becomes the CPU."""
     if isinstance(leaf, torch.device) and leaf.type == NAME:
         return torch.device("cpu")
     return leaf
 
 
 def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
-    """Tensor of the host on the device, with the same strides; with a ``layout``, dense.
+    """Move a host tensor to the device, with the same strides; with a ``layout``, the tensor is dense.
 
-    ``CompileError`` for 64-bit floating-point numbers and for complex ones in a tensor that has dims.
+    ``CompileError`` for 64-bit floating-point numbers and complex numbers in a tensor that has dims.
     """
     if tensor.dtype in _REFUSED and tensor.dim():
         element_type(str(tensor.dtype).removeprefix("torch."))
@@ -401,7 +401,7 @@ def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
 
 
 def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Operation that reads only the shape of a tensor, run on the host."""
+    """Run an operation that reads only the shape of a tensor on the host."""
     source = args[0]
     example = torch.empty_like(source._meta, device="cpu")
     target = named.get("device")
@@ -413,7 +413,7 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 
 def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -> Any:
-    """Run an operation by the kernel of PyTorch for the CPU; a ``reason`` is reported as a warning."""
+    """Run an operation with PyTorch's CPU kernel; a ``reason`` is reported as a warning."""
     leaves, tree = pytree.tree_flatten((tuple(args), dict(named)))
     if reason and any(isinstance(leaf, SpyreTensor) and leaf.numel() for leaf in leaves):
         record_host(func, reason)
@@ -426,7 +426,7 @@ def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -
         leaves[index].data = SpyreTensor.of(tensor)
 
     def placed(value: Any) -> Any:
-        """Result as a tensor of PyTorch."""
+        """Return a result as a PyTorch tensor."""
         if isinstance(value, host_operations.OperandResult):
             return leaves[value.index]
         return SpyreTensor.of(value) if isinstance(value, DeviceTensor) else value
@@ -440,10 +440,10 @@ def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -
 def to_copy(
     tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **named: Any
 ) -> Any:
-    """Copy of another dtype, in another order of memory, or on another device."""
+    """Copy with another dtype, in another memory order, or on another device."""
     memory_format = memory_format or torch.preserve_format
     if not isinstance(tensor, SpyreTensor):
-        # PyTorch's way of ``.to("spyre")``.
+        # PyTorch implements ``.to("spyre")`` by this call.
         host = tensor.to(dtype) if dtype is not None else tensor
         strides = torch.empty_like(host, device="meta", memory_format=memory_format).stride()
         return move(torch.empty_strided(host.shape, strides, dtype=host.dtype).copy_(host))
@@ -461,7 +461,7 @@ def to_copy(
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """``copy_`` from or to the device."""
+    """``copy_`` to or from the device."""
     if not isinstance(target, SpyreTensor):
         return target.copy_(host_copy(source))
     if target is not source:
@@ -470,11 +470,11 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 
 
 def _write(target: SpyreTensor, host: torch.Tensor) -> None:
-    """Replace the numbers of a tensor, in its storage, by those of one on the host, converted and broadcast."""
+    """Overwrite the data of a tensor in its storage with the data of a host tensor, converted and broadcast."""
     tensor = target.device_tensor
     memory = memory_of(tensor.storage)
     viewed(memory, tensor).copy_(host)
-    # Without a layout, that was the storage itself.
+    # Without a layout, the memory is the storage itself.
     if tensor.storage.form is not None:
         write_memory(tensor.storage, memory)
 
@@ -490,7 +490,7 @@ def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 
 def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTensor:
-    """View of a tensor with the sizes and strides of one without numbers."""
+    """View of a tensor with the sizes and strides of ``meta``, a tensor without data."""
     if meta.dtype != source.dtype or meta.is_neg() or meta.is_conj():
         raise CompileError(f"The operation reads numbers of {source.dtype} as {meta.dtype}.")
     tensor = source.device_tensor
@@ -499,7 +499,7 @@ def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTenso
 
 
 def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tensor:
-    """Operation that makes a tensor a view of itself, or another tensor: numbers stay where they are."""
+    """Run an operation that makes a tensor a view of itself, or another tensor; data does not move."""
     target, *rest = args
     if func is _aten.set_.source_Tensor and isinstance(rest[0], SpyreTensor):
         target.data = rest[0]
@@ -512,7 +512,7 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
 
 
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Operation that changes a tensor: the result of its functional form is written into the storage."""
+    """Run an operation that changes a tensor: write the result of its functional form into the storage."""
     functional, targets, changed, inputs = _functional(func, args, named)
     results = eager().run(functional, *_operands(func, changed, inputs))
     results = list(results) if isinstance(results, tuple | list) else [results]
@@ -520,7 +520,7 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
         dtype = getattr(torch, result.dtype)
         is_error = tuple(result.shape) != tuple(target.shape) or not torch.can_cast(dtype, target.dtype)
         if is_error or shares_memory(target._meta):
-            # PyTorch resizes some tensors, and has kernels that write to elements in one place.
+            # PyTorch resizes some tensors, and has kernels that write to elements that share memory.
             return on_the_host(func, args, named)
     for target, result in zip(targets, results, strict=True):
         _write(target, result.cpu())
@@ -528,7 +528,7 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 
 def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[Any], Any, dict[str, Any]]:
-    """Functional form of an operation in place, the tensors that the operation changes, and the form's arguments."""
+    """Functional form of an in-place operation, the tensors that the operation changes, and the form's arguments."""
     arguments = func._schema.arguments
     changed = [
         operand for operand in arguments if operand.alias_info is not None and operand.alias_info.is_write
@@ -537,7 +537,7 @@ def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[
     values = {operand.name: value for operand, value in zip(arguments, args, strict=False)} | named
     targets = [values[operand.name] for operand in changed]
     name = func._schema.name.removeprefix("aten::")
-    # ``add_`` has the form ``add``; ``add.out`` has another overload of ``add``.
+    # ``add_`` has the functional form ``add``; the form of ``add.out`` is another overload of ``add``.
     packet = getattr(_aten, name.removesuffix("_") if not outputs else name, None)
     inputs = [operand for operand in arguments if operand.name not in outputs]
     signature = [(operand.name, str(operand.type)) for operand in inputs]
@@ -561,22 +561,22 @@ def as_device_tensor(leaf: Any) -> Any:
 
 
 def operand(tensor: torch.Tensor) -> DeviceTensor:
-    """Input of a compiled graph as a ``DeviceTensor``; one of the host is moved."""
+    """Input of a compiled graph as a ``DeviceTensor``; a host tensor is moved to the device."""
     return as_device_tensor(to_copy(tensor) if not isinstance(tensor, SpyreTensor) else tensor)
 
 
 def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
-    """Arguments of a program: tensors of the device, and numbers of the host as such tensors.
+    """Arguments of a program as device tensors; numbers in host tensors are moved to the device.
 
     Raises:
-        RuntimeError: A tensor of the host has dims, and is not an index.
-        CompileError: The device does not have the operands or the results.
+        RuntimeError: A host tensor has dims, and is not an index.
+        CompileError: The device does not support the operands or the results.
     """
     if torch.Tag.dynamic_output_shape in func.tags:
         raise CompileError("The sizes of its results depend on the values of its operands.")
 
     def operand(leaf: Any) -> Any:
-        """Argument as a tensor of the device; a tensor of the host with dims is an error."""
+        """Convert an argument to a device tensor; a host tensor with dims is an error."""
         if isinstance(leaf, SpyreTensor):
             if leaf.device_tensor.storage.form is None or not leaf.numel():
                 raise CompileError(_REASONS[not leaf.numel()].format(leaf.dtype))
@@ -597,17 +597,17 @@ def _on_device(results: Any) -> Any:
     return pytree.tree_map_only(DeviceTensor, SpyreTensor.of, results)
 
 
-# Operations on lists of tensors, ``_foreach_add`` and others, as the operations on each tensor that PyTorch has.
+# Operations on lists of tensors, such as ``_foreach_add``, as PyTorch's operations on each tensor.
 
 _PREFIX = "aten::_foreach_"
 
 
 def is_foreach(operation: Any) -> bool:
-    """Return whether an operation takes lists of tensors, to treat one tensor after the other."""
+    """Return whether an operation takes lists of tensors and treats the tensors one after another."""
     return operation._schema.name.startswith(_PREFIX)
 
 
 def one_by_one(operation: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Results of PyTorch's loop over the tensors, which it has for devices without a kernel for lists."""
-    # The operations of the loop are dispatched by their tensors.
+    """Run PyTorch's loop over the tensors, which it uses for devices without a kernel for lists."""
+    # PyTorch dispatches the operations of the loop by their tensors.
     return operation._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **named)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of a model by a tracer: objects of any class as inputs and results, and what Python changes meanwhile.
+"""Calls of a model by a tracer: objects of any class as inputs and results, and Python changes during the call.
 
-A tracer takes pytrees of tensors. ``ModelTrace`` lets it call the model with inputs that are built of its tensors, and
-gives it the ``CallOutcome`` of the call, in which changes of the inputs are. The model and all that it reaches stay as
-they are. State that the call changes is what one program cannot repeat: the model then runs in pieces.
+A tracer accepts pytrees of tensors. ``_ModelTrace`` lets the tracer call the model with inputs built from its tensors,
+and returns the ``CallOutcome`` of the call, which includes changes of the inputs. The model and everything that it
+reaches are restored. A program cannot repeat state changes of the call: the model then runs in pieces.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def export_call(
     inputs: CallInputs,
     call: tuple[tuple[Any, ...], dict[str, Any]],
 ) -> ExportedProgram:
-    """Export a module called with ``inputs``, which torch.export gets as the pytrees ``call``.
+    """Export a module called with ``inputs``, which torch.export receives as the pytrees ``call``.
 
-    A model that sets something in its first call and no more, as a cache of its own, is traced once more: it is one
-    program if both traces have one key.
+    A model that sets something in its first call only, such as a cache, is traced again: it is one program if both
+    traces have the same key.
     """
     first, second = _ModelTrace(module, inputs), _ModelTrace(module, inputs)
     with first.calling():
@@ -70,7 +70,7 @@ def _is_one_program(one: ExportedProgram, other: ExportedProgram) -> bool:
 
 
 class _ModelTrace:
-    """One trace: ``change`` says what the model has changed, and ``effect`` changes it once more."""
+    """One trace: ``change`` describes what the model has changed, and ``effect`` applies the changes again."""
 
     def __init__(self, module: torch.nn.Module, inputs: CallInputs) -> None:
         self.change = ""
@@ -82,8 +82,8 @@ class _ModelTrace:
 
     @contextlib.contextmanager
     def calling(self, after: Callable[[], None] | None = None) -> Iterator[None]:
-        """Context in which a tracer calls the module by another ``forward``, in the state that ``after`` brings."""
-        # A tracer replaces containers of the model by equal ones.
+        """Context in which a tracer calls the module through another ``forward``, in the state that ``after`` sets."""
+        # A tracer replaces containers of the model by equal containers.
         untouched = ObjectState([self._module])
         original = self._module.forward
         has_its_own = "forward" in vars(self._module)
@@ -92,8 +92,8 @@ class _ModelTrace:
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            """The call of the model as the tracer sees it."""
-            # Another thread may call the model meanwhile, and the model itself.
+            """Call the model as the tracer does."""
+            # During the trace another thread may call the model, and the model may call itself.
             if threading.get_ident() != tracer or self._is_running:
                 return original(*args, **kwargs)
             self._is_running = True
@@ -134,7 +134,7 @@ class _ModelTrace:
         return CallOutcome.of(result, self._inputs, objects, before, leaves, state.objects)
 
     def _note(self, changes: list[StateChange]) -> None:
-        """Note what has changed in the state of the model; ``UncapturedError`` if tensors have."""
+        """Record changes of the model's state; ``UncapturedError`` if the changed state contains tensors."""
         self.effect = None
         if not changes:
             return
@@ -145,14 +145,14 @@ class _ModelTrace:
             )
 
         def effect() -> None:
-            """Bring the changes."""
+            """Apply the changes."""
             for change in changes:
                 change.apply()
 
         self.effect = effect
 
     def _is_mirrored(self, change: StateChange) -> bool:
-        """Return whether a part holds the same parameters and buffers as before, in whose place a tracer has others.
+        """Return whether a part holds the same parameters and buffers as before, up to a tracer's replacements.
 
         A recurrent layer has a list of its parameters, which it renews in a call.
         """
@@ -166,7 +166,7 @@ class _ModelTrace:
         return all(one is not None and one == other for one, other in pairs)
 
     def _check_inputs(self, args: Any, kwargs: Any, leaves: list[Any]) -> None:
-        """Raise ``UncapturedError`` where the same inputs would ask for another program at the next call."""
+        """Raise ``UncapturedError`` if the next call with the same inputs would need another program."""
         after = CallInputs(args, kwargs, self._names())
         before = self._inputs.graph
         if after.graph == before or after.graph.shape() != before.shape():
@@ -190,7 +190,7 @@ def _registered(module: torch.nn.Module) -> dict[int, str]:
 
 
 def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
-    # What one trace notes last must not be on the first nodes of the next one.
+    # The last annotations of one trace must not appear on the first nodes of the next trace.
     with preserve_node_meta():
         program = torch.export.export(module, args, kwargs)
     forget_notes_on_inputs(program)
@@ -198,11 +198,11 @@ def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgra
 
 
 def separated(call: Any) -> Any:
-    """Operands of a call, with a tensor that occurs twice as two: torch.export would take one input for the other."""
+    """Operands of a call, with repeated tensors as separate inputs, which torch.export would otherwise merge."""
     seen: set[int] = set()
 
     def separate(tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or an alias of it where it is not the first operand that it is; parameters stay shared."""
+        """Return the tensor on its first occurrence, otherwise an alias of it; parameters stay shared."""
         if id(tensor) not in seen or isinstance(tensor, torch.nn.Parameter):
             seen.add(id(tensor))
             return tensor
@@ -215,6 +215,6 @@ def separated(call: Any) -> Any:
 
 
 def forget_notes_on_inputs(program: ExportedProgram) -> None:
-    """Drop Dynamo's note on the inputs of the function that it traced: it refuses another one in a subgraph."""
+    """Drop Dynamo's annotation on the inputs of a traced function: Dynamo rejects a different one in a subgraph."""
     for node in program.graph.find_nodes(op="placeholder"):
         node.meta.pop("custom", None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layers of ``nn.Transformer`` that PyTorch has as one operation for inference, as operations of the device."""
+"""Layers of ``nn.Transformer`` that PyTorch runs as one operation for inference, as operations of the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 aten = torch.ops.aten
 
-#: Kind of a mask whose rows are the samples of a batch, for the keys; other masks are for queries and keys.
+#: Mask type for keys, with one row per sample of a batch; other masks are for queries and keys.
 _OF_KEYS = 1
 
 

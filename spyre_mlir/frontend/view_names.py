@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of the operations by which outputs of a model are views, so that reading them runs nothing else."""
+"""Names of the operations that make outputs of a model views, so that reading the names runs no other code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from spyre_mlir.errors import Uncached
 
-#: Functions by which outputs are views, beside PyTorch's operations.
+#: Functions that make views of outputs, in addition to PyTorch's operations.
 _FUNCTIONS = {"reshape": torch.reshape, "getitem": operator.getitem}
 
 
 def view_name(operation: Any) -> str:
-    """Return the name of an operation by which an output is a view; ``Uncached`` if it is none of PyTorch's."""
+    """Return the name of an operation that makes an output a view; ``Uncached`` if it is not PyTorch's."""
     name = next((name for name, function in _FUNCTIONS.items() if function is operation), None)
     if name is not None:
         return name
@@ -25,7 +25,7 @@ def view_name(operation: Any) -> str:
 
 
 def view_operation(name: str) -> Any:
-    """The view operation of a name; ``ValueError`` for anything else, whatever the name leads to."""
+    """Return the view operation of a name; ``ValueError`` for anything else that the name refers to."""
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]
     library, packet, overload = name.split(".")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Nodes of an FX graph that are views of others."""
+"""Nodes of an FX graph that are views of other nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _is_view(node: Node) -> bool:
-    """Return whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
+    """Return whether a node views its operand; ``as_strided`` views memory, which differs here."""
     if node.target is operator.getitem:
         return _is_view(node.all_input_nodes[0])
     return (
@@ -27,12 +27,12 @@ def _is_view(node: Node) -> bool:
 
 
 def _replayable(target: Callable[..., Any]) -> Callable[..., Any]:
-    """Function that returns the view in a call: a view of a tensor with other strides than the example is a copy."""
+    """Function that returns the view in a call: if the strides differ from the example's, the view may be a copy."""
     return torch.reshape if target is aten.view.default else target
 
 
 def view_origin(node: Node) -> tuple[Node, tuple[ViewCall, ...]]:
-    """Tensor that a node is a view of, itself if of none, and the view transforms from there."""
+    """Tensor that a node is a view of, or the node itself, and the view transforms from that tensor to the node."""
     steps: list[ViewCall] = []
     while _is_view(node):
         source, *args = node.args

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of PyTorch for calls that turn out to have no form in linalg, before its kernels are called.
+"""PyTorch decompositions for calls that turn out not to have a linalg form, tried before PyTorch's kernels.
 
-The table that a program is decomposed by keeps what torch-mlir lowers well. Some of it is lowered in one form and not
-in another, so these decompositions are for the calls that were refused, and for equal ones.
+The decomposition table of a program keeps operations that torch-mlir lowers well. torch-mlir lowers some operations in
+one form and not in another. These decompositions apply to the calls that it rejected, and to equal calls.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Forms = Mapping[Any, Callable[..., Any]]
 
 
 class WiderForms:
-    """Decompositions of refused calls, over those that the rest of a program has."""
+    """Decompositions of rejected calls, on top of the decompositions of the rest of a program."""
 
     def __init__(self) -> None:
         self._calls: dict[OpOverload, set[Hashable]] = {}
 
     def add(self, graph: Graph, names: Collection[str]) -> bool:
-        """Add the calls of nodes that PyTorch decomposes; return whether there is a new one."""
+        """Add the calls of nodes that PyTorch decomposes; return whether any call is new."""
         is_new = False
         for node in graph.nodes:
             if node.name in names and isinstance(node.target, OpOverload) and _is_decomposed(node.target):
@@ -41,17 +41,17 @@ class WiderForms:
         return is_new
 
     def over(self, forms: Forms) -> Forms:
-        """Return decompositions in which the added calls have PyTorch's."""
+        """Return decompositions in which the added calls use PyTorch's decomposition."""
         return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
 
     def _form(self, operator: OpOverload, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
-        # A composition has no kernel, and no form that it could keep.
+        # A composite operation does not have a kernel, or a form that it could keep.
         if _is_composite(operator):
             return _get_decomp_for_cia(operator)
         calls = self._calls[operator]
 
         def form(*args: Any, **kwargs: Any) -> Any:
-            """PyTorch's decomposition of an added call; what another one has, or the call as it is."""
+            """PyTorch's decomposition of an added call; for other calls the previous form, or the call unchanged."""
             if call_key(operator, args, kwargs) in calls:
                 return pytorch_forms[operator](*args, **kwargs)
             return NotImplemented if otherwise is None else otherwise(*args, **kwargs)
@@ -60,7 +60,7 @@ class WiderForms:
 
 
 def _is_decomposed(operator: OpOverload) -> bool:
-    """Return whether PyTorch decomposes an operator; a pointwise one would become another of the same meaning."""
+    """Return whether to use PyTorch's decomposition; for pointwise operators it is only an equivalent operator."""
     if operator._overloadpacket in CHECKED_BY_KERNELS:
         return False
     is_pointwise = torch.Tag.pointwise in operator.tags
