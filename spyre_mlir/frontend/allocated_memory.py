@@ -14,7 +14,7 @@ from spyre_mlir.tensors.live_storages import live_storages
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes of the storages that are alive."""
+    """Return the number of bytes of the storages that are alive."""
     check_device(device)
     return live_storages.allocated_bytes
 

@@ -68,7 +68,7 @@ _FUNCTIONS: dict[Any, Callable[..., Node]] = {
     torch.sym_int: lambda position, a: call_before(position, aten._to_copy.default, a, dtype=torch.int64),
 }  # fmt: skip
 
-#: The condition in PyTorch's text of an assertion, and the numbers in it that depend on values.
+#: The condition in PyTorch's text of an assertion, and the symbols in the condition that depend on values.
 _EXPRESSION, _SYMBOL = re.compile(r"expression (.*) on node"), re.compile(r"\b\w*u\w*\d+\b")
 
 #: Operations that read the only element of a tensor.
@@ -82,7 +82,7 @@ def recording_texts() -> Iterator[list[tuple[Any, str]]]:
     original = torch._check_with
 
     def check_with(error_type: Any, condition: Any, message: Any = None) -> None:
-        """Record the text of a condition that depends on values, and let PyTorch note the condition."""
+        """Record the text of a condition that depends on values, then call PyTorch's own check."""
         if isinstance(condition, torch.SymBool) and callable(message):
             # A text that contains numbers of tensors is not known yet.
             with contextlib.suppress(Exception):
@@ -125,7 +125,7 @@ def asserts(graph: Graph) -> bool:
 
 
 def guard(check: Node, condition: Node, is_taken: bool) -> None:
-    """Let an assertion hold where ``condition``, a bool of one element, differs from ``is_taken``."""
+    """Change an assertion so that it checks only where ``condition``, a bool of one element, equals ``is_taken``."""
     condition = call_before(check, aten.reshape.default, condition, [])
     if is_taken:
         condition = call_before(check, aten.logical_not.default, condition)

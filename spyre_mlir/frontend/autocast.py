@@ -63,7 +63,7 @@ def autocasting(dtype: torch.dtype | None) -> torch.autocast:
 
 
 def write_casts(program: ExportedProgram, dtype: torch.dtype | None) -> None:
-    """Write the casts of an autocast to ``dtype`` into a program that was captured under it, in place."""
+    """Insert the casts of an autocast to ``dtype`` into a program that was captured under the autocast, in place."""
     if dtype is None and not any(_has_regions(node) for node in program.graph.nodes):
         return
     _Casts(autocasting(dtype), program.graph_signature.replace_all_uses).write(program.graph_module)
@@ -115,7 +115,7 @@ class _Casts:
         self._known: dict[Hashable, Any] = {}
 
     def write(self, module: GraphModule) -> None:
-        """Write the casts into the graph of a module."""
+        """Insert the casts into the graph of a module."""
         for node in list(module.graph.nodes):
             if node.target is _REGION:
                 self._inline_region(module, node)
@@ -163,7 +163,7 @@ class _Casts:
                 node.replace_input_with(operand, _cast_before(node, operand, dtype))
 
     def _needed(self, node: Node, operands: list[Node]) -> Sequence[torch.dtype | None] | GraphModule:
-        """Types that autocast casts the operands of a call to, or the graph of its parts."""
+        """Types that autocast casts the operands of a call to, or the graph of the parts of the call."""
         values = [operand.meta["val"] for operand in operands]
         if _has_kernel(cast(OpOverload, node.target)):
             return self._listed(node, operands, values)
@@ -174,7 +174,7 @@ class _Casts:
             return [None] * len(operands)
 
         def function(*tensors: Tensor) -> Any:
-            """The call on its operands, in the order of the nodes."""
+            """Call the operation on its operands, in the order of the nodes."""
             return _call(node, dict(zip(operands, tensors, strict=True)))
 
         with _mode_of(operands), torch.no_grad(), self._autocast:
@@ -247,13 +247,13 @@ def _mode_of(operands: list[Node]) -> FakeTensorMode:
 
 
 def _call(node: Node, values: dict[Node, Tensor]) -> Any:
-    """Result of a call on other operands."""
+    """Call the operation of a node on other operands."""
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     return cast(Callable[..., Any], node.target)(*args, **kwargs)
 
 
 def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:
-    """New cast of an operand before a call, from the same line of the model."""
+    """New cast of an operand before a call, with the source line of the call."""
     with node.graph.inserting_before(node):
         added = node.graph.call_function(_CAST, (operand,), {"dtype": dtype})
     value = operand.meta["val"]

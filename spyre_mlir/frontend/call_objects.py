@@ -49,7 +49,7 @@ class _ObjectForm:
 
 @dataclass(frozen=True)
 class ObjectParts:
-    """The tensors of an object among the inputs of a call, as a pytree."""
+    """The tensors of one object among the inputs of a call, as a pytree."""
 
     leaves: tuple[Any, ...]
     form: _ObjectForm
@@ -161,7 +161,7 @@ def plain_call(
 
 @dataclass(frozen=True)
 class InputChange:
-    """The new parts of an object among the inputs of a call."""
+    """The new parts of a changed object among the inputs of a call."""
 
     index: int
     parts: tuple[tuple[Key, ObjectReference], ...]
@@ -196,7 +196,7 @@ class ModelEffect:
 
     @property
     def acts(self) -> bool:
-        """True if there is anything to set."""
+        """True if there are attributes to set."""
         return self._apply is not None
 
     def __call__(self) -> None:

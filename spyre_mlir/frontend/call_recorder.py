@@ -2,8 +2,8 @@
 """One call of a model in pieces: PyTorch functions are recorded, and run when Python needs a number.
 
 The model runs on tensors without data. Before a function that decides a shape or a branch (``nonzero``, ``item``,
-``bool``) the recorded piece runs, and PyTorch runs the function on its results.
-each piece has static shapes, and a loop or a branch of Python is what it is in the model.
+``bool``) the recorded piece runs, and PyTorch runs the function on its results. So each piece has static shapes, and
+Python loops and branches run as they are in the model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spyre_mlir.records import dataclass
 _READERS = {
     "__repr__", "__str__", "__format__", "numpy", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage",
 }  # fmt: skip
-#: Functions that change the shape of a tensor in place, but none of its numbers.
+#: Functions that change the shape of a tensor in place, but not its data.
 _RESHAPED_IN_PLACE = {"t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"}
 
 
@@ -232,7 +232,7 @@ class CallRecorder(TorchFunctionMode):
         fakes: dict[int, Tensor] = {}
 
         def real(value: Any) -> Any:
-            """Operand with numbers."""
+            """Return the operand with data."""
             if not self._storages.is_fake(value):
                 return value
             tensor = self._storages.real(value)

@@ -242,7 +242,7 @@ def _shape_text(tensor: Tensor) -> str:
 
 
 def _operation_text(value: Any) -> str:
-    """Name of an operation that a graph calls, from a known library; ``Uncached`` for anything else."""
+    """Name of an operation that a graph calls, from a known library; ``Uncached`` for any other value."""
     if isinstance(value, torch._ops.OpOverload):
         if value.namespace not in _LIBRARIES:
             raise Uncached(f"calls {value}, an operation of a library that may change")

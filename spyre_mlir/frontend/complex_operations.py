@@ -128,7 +128,7 @@ def _called(node: Node, args: Any, kwargs: Any) -> Any:
 
 
 class _Transforms(TorchDispatchMode):
-    """Mode in which Fourier transforms of all kinds are products with matrices."""
+    """Mode in which Fourier transforms of all kinds are computed as products with matrices."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _BY_PARTS and isinstance(args[0], ComplexTensor):
@@ -184,7 +184,7 @@ def _transformed(re: Tensor, im: Tensor | None, dim: int, count: int, sign: floa
 
 
 def transform_complex(x: Tensor, dims: Sequence[int], normalization: int, forward: bool) -> Tensor:
-    """``_fft_c2c`` by a matrix of waves for each dim."""
+    """``_fft_c2c`` as a product with a matrix of waves for each dim."""
     assert isinstance(x, ComplexTensor)
     re, im = x.re, x.im
     for dim in dims:

@@ -28,7 +28,7 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 
 from spyre_mlir.records import dataclass
 
-#: Forms by operation.
+#: Forms, keyed by operation.
 Forms = dict[OperatorBase, Callable[..., Any]]
 
 

@@ -89,7 +89,7 @@ def _scan(
     trips = scanned[0].meta["val"].shape[0]
 
     def iteration(carried: Sequence[Node], rows: Sequence[Node]) -> list[Node]:
-        """Results of the body for one row."""
+        """Return the results of the body for one row."""
         return inlined_body(graph_module, body, [*carried, *rows, *others])
 
     return _loop(node, iteration, carried, scanned, trips)

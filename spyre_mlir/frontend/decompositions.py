@@ -93,7 +93,7 @@ def mean_all(x: Tensor, dtype=None) -> Tensor:
 
 
 def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
-    """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32; a tensor without dims is returned."""
+    """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32; a tensor without dims is copied."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
         """Scan along one dim."""

@@ -131,7 +131,7 @@ class DynamicInputs:
                 # Rows of the example are repeated, so that indices among its values stay in range.
                 along = torch.tensor(place.positions(leaves[place.leaf].shape, sizes))
                 leaves[place.leaf] = leaves[place.leaf].detach().index_select(place.dim, along)
-            # Names belong to a tensor object, and index_select has returned a new one.
+            # Names belong to a tensor object, and index_select has returned a new object.
             for leaf in {place.leaf for place in self._places}:
                 if dim_names := names_of(self._leaves[leaf]):
                     name_tensor_dims(leaves[leaf], dim_names)

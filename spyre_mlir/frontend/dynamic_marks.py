@@ -110,7 +110,7 @@ class DimRange(NamedTuple):
 
 
 def marked_ranges(leaves: Sequence[Any]) -> Iterator[DimRange]:
-    """Yield the dims of inputs that ``torch._dynamo.mark_dynamic`` marked; ``most`` is 0 without a largest size."""
+    """Yield the dims of inputs that ``torch._dynamo.mark_dynamic`` marked; ``most`` is 0 if none is given."""
     for leaf, tensor in enumerate(leaves):
         marks = getattr(tensor, "_dynamo_dynamic_range", ()) if isinstance(tensor, torch.Tensor) else ()
         for mark in sorted(marks, key=lambda mark: mark.dim):

@@ -60,7 +60,7 @@ from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
-#: Modules of the frontend with functions and modules for use inside of a model.
+#: Modules of the frontend with functions and modules for use inside a model.
 _IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "loop_marks", "tile_loops")
 
 
@@ -170,7 +170,7 @@ def _compiled_as_it_is(
 
 
 def _gradients() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's decompositions of its backward operations."""
+    """Return PyTorch's decompositions of its backward operations."""
     table = cast(dict[Any, Callable[..., Any]], core_aten_decompositions())
     return {op: form for op, form in table.items() if "backward" in op.name()}
 
@@ -188,7 +188,7 @@ class CompiledGraph:
         self.programs: dict[tuple, Callable[..., Any]] = {}
 
     def __call__(self, *inputs: Any) -> Any:
-        # AOTAutograd observes the operations of a first call, but must not observe the compiler's.
+        # AOTAutograd observes the operations of a first call, but must not observe the operations of the compiler.
         with _disable_current_modes():
             marks = self.sized.marks(inputs) if self.sized is not None else ()
         program, operands = self._sized(marks, inputs) if marks else (self._of_shape(inputs), inputs)

@@ -87,7 +87,7 @@ class EightBitLinear(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the product with ``x``, [.., in], as [.., out] of its type."""
+        """Return the product with ``x``, [.., in], as [.., out] in the type of ``x``."""
         if self.activations is None:
             return nn.functional.linear(x, self._widened(x.dtype), self.bias)
         rows = x.reshape(-1, x.shape[-1]).float()

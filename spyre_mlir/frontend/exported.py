@@ -91,7 +91,7 @@ _STATE_KINDS = {
 class ExportedGraph:
     """An FX graph whose placeholders are the arguments of ``signature`` and whose outputs are its results.
 
-    ``dim_sizes`` are all declared dims, if the graph has hints or named dims.
+    ``dim_sizes`` contains all declared dims, if the graph has hints or named dims.
     """
 
     graph_module: GraphModule
@@ -230,7 +230,7 @@ def export(
         forget_notes_on_inputs(program)
         write_assertions(program.graph_module)
         copy_scattered_rows(program.graph)
-        # Before decomposition, while an index still belongs to the operation that the model calls.
+        # Before decomposition, when an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)
         # These checks look at in-place writes, which a functional graph does not have.

@@ -90,7 +90,7 @@ def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
 
 
 def _call(node: Node, values: Mapping[Node, Any]) -> Any:
-    """Result of a call on known operands."""
+    """Evaluate a call on known operands."""
     args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
     return cast(Callable[..., Any], node.target)(*args, **kwargs)
 
@@ -245,7 +245,7 @@ class ConstantFolder:
         data = _without_broadcast(value)
         # By bits, because numpy does not support bfloat16 and fp8.
         bits = data.reshape(-1).view(torch.uint8).numpy()
-        # Layers compute the same masks and tables: data of equal content is one argument.
+        # Layers compute the same masks and tables: data with equal content is one argument.
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
         if key not in self._by_content:
             self._by_content[key] = self._new_placeholder(node, data)
@@ -263,7 +263,7 @@ class ConstantFolder:
         return placeholder
 
     def _bytes_behind(self, node: Node) -> int:
-        """Bytes of the known placeholders that a folded node is computed from."""
+        """Count the bytes of the known placeholders that a folded node is computed from."""
         reached, pending = {node}, [node]
         while pending:
             new = [source for source in pending.pop().all_input_nodes if source not in reached]

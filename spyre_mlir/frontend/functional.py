@@ -84,7 +84,7 @@ def _operands(program: ExportedProgram) -> list[Any]:
 
 
 def _run(program: ExportedProgram, operands: list[Any]) -> list[Any]:
-    """Results of a program, followed by its arguments after the run; ``operands`` stay unchanged."""
+    """Results of a program, followed by the program's arguments after the run; ``operands`` are not changed."""
     # Both runs draw the same random numbers.
     torch.manual_seed(0)
     copies = pytree.tree_map_only(Tensor, lambda leaf: leaf.detach().clone(), operands)

@@ -72,7 +72,7 @@ def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
 
 
 def operation_name(node: Node) -> str:
-    """Name of the called ATen operation without namespace, overload and in-place underscore; "" for others."""
+    """Name of the called ATen operation without namespace, overload and in-place underscore; "" for other nodes."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return ""
     return node.target._opname.rstrip("_") if not node.target._opname.startswith("__") else ""

@@ -23,7 +23,7 @@ Kind = Literal["graph", "forward", "backward"]
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in (\S+)')
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")
 
-#: Digits of a digest in a name.
+#: Number of digest digits in a name.
 _DIGITS = 8
 
 
@@ -47,7 +47,7 @@ class GraphLabel:
         """Describe a graph of Dynamo, or the ``part`` of it that AOTAutograd built."""
         place, function = _first_place(graph)
         modules = (module for module in (part or graph).modules() if isinstance(module, GraphModule))
-        # Addresses of functions differ from run to run.
+        # Addresses of functions differ between runs.
         content = re.sub(r"0x[0-9a-f]+", "", "\n".join(str(module.graph) for module in modules))
         return cls(kind, str(CompileContext.current_compile_id() or "0/0"), place, function, content)
 

@@ -4,8 +4,8 @@
 ::
 
     declare_tensor_dim("M", 64)
-    name_tensor_dims(x, ["M", "K"])          # x is made of M rows of K elements, whatever its shape
-    with spyre_hint(tiles={"M": 8}):         # in the model: what is computed here is tiled in 8 along M
+    name_tensor_dims(x, ["M", "K"])          # x consists of M rows of K elements, whatever its shape
+    with spyre_hint(tiles={"M": 8}):         # in the model: operations in this block are tiled in 8 along M
         y = x @ w
 
 Every ``with`` that is entered is one hint. The number of a hint increases, so an inner hint has a larger number than
@@ -135,7 +135,7 @@ def names_of(tensor: Any) -> tuple[str, ...]:
 
 
 def dim_sizes() -> dict[str, int]:
-    """Size of every declared dim, in elements."""
+    """Return the size of every declared dim, in elements."""
     return dict(_sizes)
 
 
@@ -196,7 +196,7 @@ def _annotated(node: Node) -> dict[int, Any]:
 
 
 def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:
-    """Checked tile counts of a hint, in its order."""
+    """Tile counts of a hint, checked, in the order of the hint."""
     for name, count in tiles.items():
         if not isinstance(name, str) or not _is_positive(count):
             raise CompileError(

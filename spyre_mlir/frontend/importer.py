@@ -369,7 +369,7 @@ class _Hooks(FxImporterHooks):
 
 
 def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
-    """Module of the graph in the torch dialect, with named arguments."""
+    """Return the module of the graph in the torch dialect, with named arguments."""
     torch_dialect.register_dialect(context)
     load_into(context)
     load_conversion_dialect(context)

@@ -219,7 +219,7 @@ def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Interval | None:
 
 
 def _product(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``mul``: its ends are products of ends."""
+    """Range of ``mul``: its bounds are products of the operands' bounds."""
     lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
     if lhs is None or rhs is None:
         return None

@@ -35,7 +35,7 @@ aten = torch.ops.aten
 
 @contextlib.contextmanager
 def inferring_once() -> Iterator[None]:
-    """Context in which torch.export infers the result of equal calls once for each trace."""
+    """Context in which torch.export infers the results of equal calls only once per trace."""
     with mock.patch.object(proxy_tensor, "proxy_call", _Calls(proxy_tensor.proxy_call)):
         yield
 

@@ -24,7 +24,7 @@ def _is_rounded_down(node: Node) -> bool:
     return node.kwargs.get("rounding_mode") == "floor"
 
 
-#: Operators that need an exact remainder, with the condition on a call.
+#: Operators that need an exact remainder, with a condition on the call.
 _EXACT = {
     torch.ops.aten.fmod.Tensor: lambda node: True,
     torch.ops.aten.fmod.Scalar: lambda node: True,
@@ -42,7 +42,7 @@ class UnloweredError(CompileError):
 
 
 def nodes_of(location: ir.Location) -> Iterator[str]:
-    """Names of the nodes in the metadata of a location tree."""
+    """Yield the names of the nodes in the metadata of a location tree."""
     if isinstance(location, ir.FusedLoc):
         metadata = location.metadata and location.metadata.maybe_downcast()
         if isinstance(metadata, ir.DictAttr) and "node" in metadata:

@@ -101,7 +101,7 @@ def marking_loops() -> Iterator[None]:
 
 
 def is_marking() -> bool:
-    """Return whether the compiler captures the running code."""
+    """Return whether the compiler is capturing the running code."""
     return _MARKING.get()
 
 

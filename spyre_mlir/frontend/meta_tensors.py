@@ -29,7 +29,7 @@ def stand_ins(
     """
     replaced: list[tuple[dict[str, Any], str, Tensor]] = []
     missing: list[str] = []
-    known: dict[Tensor, Tensor] = {}  # tied weights stay one tensor
+    known: dict[Tensor, Tensor] = {}  # tied weights share one tensor
 
     def on_the_host(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not leaf.is_meta:

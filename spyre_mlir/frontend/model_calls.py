@@ -17,7 +17,7 @@ from spyre_mlir.frontend.piece import Cause, ChangingNumbers
 
 
 class ModelCalls:
-    """Calls of a model, each in pieces that a ``PieceRunner`` runs."""
+    """Calls of a model; each runs in pieces through a ``PieceRunner``."""
 
     def __init__(self, model: Callable[..., Any]) -> None:
         self._model = model

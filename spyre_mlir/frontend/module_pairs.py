@@ -245,7 +245,7 @@ def begins_with(large: torch.Tensor, small: torch.Tensor) -> bool:
 
 
 def unchanged(ops: OpPair) -> None:
-    """Require the same operation on tensors of the same shape."""
+    """Require equal operations on tensors of equal shapes."""
     ops.same()
     if any(pair.differing for pair in (*ops.operands, *ops.results)):
         raise ops.fail(f"'{ops.small.name}' is not known to keep its elements apart")

@@ -132,7 +132,7 @@ def _narrow_operands(graph: Graph, node: Node) -> None:
 
 
 def _widen(graph: Graph, node: Node) -> None:
-    """Compute a node on 8-bit integers in int32."""
+    """Compute an operation on 8-bit integers in int32."""
     with graph.inserting_before(node):
         wide = {
             source: _cast(graph, source, torch.int32) for source in node.all_input_nodes if _is_8_bit(source)

@@ -94,13 +94,13 @@ def _key_of(leaf: Any) -> Hashable:
 
 #: Structures of arguments that are not containers, keyed by their number and names.
 _TREES: dict[Hashable, pytree.TreeSpec] = {}
-#: Texts of these structures, by identity.
+#: Texts of these structures, keyed by identity.
 _TREE_TEXTS: dict[int, str] = {}
 _CONTAINERS = (list, tuple, dict)
 
 
 def _flattened(arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], pytree.TreeSpec]:
-    """Leaves and structure of arguments."""
+    """Flatten arguments; return their leaves and structure."""
     leaves = [*arguments, *named.values()]
     if any(isinstance(leaf, _CONTAINERS) for leaf in leaves):
         return pytree.tree_flatten((tuple(arguments), dict(named)))

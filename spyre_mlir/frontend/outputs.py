@@ -51,7 +51,7 @@ class _Outputs:
         return Update(argument, self._leaf(value))
 
     def returned(self, value: Any) -> Leaf:
-        """Origin of a leaf of the model's return value."""
+        """Return the origin of a leaf of the model's return value."""
         if isinstance(value, ComplexParts):
             return View(self._changed[value]) if value in self._changed else self._leaf(value)
         if not isinstance(value, Node):

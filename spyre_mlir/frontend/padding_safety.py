@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Proof that a program computes the first part of the same program for larger tensors, so that padding is safe.
+"""Proof that a program computes the leading part of the same program for larger tensors, so padding is safe.
 
 A model is imported at two sizes. The larger program may run in place of the smaller program, with padded inputs and cut
 results, if every tensor of the smaller program equals the leading part of the corresponding larger tensor, whatever the

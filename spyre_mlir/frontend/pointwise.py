@@ -173,7 +173,7 @@ def remainder_by(rounding_mode: str) -> Callable[..., Any]:
     """Form of ``fmod``, whose result has the sign of x, or of ``remainder``, whose result has the sign of y."""
 
     def form(x: Tensor, y) -> Tensor:
-        """Remainder of ``x`` by a tensor or a number."""
+        """Return the remainder of ``x`` by a tensor or a number."""
         if rounding_mode == "trunc" and _is_integer(x) and _is_integer(y):
             common = torch.result_type(x, y)
             x, y = x.to(common), within(y, common)
@@ -411,7 +411,7 @@ def comparison_of(operation) -> Callable[..., Any]:
 
 
 def threshold_backward(gradient: Tensor, x: Tensor, threshold) -> Tensor:
-    """``threshold_backward``: the gradient where x is above the threshold, in the common type of both."""
+    """``threshold_backward``: the gradient if x is above the threshold, else 0, in the common type of both."""
     common = torch.result_type(gradient, x)
     return torch.where(x <= threshold, torch.zeros((), dtype=common, device=x.device), gradient.to(common))
 

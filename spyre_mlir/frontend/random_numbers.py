@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random numbers are inputs of a program that each call draws from PyTorch's generator, as the model would."""
+"""Random numbers as program inputs, which each call draws from PyTorch's generator as the model would."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _drawn_like(operation: Callable[..., Any], layout: tuple, args: Any, kwargs:
 def draw_outside(graph: Graph) -> dict[Node, Callable[[], Tensor]]:
     """Replace random operations by placeholders; return the function that draws each placeholder, in order."""
     random_nodes = [node for node in graph.nodes if is_random(node)]
-    # Placeholders come before all operations.
+    # Placeholders precede all operations.
     first = next(node for node in graph.nodes if node.op != "placeholder")
     drawn: dict[Node, Callable[[], Tensor]] = {}
     for node in random_nodes:

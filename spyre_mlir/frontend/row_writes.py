@@ -2,8 +2,8 @@
 """Writes of rows at computed positions into a changed argument, such as a cache that a decoding step fills.
 
 ``index_copy`` and ``index_put`` of few rows into an argument whose new value shares its memory become
-``spyre::insert_rows``: the host reads the positions, and each row is inserted at its position. Other writes are
-compared with every position on the device, or run on the host (``selection.py``).
+``spyre::insert_rows``: the host reads the positions, and each row is inserted at its position. All other writes become
+comparisons with every position on the device, or run on the host (``selection.py``).
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class RowInsertion:
 
     dims: tuple[int, ...]
     indices: tuple[Node, ...]
-    elements: tuple[tuple[int, ...], ...]  # of each index, one number for each row
+    elements: tuple[tuple[int, ...], ...]  # of each index, one element number per row
     rows: tuple[Node, ...]
     negative: bool
 

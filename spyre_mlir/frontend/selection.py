@@ -49,7 +49,7 @@ def extreme_and_position(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``max(x, dim)`` or ``min(x, dim)``: the extreme and its first position."""
 
     def form(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        """Extreme along a dim, and its position."""
+        """Return the extreme along a dim, and its position."""
         if not _is_supported(x):
             return NotImplemented
         extreme = reduce(x, [dim], keepdim=True)
@@ -63,7 +63,7 @@ def position_of_extreme(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``argmax`` or ``argmin``; without a dim, for the flattened tensor."""
 
     def form(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Position of the extreme."""
+        """Return the position of the extreme."""
         if not _is_supported(x):
             return NotImplemented
         if dim is not None:
@@ -77,10 +77,10 @@ def position_of_extreme(reduce: Callable[..., Any]) -> Callable[..., Any]:
 def largest_elements(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """``topk``: k times the extreme of the remaining elements.
+    """``topk``: take the extreme of the remaining elements k times.
 
-    A selected element becomes the other extreme, which none of the remaining exceeds, and its position the size of
-    the dim. NaN is larger than all numbers.
+    A selected element is replaced by the opposite extreme, which no remaining element exceeds, and its position by the
+    size of the dim. NaN is larger than all numbers.
     """
     if not _is_supported(x) or not 1 <= k <= min(_MAX_TOP_K, x.shape[dim]):
         return NotImplemented
@@ -210,7 +210,7 @@ def running(combine: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def form(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Running extremes along a dim, and their positions."""
+        """Return the running extremes along a dim, and their positions."""
         if x.ndim == 0 or x.is_complex():
             return NotImplemented
         extreme = _combined_with_those_before(x, dim, combine)

@@ -292,7 +292,7 @@ class Call:
         return outcome if self.inputs is None else outcome.finish(self.inputs)
 
     def _operand(self, argument: Argument) -> Any:
-        """Tensor of an argument in this call."""
+        """Return the tensor of an argument in this call."""
         if argument.draw is not None:
             return self.drawn[argument.name]
         if argument.leaf is None:
@@ -302,7 +302,7 @@ class Call:
         return _part(tensor, argument) if argument.part else tensor
 
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
-        """Tensor or number of a leaf in this call."""
+        """Return the tensor or number of a leaf in this call."""
         if isinstance(leaf, Number):
             return self._value(leaf.tensor, results).item()
         if isinstance(leaf, Complex):

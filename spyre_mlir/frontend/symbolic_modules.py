@@ -47,7 +47,7 @@ from spyre_mlir.mlir import ir
 
 
 class SizePair(NamedTuple):
-    """One run-time size: its granularity, and its value in the smaller and in the larger program."""
+    """A run-time size: its granularity, and its value in the smaller and in the larger program."""
 
     granularity: int
     small: int
@@ -169,7 +169,7 @@ class _SizeWalk(PairWalk):
                 )
 
     def _dims(self, pair: ValuePair) -> SymbolicDims:
-        """Return the dims of the larger value that follow a size."""
+        """Return the dims of the larger value that follow a run-time size."""
         return {dim: self._followed(pair, dim) for dim in pair.differing}
 
     def _followed(self, pair: ValuePair, dim: int) -> SymbolicDim:

@@ -7,9 +7,9 @@
     model.to("spyre")
     print(torch.compile(kernel)(x, y))
 
-PyTorch's key for devices that it does not know, PrivateUse1, is ``spyre`` once ``spyre_mlir.frontend`` is imported.
-A tensor is a wrapper without PyTorch memory; views share the storage of its ``device_tensor``. An operation in
-place is computed as a new tensor, which is written into that storage. Random numbers are drawn on the host.
+PyTorch's key for unknown devices, PrivateUse1, is named ``spyre`` when ``spyre_mlir.frontend`` is imported. A tensor is
+a wrapper without PyTorch memory; views share the storage of its ``device_tensor``. An in-place operation computes a new
+tensor and writes it into that storage. Random numbers are drawn on the host.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 NAME = "spyre"
-#: Errors that the host must not hide by running the operation.
+#: Errors that must not be hidden by running the operation on the host.
 _FAULTS = (AlgorithmError, InternalError)
 
 _aten = torch.ops.aten

@@ -60,7 +60,7 @@ class WiderForms:
 
 
 def _is_decomposed(operator: OpOverload) -> bool:
-    """Return whether to use PyTorch's decomposition; for pointwise operators it is only an equivalent operator."""
+    """Return whether to use PyTorch's decomposition, except for pointwise operators, which stay one operator."""
     if operator._overloadpacket in CHECKED_BY_KERNELS:
         return False
     is_pointwise = torch.Tag.pointwise in operator.tags
