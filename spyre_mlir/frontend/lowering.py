@@ -129,7 +129,7 @@ def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def clean(module: ir.Module) -> None:
-    """Reject dynamic shapes, fold scalar constants, form extremes, drop torch attributes and settled assertions."""
+    """Reject dynamic shapes, fold scalars, build min and max ops, drop torch attributes and settled assertions."""
     # A list, because operations are erased during the iteration.
     for operation in list(operations(module.operation)):
         _check_static(operation)

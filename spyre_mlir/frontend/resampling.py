@@ -21,7 +21,7 @@ def _along(x: Tensor, weights: Tensor, dim: int) -> Tensor:
 
 
 def _scale(size: int, results: int, factor: float | None) -> float:
-    """Distance between neighbouring results, in elements of the source."""
+    """Distance between neighboring results, in elements of the source."""
     return 1 / factor if factor else size / results
 
 
@@ -35,7 +35,7 @@ def _linear_weights(
     if align_corners:
         place = place * ((size - 1) / max(results - 1, 1))
     else:
-        # Align the centres of elements, half a step from the border.
+        # Align the centers of elements, half a step from the border.
         place = (place + 0.5) * _scale(size, results, factor) - 0.5
     sources = torch.arange(size, dtype=torch.float32, device=like.device)
     distance = torch.abs(torch.clamp(place, 0, size - 1)[:, None] - sources[None, :])
