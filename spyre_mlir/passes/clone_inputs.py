@@ -38,7 +38,7 @@ class CloneInputs(Pass):
 
     Data that is read once is also cloned if its bursts are so short that a copy and a read of the copy take less time.
     Candidates are inputs of the program and buffers that cannot be in LX where they are computed. The clone reads
-    device memory once, before the loops that read the clone; a part that moves with a loop is cloned once per iteration.
+    device memory once, before the loops that read the clone; a part that moves with a loop is cloned per iteration.
     The readers of a clone are readers whose cores own equal parts, and the clone is divided in the same way.
     ``scratchpad-planning`` removes a clone that it does not place, because a clone in device memory only adds cost.
 

@@ -33,12 +33,12 @@ class VerifyBundle(Pass):
 
 
 def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
-    """Return the op that executes the design of a finding; the module where it is about no design alone."""
+    """Return the op that executes the design of a finding; the module if the finding is not about a single design."""
     for func in functions(module):
         for op in all_ops(func):
             if op.name == "sdscbundle.sdsc_execute":
                 filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
-                # A finding begins with the file that it is about.
+                # A finding begins with the name of the file that it concerns.
                 if finding.where.partition(" ")[0] == filename:
                     return op
     return module
