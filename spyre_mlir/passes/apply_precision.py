@@ -421,7 +421,7 @@ class _Demotion:
         return "f32" if converted and all(element_of(value) == "f32" for value in converted) else "f16"
 
     def _copy(self, op: ir.Operation) -> None:
-        """Rebuild a view, an insertion, a pin or a restickify on f16, or as it was."""
+        """Rebuild a view, an insertion, a pin or a restickify on f16 or on f32."""
         element = "f32" if op.results[0] in self.unrounded else self._common_element(list(op.operands))
         operands = [self._value(value, element) for value in op.operands]
         if op.name == "tensor.insert_slice":

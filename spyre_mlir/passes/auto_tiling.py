@@ -219,7 +219,7 @@ def _tiled_module(tiled_op: Tiled, chosen: Tiles) -> ir.Module:
 
 
 def _tilings(tiled_op: Tiled, nest: Sequence[DimClass]) -> list[Tiles]:
-    """Return tilings by nested loops along some dims, those with the fewest tiles first."""
+    """Return tilings by nested loops along some dims, the coarsest tilings first."""
     dims, target = [dim_class.dims[tiled_op][0] for dim_class in nest], target_of(tiled_op.op)
     cuts = (dim_class.cuts(2, target.loop_iterations, target.cores) for dim_class in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
@@ -281,7 +281,7 @@ class _RunChoice:
         return price
 
     def _pays(self, number: int) -> bool:
-        """Return whether a candidate takes less time among its neighbours, too, and keep the reason if not."""
+        """Return whether a candidate also saves time together with its neighbours, and keep the reason if not."""
         run = self.candidates[number][0]
         reason = _why_not_among_neighbours(self.ops, run, self.tiling(number), self.evaluator)
         self.reasons += [reason] if reason else []

@@ -60,7 +60,7 @@ class CloneOutputs(Pass):
         carried, final = _carried(result)
         insertion = _insertion_of(final)
         writers = [access for access in buffer.writes if access.user.values[-1] in carried]
-        # Other operations write parts of the buffer, so no clone here would be complete.
+        # Other operations write parts of the buffer, so a clone here would be incomplete.
         if insertion is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
             return
         readers = [access for access in buffer.reads if _source(usage, access) in carried]
@@ -69,7 +69,7 @@ class CloneOutputs(Pass):
         if any(_source(usage, access) != final for access in other_readers):
             return  # all values of an iter_arg share one buffer
         returned = insertion is None and buffer.root in usage.results
-        # Without a reader in LX nothing is saved, without one elsewhere no clone is needed.
+        # Without a reader in LX nothing is saved, and without another reader no clone is needed.
         if not lx_readers or not (other_readers or returned or insertion is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)

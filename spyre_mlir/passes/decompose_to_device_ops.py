@@ -219,7 +219,7 @@ class _FunctionDecomposer:
         op.results[0].set_type(ir.RankedTensorType.get(type_.shape, source.element_type, encoding))
 
     def _layout_request(self, op: ir.Operation) -> None:
-        """Keep a ``stick.pin`` or ``stick.restickify`` where it is, on the device's tensor."""
+        """Rebuild a ``stick.pin`` or ``stick.restickify`` at the same place on the device tensor."""
         if stick.TO not in op.attributes:
             raise error_at(
                 op,

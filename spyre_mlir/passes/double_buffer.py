@@ -172,7 +172,7 @@ class _BufferPlan:
 
 
 def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield the loops without loops in them."""
+    """Yield the innermost loops."""
     for block in nested_blocks(func.regions[0].blocks[0]):
         owner = block.owner.operation
         if owner.name == LOOP and all(op.operation.name != LOOP for op in block.operations):
@@ -218,7 +218,7 @@ class _PipelinedLoop:
         self.variable, *self.carried = self.body.arguments
         self.numbers = induction(loop)
         self.over = dict(self._sums())
-        self.copies: list[ir.Operation] = []  # of the block that is being filled
+        self.copies: list[ir.Operation] = []  # copied ops of the block that is being written
 
     def _sums(self) -> Iterator[tuple[ir.Operation, int]]:
         """Yield the operations that compute a yielded value from its iter_arg, and the index of that operand."""
@@ -318,7 +318,7 @@ class _PipelinedLoop:
                 _copied(op, known)
         load = _copied(ahead.load, known)
         if sdsc.OPTIONAL in load.attributes:
-            del load.attributes[sdsc.OPTIONAL]  # the loop carries it
+            del load.attributes[sdsc.OPTIONAL]  # the load is an iter_arg of the loop
         pair = self.first_pair + list(self.loads).index(ahead)
         load.attributes[sdsc.PING_PONG] = sdsc.ping_pong_attr(pair, second)
         return load.results[0]
@@ -441,7 +441,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operat
 
 
 def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
-    """Return whether an operation loads a tile from device memory for longer than it computes."""
+    """Return whether loading a tile of an operand from device memory takes an operation longer than its compute."""
     user = access.user
     if user.op.name in COPIES or access.operand in DEVICE_OPS[user.opcode].indirect:
         return False

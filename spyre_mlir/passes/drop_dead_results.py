@@ -30,7 +30,7 @@ class DropDeadResults(Pass):
     name: ClassVar[str] = "drop-dead-results"
 
     def run(self, module: ir.Operation) -> None:
-        for loop in reversed(_operations(module, lambda op: op.name == LOOP)):  # the outer ones first
+        for loop in reversed(_operations(module, lambda op: op.name == LOOP)):  # outer loops first
             _carry_dead_values(loop)
         # Collected only now, because bodies of loops may have lost operations.
         for op in _operations(module, lambda op: op.name == "linalg.generic" and len(op.results) > 1):

@@ -559,7 +559,7 @@ def permutation_of(op: ir.Operation) -> list[int]:
 
 
 def source_factors(op: ir.Operation, factors: Factors, table: FactorTable) -> Factors | None:
-    """Return the factors of a view's source, given those of its result; None if a factor would span two dims."""
+    """Return the factors of a view's source, given the factors of its result; None if a factor would span two dims."""
     if op.name == "linalg.transpose":
         order = permutation_of(op)
         return [factors[order.index(dim)] for dim in range(len(order))]

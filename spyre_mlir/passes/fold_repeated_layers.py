@@ -26,7 +26,7 @@ class FoldRepeatedLayers(Pass):
     The passes between the two passes plan the few layers that are kept, and the decisions for one layer are copied to
     the layers left out. The module attribute ``sdsc.folded`` records that layers were left out.
 
-    ``kept`` layers of each repetition are kept: with fewer than 3, no two of them have equal neighbours on both sides.
+    ``kept`` layers of each repetition are kept: with fewer than 3, no two of them have equal neighbours.
     All layers are kept if fewer than ``least_operations`` would be left out, because these are planned as fast.
     Arguments that do not fit in device memory are refused here, before only a part of them is planned.
     With ``shift``, a kept layer represents the layer ``shift`` layers later, if there is one, and has the weights and

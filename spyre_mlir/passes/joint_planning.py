@@ -647,7 +647,7 @@ def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:
 
 
 def _allows_relayout(buffer: BufferAccesses, pieces: PartialAccesses | None) -> bool:
-    """Return whether a buffer is written as a whole and no plan file keeps it on its cores or in device memory."""
+    """Return whether a buffer is written as a whole and no pin keeps it on its cores or in device memory."""
     # Parts are written one by one, so a single shuffle cannot copy them all.
     if pieces is not None and pieces.written:
         return False

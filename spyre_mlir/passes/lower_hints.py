@@ -171,7 +171,7 @@ def _fewer(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
 
 
 def _moved(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Return a clause on loops over reduced dims that sorting moved inside; the others keep their order."""
+    """Return a clause about loops over reduced dims that sorting moved inside."""
     written = [f"{hint.id}.{name}" for hint in hints for name, _ in hint.tiles]
     inside = [
         loop.loop

@@ -154,7 +154,7 @@ class _Partition:
                 if phase.side is ExecutionSide.DEVICE
                 for index in self._unfused(phase, sides)
             }
-            # Each round moves at least one operation to the host, so this ends.
+            # Each round moves at least one operation to the host, so the loop terminates.
             if not lost:
                 return program_phases
             for index in lost:
@@ -210,7 +210,7 @@ class _Partition:
         for number, value in enumerate(self.block.arguments):
             attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[number])} if declared else {}
             attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
-            # The number of a result of the whole program.
+            # The attribute is the index of a result of the whole program.
             updated = attrs.pop(sdsc.UPDATED, None)
             if updated is not None:
                 self.updates[value] = self.end.operands[ir.IntegerAttr(updated).value]

@@ -155,7 +155,7 @@ class _Propagation:
                 for value, operand in zip(generic.inputs, maps, strict=False)
                 if dim in operand
             ]
-            is_looked_up = dim in generic.reduced and _is_gather(generic)  # nothing of it can be left out
+            is_looked_up = dim in generic.reduced and _is_gather(generic)  # such a dim cannot be tiled
             named = candidates and not is_looked_up
             dims.append(self._agreed(op, f"iteration dim {dim}", candidates) if named else unnamed(size))
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
@@ -168,7 +168,7 @@ class _Propagation:
                 self._check_names(op, dim, parts, tiled)
 
     def _tiled(self, op: ir.Operation, hints: ir.Attribute) -> dict[str, int]:
-        """Return the names that hints tile, each with the innermost hint that does."""
+        """Return the names that hints tile, each with the id of the innermost hint that tiles it."""
         if hints not in self.tiled:
             parsed = hints_of(hints, op.location)
             self.tiled[hints] = {name: hint.id for hint in parsed for name, _ in hint.tiles}

@@ -188,7 +188,7 @@ def _reversed(space: Space) -> Space:
 
 
 def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
-    """Return whether writing the whole and reading it back takes longer than the waits of all tiles."""
+    """Return whether writing the whole tensor and reading it back takes longer than the waits of all tiles."""
     work = operation_work(user.opcode, user.space, user.division)
     saved = access_ns(work, work.operands[-1])
     for slice_ in slices:

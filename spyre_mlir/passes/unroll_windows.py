@@ -433,7 +433,7 @@ class SpaceToDepth:
     # -- operands -------------------------------------------------------------------------------------
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
-        """Return the view transforms to images, steps of rows and columns, then channels and pixels of a step merged."""
+        """Return the view transforms to images, steps of rows and columns, and channels and pixels of a step merged."""
         old, value = self.native.windowed, self.native.pad.value
         groups, shape, place = [], [], {}
         for dim, index in enumerate(old.indices):

@@ -134,7 +134,7 @@ def _widen(op: ir.Operation) -> None:
     if clone is not None and clone.name == "sdsc.clone":
         part = clone.operands[0]
     dims = tuple(range(len(shape)))
-    # The part may lack dims of size 1.
+    # Dims of size 1 may be missing from the part.
     names = (
         list(dims)
         if len(shape_of(part)) == len(dims)

@@ -16,9 +16,9 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class VerifyBundle(Pass):
-    """Check that the module is a bundle and keeps all rules of the SuperDSC specification (``spyre-validate``).
+    """Check that the module is a bundle and obeys all rules of the SuperDSC specification (``spyre-validate``).
 
-    An error is at the op that executes the design which breaks a rule.
+    An error is reported at the op that executes the design that breaks a rule.
     """
 
     name: ClassVar[str] = "verify-bundle"

@@ -117,7 +117,7 @@ class _DumpFiles:
         for path in paths:
             head, _, body = path.read_text(encoding="utf-8").partition("\n")
             text = body if printing.form.is_of_pass_managers else _in_form(body, printing.form, operation)
-            # Each manager numbers from zero.
+            # Each manager numbers its files from zero.
             number, rest = path.name.split("_", 1)
             numbers.append(int(number))
             name = f"{self.count + numbers[-1]}_{rest}"

@@ -117,13 +117,13 @@ def run_pipeline(
     operation = module.operation
     if isinstance(pipeline, str):
         pipeline = Pipeline.parse(pipeline)
-    # Verifiers and passes in Python need the interpreter lock, which a pool of MLIR threads would wait for.
+    # Verifiers and passes in Python need the interpreter lock, so a pool of MLIR threads would only wait for it.
     operation.context.enable_multithreading(False)
     collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
     timed = timing.collecting() if timing is not None else contextlib.nullcontext()
     hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
     with operation.context, operation.location, collecting, timed, hidden, parsed_once(), usage_kept():
-        # All managers are built before the first runs: a misspelt option fails while the module is
+        # All managers are built before the first pass runs, so that a misspelt option fails while the module is
         # unchanged.
         whole = WholeModule(operation, remarks, levels)
         managers = list(_managers(pipeline, verify_each, printing, whole, operation.name))

@@ -166,6 +166,6 @@ class _PipelineParser:
         return f"{self.source}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
     def _fail(self, message: str) -> NoReturn:
-        # Without a source there is no line to point at.
+        # Without a source, the location is described in the message.
         where = "" if self.source else f"In '{self.text}', at character {self.position + 1}: "
         raise CompileError(where + message, self._location(self.position))

@@ -62,7 +62,7 @@ class DimDigits:
 
 _CUT = "a view splits it or takes only some of it"
 
-#: The digits of one dim, outermost first, and those of all dims of a tensor.
+#: The digits of one dim, outermost first, and the digits of each dim of a tensor.
 DigitRun = tuple[DimDigits, ...]
 Names = tuple[DigitRun, ...]
 

@@ -26,7 +26,7 @@ class TilingCandidate:
 
     @property
     def tiles(self) -> int:
-        """The number of tiles of all loops together."""
+        """The product of the tile counts of all loops."""
         return math.prod(count for _, count in self.loops)
 
 
