@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From placed operations to designs of a bundle."""
+"""Lowering of placed operations to designs of a bundle."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One divided, placed operation as a SuperDSC design: labels, sizes, slices, operands, masks. No IR."""
+"""Conversion of one divided, placed operation to a SuperDSC design: labels, sizes, slices, operands, masks. No IR."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-#: The constant that masked elements read as, by the name that the kernels of the device know.
+#: The constant that masked elements read as, under the name that the device's kernels use.
 MASK_VALUE = "samv-maskvalue"
 
 
 class DesignBuilder:
     """Builder of the design of one operation, from its space and division.
 
-    ``masks`` has by iteration dim the number as which its padding reads. ``in_lx`` are operands by index; ``parts`` has
-    those that are a part of what a core holds in LX. A shuffle has a ``relayout``, whose distributions are the slices
-    of its operands: copies of a part are cores that get the same, and no dim counts them.
+    ``masks`` maps an iteration dim to the number that its padding reads as. ``in_lx`` are the indices of operands in
+    LX; ``parts`` has the subviews of operands that are a part of a core's buffer in LX. A shuffle has a ``relayout``,
+    whose distributions are the slices of its operands. Cores may receive copies of the same part; no dim counts copies.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class DesignBuilder:
         self.parts = parts or {}
         self.distributions = () if relayout is None else (relayout.source, relayout.target)
         units = shares_of(space.units, division.splits)
-        # Shares are in units, rows or sticks; the design counts elements.
+        # Shares are in units (rows or sticks); the design counts elements.
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
         self.labels = labels_of(opcode, space)
@@ -80,7 +80,7 @@ class DesignBuilder:
     def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
         """Return the design; ``starts(operand, core, byte offset in the buffer)`` is the symbol, or the LX address."""
         space, padded = self.space, self.space.padded
-        # First: geometries add labels, which all other fields have, too.
+        # Geometries come first because they add labels, which all other fields need.
         geometries = self.geometry.geometries()
         slices = {label: split for label, split in zip(self.labels, self.division.splits, strict=True)}
         shares = dict(zip(self.labels, self.shares, strict=True))
@@ -110,7 +110,7 @@ class DesignBuilder:
             operands=operands,
             padding=padding,
             masks=masks,
-            # The mask value stands behind the constants of the operation.
+            # The mask value follows the constants of the operation.
             mask_constant=len(self.op.constants) if masks else -1,
             constants=self._constants(operands[0].data_format),
             debug=debug,
@@ -120,7 +120,7 @@ class DesignBuilder:
     # -- operands -------------------------------------------------------------------------------------
 
     def _windows(self, operand: int) -> dict[str, WindowDim]:
-        """Return the windows that slide over an operand, by the label of the dim that they slide along."""
+        """Return the windows that slide over an operand, keyed by the label of the dim that each slides along."""
         return {
             self.labels[window.output]: WindowDim(
                 window.extent,
@@ -132,7 +132,7 @@ class DesignBuilder:
             )
             for window in (self.space.windows if operand == 0 else ())
         } | {
-            # A halo is a window of single steps, whose positions are no dim.
+            # A halo is a window with stride 1 whose positions are not an iteration dim.
             self.labels[dim]: WindowDim(halo.extent, 1, 1, halo.before, halo.size, "")
             for dim, halo in (self.space.halos if operand else ())
         }
@@ -163,11 +163,11 @@ class DesignBuilder:
         )
 
     def _scales(self, geometry: Geometry) -> dict[str, int]:
-        """Return a scale for each dim in the operand's order; labels that other operands added are not its dims."""
+        """Return the scale of each dim in the operand's order. Labels added by other operands are not included."""
         return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
     def _held(self, operand: int) -> HeldSlices | None:
-        """Return the slices of an operand that each core holds, by label, where they are not those of the division."""
+        """Return the slices of an operand that each core holds, by label, if they differ from the division."""
         if not self.distributions:
             return None
         labels = [self.labels[dim] for dim in sorted(self.space.present[operand])]
@@ -179,7 +179,7 @@ class DesignBuilder:
         )
 
     def _offset_bytes(self, operand: int, slices: tuple[int, ...]) -> int:
-        """Return the offset of a core's slice of an operand in its buffer, or in what the core holds of it in LX."""
+        """Return the byte offset of a core's slice of an operand in the buffer, or in the core's part of it in LX."""
         if operand in self.parts:
             return self.parts[operand].offset * self.space.target.stick_bytes
         if operand in self.in_lx:
@@ -198,7 +198,7 @@ class DesignBuilder:
     # -- roles, masks, constants ----------------------------------------------------------------------
 
     def _roles(self, geometries: list[Geometry]) -> list[str]:
-        """Return the shared layout entry that each operand uses; at most four differ."""
+        """Return the shared layout entry that each operand uses; a design has at most four entries."""
         if self.op.kind.on_array:
             return [INPUT, KERNEL, OUTPUT]
         if self.op.kind is Kind.GATHER:
@@ -207,7 +207,7 @@ class DesignBuilder:
             (frozenset(geometry.dim_order), geometry.stick_dim, view.elements_per_stick)
             for geometry, view in zip(geometries, self.space.views, strict=True)
         ]
-        # In the order in which torch-spyre hands them out: the names say nothing here, only the order of first use.
+        # Roles are assigned in torch-spyre's order. The names have no meaning here; only the order of first use counts.
         spare, roles = iter((OUTPUT, KERNEL, INPUT, KERNEL_IDX)), {}
         for key in keys:
             if key not in roles:
@@ -218,14 +218,14 @@ class DesignBuilder:
         return [roles[key] for key in keys]
 
     def _masks(self, padding: dict[str, int]) -> dict[str, tuple[int, int]]:
-        """Return the first position and the length of the padding that each mask covers."""
+        """Return, by label, the first position and the length of the padding that each mask covers."""
         for dim in self.masks:
             if self.labels[dim] not in padding:
                 raise CompileError(f"'{self.opcode}' masks d{dim}, which has no padding")
         return {self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]]) for dim in self.masks}
 
     def _constants(self, data_format: str) -> tuple[Constant, ...]:
-        """Return the constants of the operation, then the one value of all masks."""
+        """Return the constants of the operation, followed by the single value of all masks."""
         masks = sorted(set(self.masks.values()))
         if len(masks) > 1:
             raise CompileError(f"'{self.opcode}' has masks of {masks}; a design has room for one value")
@@ -235,9 +235,9 @@ class DesignBuilder:
 
 
 def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
-    """Return the space of a shuffle without copies, and the slices of the result; cores without one have the first."""
+    """Return a shuffle's space without the dim of copies, and the result's slices; the first for cores without one."""
     rank = len(relayout.units)
-    # The dim of copies is the last one, and no operand has it.
+    # The dim of copies is the last dim, and it is not present in any operand.
     views = tuple(replace(view, shape=view.shape[:rank]) for view in space.views)
     owners = tuple(slices or (0,) * rank for slices in relayout.target.owners)
     symbolic = tuple((dim, size) for dim, size in space.symbolic if dim < rank)
@@ -256,10 +256,10 @@ def design_template(
     relayout: Relayout | None,
     parts: tuple[tuple[int, Subview], ...],
 ) -> tuple[Design, tuple, list[list[Slopes]]]:
-    """Return a design that starts at byte offsets in buffers, and the key of it: layers of a model share templates.
+    """Return a design whose starts are byte offsets in buffers, its key, and the slopes of the starts.
 
-    Designs with equal keys and starts say the same but for index and debug handle. Last come the bytes by which the
-    start of each operand on each core moves with run-time sizes, of which the offsets are those of the largest.
+    Layers of a model share templates: designs with equal keys and starts differ only in index and debug handle. Slopes
+    are the bytes by which a start moves with each run-time size; the offsets are for the largest sizes.
     """
     builder = DesignBuilder(
         opcode, space, division, dict(constants), dict(masks), in_lx, relayout, dict(parts)
@@ -298,11 +298,11 @@ def _items(*members: dict) -> tuple:
     return tuple(tuple(member.items()) for member in members)
 
 
-# The operands of a design in its labels: order of dims, stick, scales and gaps. No IR.
+# The operands of a design in terms of its labels: order of dims, stick, scales and gaps. No IR.
 #
-# An operand in device memory is a part of the whole tensor, whose strides its dims and gaps say. One in LX is this
-# core's slice alone: the same dims in the same order, one behind the other; or a part of what the core has there, with
-# gaps again.
+# An operand in device memory is a part of the whole tensor, whose strides are described by dims and gaps. An operand in
+# LX is the core's slice alone, with the same dims in the same order and without gaps; or it is a part of the core's
+# buffer there, again with gaps.
 
 SECOND_STICK = "in"
 
@@ -311,7 +311,7 @@ SECOND_STICK = "in"
 class Geometry:
     """An operand in the labels of a design: dim order (innermost first), stick, scales, and gaps in elements.
 
-    ``beside`` are the elements of other dims in a stick, the innermost first.
+    ``beside`` has the number of elements of each other dim in a stick, innermost first.
     """
 
     dim_order: tuple[str, ...]
@@ -324,9 +324,9 @@ class Geometry:
 class GeometryBuilder:
     """Builder of the geometries of one operation's operands.
 
-    ``shares`` are the positions of each dim that a core has, ``in_lx`` the operands in LX, ``parts`` those of them that
-    are a part of what a core has there. ``extra`` has the labels without a dim, synthetic sticks and fillers, with
-    their sizes once the geometries are built.
+    ``shares`` are the positions of each dim per core, ``in_lx`` the operands in LX, ``parts`` the subviews of operands
+    that are a part of a core's buffer in LX. After the geometries are built, ``extra`` has the sizes of the labels
+    without an iteration dim: synthetic sticks and fillers.
     """
 
     def __init__(
@@ -344,9 +344,9 @@ class GeometryBuilder:
         self.fillers: set[str] = set()
 
     def geometries(self) -> list[Geometry]:
-        """Return the geometries of all operands; a filler of one is a dim of size 1 of all."""
+        """Return the geometries of all operands. A filler that one operand needs is a dim of size 1 in all operands."""
         geometries = [self._geometry(operand) for operand in range(len(self.space.views))]
-        # The kernels of casts loop over rows, so a tensor of nothing but its stick gets one.
+        # The kernels of casts loop over rows, so a tensor that has only a stick dim gets a row dim.
         if DEVICE_OPS[self.opcode].kind is Kind.CAST and len({*self.labels, *self.extra}) == 1:
             self._filler()
         return [
@@ -357,7 +357,7 @@ class GeometryBuilder:
         ]
 
     def _geometry(self, operand: int) -> Geometry:
-        """Order the dims of an operand by stride; distances between them become gaps, in device memory."""
+        """Return the geometry of an operand: dims ordered by stride, and gaps for the distances between dims."""
         view, present = self.space.footprint(operand), self.space.present[operand]
         if operand == 0:
             present -= {window.kernel for window in self.space.windows}
@@ -369,12 +369,12 @@ class GeometryBuilder:
         axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
         without_axis = {dim for dim in present if view.axis_of(dim) is None}
         stride = view.elements_per_stick
-        # A dim within one stick has no axis, and is inside of all others.
+        # A dim within one stick has no axis, and it is the innermost dim.
         if view.main_stick_dim is not None and view.main_stick_dim in without_axis:
             order.append(stick)
             without_axis.discard(view.main_stick_dim)
         for axis in axes:
-            # In LX a core's slice is dense, so there are no gaps to say.
+            # In LX a core's slice is dense, so it does not have gaps.
             if operand not in self.in_lx or operand in self.parts:
                 self._close_gap(operand, order, gap, stride, strides[axis.dim])
             order.append(self.labels[axis.dim])
@@ -389,11 +389,11 @@ class GeometryBuilder:
         return Geometry(tuple(order), stick, scale, gap, beside)
 
     def _listed_absent(self, operand: int) -> frozenset[int]:
-        """Return the dims that an operand lists though it does not vary along them, at a scale of -1.
+        """Return the dims that an operand lists, with a scale of -1, although it does not vary along them.
 
-        A matmul, a convolution or a pooling tells its dims apart by which operands list them, so there absent dims are
-        not listed. Batch dims that
-        the rows are repeated for are: what only columns and result list is the one dim that columns bring in.
+        The dims of a matmul, a convolution or a pooling are distinguished by the operands that list them, so absent
+        dims are not listed there. Batch dims for which the rows of a matmul are repeated are an exception: only the dim
+        of the columns may be listed by columns and result alone.
         """
         present, kind = self.space.present[operand], DEVICE_OPS[self.opcode].kind
         if kind.slides:
@@ -406,9 +406,9 @@ class GeometryBuilder:
         return self.space.present[1] - present - self.space.reduced - {stick}
 
     def _strides(self, operand: int) -> dict[int, int]:
-        """Return the elements from one position of a dim to the next, in device memory or of a part in LX.
+        """Return the stride of each dim in elements, in device memory or in a part of an LX buffer.
 
-        A dim of which a core has one position has none of its own there: it is behind all others.
+        In an LX part, a dim of which a core has a single position has no stride of its own: it is made outermost.
         """
         view = self.space.footprint(operand)
         if operand not in self.parts:
@@ -422,22 +422,22 @@ class GeometryBuilder:
         return {axis.dim: strides.get(axis.dim, behind) for axis in view.axes}
 
     def _steps(self, operand: int, dim: int) -> int:
-        """Return the positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
+        """Return the positions of a dim that the design iterates over in memory: rows, or sticks for the stick dim."""
         view, extent = self.space.views[operand], self.space.accessed(operand, self.space.padded)[dim]
         if operand in self.parts:
             extent = min(self.space.accessed(operand, self.shares)[dim], extent)
         elif operand == 0:
-            # Of what windows slide over the design has all positions, also those that none touches.
+            # The design has all positions of a dim that windows slide along, including positions that no window reads.
             extent = next((window.size for window in self.space.windows if window.output == dim), extent)
         return extent // view.stick_elements(dim)
 
     def _close_gap(
         self, operand: int, order: list[str], gap: dict[str, int], stride: int, expected: int
     ) -> None:
-        """Make the dims so far reach ``expected`` elements, by a gap behind the last one."""
+        """Extend the dims so far to ``expected`` elements by a gap after the last dim."""
         if expected == stride:
             return
-        # A gap stands behind a dim, so the innermost one needs a dim before it.
+        # A gap belongs to the dim before it, so an innermost gap needs a filler dim.
         if not order:
             order.append(self._filler())
         last = order[-1]
@@ -454,14 +454,14 @@ class GeometryBuilder:
         gap[last] = (expected // base - extent) * per_stick
 
     def _filler(self) -> str:
-        """Add a dim of size 1 whose only purpose is its gap, and return its label."""
+        """Add a dim of size 1 that only carries a gap, and return its label."""
         label = next(label for label in LABELS if label not in self.labels and label not in self.extra)
         self.extra[label] = 1
         self.fillers.add(label)
         return label
 
     def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:
-        """Return the label of the stick dim; a sparse operand has a stick with one valid element."""
+        """Return the label of the stick dim. The stick of a sparse operand has a single valid element."""
         if view.main_stick_dim is not None:
             return self.labels[view.main_stick_dim]
         for label in (STICK, SECOND_STICK):
@@ -475,15 +475,15 @@ class GeometryBuilder:
         raise CompileError(f"'{self.opcode}' has a sparse operand but no dim left for its stick")
 
 
-# Labels of the iteration dims of a design, by what its operation is.
+# Labels of the iteration dims of a design, by the kind of its operation.
 
 #: The label of the stick of the output, and of most operands.
 STICK = "out"
-#: Labels of the dims that are in no stick, in the order in which operations take them.
+#: Labels of the dims that are not in a stick, in the order in which operations use them.
 LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
-#: Labels of the dims of a matmul but its columns ``out``, its innermost row ``mb`` and ``in``, the innermost first.
+#: Labels of the dims of a matmul except its columns ``out``, its innermost row ``mb`` and ``in``, innermost first.
 MATMUL_LABELS = ("x", "y", "kj", "ki")
-#: Labels of the dims that windows slide along, the innermost first; those of the windows have a k before.
+#: Labels of the dims that windows slide along, innermost first. The label of a window's own dim has the prefix k.
 WINDOW_LABELS = ("j", "i")
 
 
@@ -506,7 +506,7 @@ def labels_of(opcode: str, space: Space) -> tuple[str, ...]:
 
 
 def _window_labels(space: Space) -> tuple[str, ...]:
-    """Return mb, i, j, out, in, ki, kj: the last window slides along j, and channels are in the sticks."""
+    """Return mb, i, j, out, in, ki, kj for the dims: the last window slides along j, and channels are in the sticks."""
     labels: dict[int, str] = {}
     for window, ending in zip(reversed(space.windows), WINDOW_LABELS, strict=False):
         labels[window.output], labels[window.kernel] = ending, f"k{ending}"
@@ -522,7 +522,7 @@ def _window_labels(space: Space) -> tuple[str, ...]:
 
 
 def _main_stick(space: Space) -> int | None:
-    """Return the dim called ``out``: the stick of the output, or of the first input that has one."""
+    """Return the dim labelled ``out``: the stick dim of the output, or of the first input that has a stick dim."""
     views = (space.views[-1], *space.views)
     stick_dims = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
     return stick_dims[0] if stick_dims else None
@@ -532,7 +532,7 @@ def _matmul_labels(space: Space) -> tuple[str, ...]:
     rows, columns, _ = space.present
     generated, outer = columns - rows - space.reduced, iter(MATMUL_LABELS)
     labels = {dim: "in" for dim in space.reduced} | {dim: "out" for dim in generated}
-    # The innermost row is mb, as torch-spyre has it, and what is outside of it follows whether row or batch.
+    # As in torch-spyre, the innermost row is mb, and the outer dims follow, whether they are rows or batch dims.
     row = max(rows - columns, default=None)
     if row is not None:
         labels[row] = "mb"

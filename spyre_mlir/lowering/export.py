@@ -26,7 +26,7 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
         module: A module at the bundle level.
 
     Raises:
-        CompileError: The module is of another level, or attributes are malformed.
+        CompileError: The module is not at the bundle level, or its attributes are malformed.
     """
     op = module.operation
     if sdscbundle.DESIGNS not in op.attributes or sdscbundle.MANIFEST not in op.attributes:
@@ -43,13 +43,13 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
 
 
 def cuts_of(module: ir.Module | ir.Operation) -> tuple[int, ...]:
-    """The executes of a module at the bundle level that begin another bundle; none for one that is one bundle."""
+    """Return the indices of the executes that begin another bundle; none if the module is a single bundle."""
     op = module.operation
     return _read(op, sdscbundle.CUTS, tuple[int, ...]) if sdscbundle.CUTS in op.attributes else ()
 
 
 def _read(op: ir.Operation, name: str, kind: Any) -> Any:
-    """Convert an attribute of the module to a value of type ``kind``; ``CompileError`` at the module if it is none."""
+    """Convert an attribute of the module to a value of type ``kind``; ``CompileError`` if it is malformed."""
     try:
         return from_plain(kind, Field(from_attribute(op.attributes[name]), ""))
     except (CompileError, TypeError) as error:
@@ -58,7 +58,7 @@ def _read(op: ir.Operation, name: str, kind: Any) -> Any:
 
 
 def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
-    """Return the values of the constants by the names of their arguments."""
+    """Return the values of the constants, keyed by argument name."""
     if sdscbundle.CONSTANTS not in op.attributes:
         return {}
     attr = op.attributes[sdscbundle.CONSTANTS]
@@ -82,7 +82,7 @@ def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: mo
 
 
 class _FunctionExport:
-    """Converter of the entry function: names its values, one statement per op."""
+    """Converter of the entry function: it names the values and makes one statement per op."""
 
     def __init__(self, func: ir.Operation, manifest: model.Manifest) -> None:
         self.block = func.regions[0].blocks[0]
@@ -91,7 +91,7 @@ class _FunctionExport:
         self.allocations = 0
 
     def read(self) -> tuple[tuple[model.Parameter, ...], tuple[model.Statement, ...]]:
-        """Return parameters and statements; ``CompileError`` for types and ops that a bundle does not have."""
+        """Return parameters and statements; ``CompileError`` for types and ops that a bundle does not support."""
         parameters = []
         for index, argument in enumerate(self.block.arguments):
             type_ = argument.type
@@ -166,7 +166,7 @@ class _FunctionExport:
 
 
 def _linear(map_: ir.AffineMap, op: ir.Operation) -> tuple[tuple[int, ...], int]:
-    """Return coefficients and offset of a one-result map, from its values at zero and at the unit points."""
+    """Return the coefficients and the offset of a map with one result, from its values at zero and the unit vectors."""
     if len(map_.results) != 1:
         raise CompileError("an affine.apply of a bundle has one result", location_of(op.location))
     size = map_.n_dims + map_.n_symbols

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernel arguments and buffers of a bundle: what the host passes, and where each value of the program lies."""
+"""Kernel arguments and buffers of a bundle: the arrays that the host passes, and the placement of each value."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class KernelBuffers:
     """Kernel arguments, constants and buffers of a placed function.
 
     ``arguments`` are in the order of the run-time ``parameters``: arguments, constants, results. ``buffers`` has an
-    entry per root value, of intermediates after the first ``buffer`` call. ``CompileError`` for what a bundle cannot
-    say. ``indices`` are the parameters behind them that the host reads in an array.
+    entry per root value; the entry of an intermediate is added by the first ``buffer`` call. ``indices`` are the
+    parameters after them, which the host reads from arrays. ``CompileError`` if a bundle cannot express the program.
     """
 
     def __init__(self, func: ir.Operation, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
@@ -63,7 +63,7 @@ class KernelBuffers:
         self.sizes = self._sizes()
 
     def _sizes(self) -> list[RuntimeSize]:
-        """Return the run-time sizes of the function, whose parameters are the last."""
+        """Return the run-time sizes of the function. Their parameters are the last ones."""
         first = len(self.parameters) + len(self.indices)
         return [
             RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
@@ -71,7 +71,7 @@ class KernelBuffers:
         ]
 
     def _indices(self) -> Iterator[tuple[ir.Value, RuntimeIndex]]:
-        """Yield each index that the host reads, whose parameters follow all others."""
+        """Yield each index that the host reads. The parameters of indices follow all arguments and results."""
         reads = (op for op in self.ops if op.name == INDEX_ARGUMENT)
         for number, op in enumerate(reads, len(self.parameters)):
             parameter = parameter_name(number, is_address=False)
@@ -93,7 +93,7 @@ class KernelBuffers:
     def _symbolic_host(
         self, value: ir.Value, attributes: ir.DictAttr, kind: str
     ) -> tuple[SymbolicExtent, ...]:
-        """Return the dims of the host array of an argument that follow run-time sizes; weights have their largest."""
+        """Return the dims of an argument's host array that follow run-time sizes; weights have their largest sizes."""
         if self.memory.symbolic.is_empty or kind != "input":
             return ()
         if SYMBOLIC_HOST not in attributes:
@@ -121,7 +121,7 @@ class KernelBuffers:
             self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
 
     def _require_room(self) -> None:
-        """Raise ``CompileError`` if arguments, constants and results are larger than device memory together."""
+        """Raise ``CompileError`` if arguments, constants and results together do not fit in device memory."""
         taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
         if taken > device:
             raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
@@ -141,7 +141,7 @@ class KernelBuffers:
         return host
 
     def _fill(self, states: States) -> float | None:
-        """Return the number that the host writes into the padding of an argument, so that all its states hold."""
+        """Return the number that the host writes into the padding of an argument to satisfy all padding states."""
         values = sorted({state for state in states.values() if state is not None})
         if len(values) > 1:
             raise error_at(self.func, f"the host fills padding with one value, but an argument has {values}")
@@ -171,7 +171,7 @@ class KernelBuffers:
                 f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
             )
         known = self.buffers.get(place.buffer)
-        # A result in the memory of an argument, whose new value it is, has the parameter of that.
+        # A result that updates an argument in place shares the parameter of the argument.
         parameter = known.base if known else parameter_name(len(self.parameters), is_address=True)
         if known is None:
             self.parameters.append(parameter)
@@ -199,15 +199,15 @@ class KernelBuffers:
     def _result_layout(self, value: ir.Value) -> StickLayout:
         """Return the layout through which the host reads a result, which may be a view of its buffer."""
         layout = self.memory.layout(value)
-        # Bytes outside of the view would reach the host as elements.
+        # Bytes outside the view would be copied to the host as elements.
         if layout.bytes != self.memory.layout(self.memory.place(value).buffer).bytes:
             raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
         return layout
 
     def buffer(self, value: ir.Value, lx_bytes: int, bases: Collection[str]) -> Buffer:
-        """Return the buffer of a root value: an argument's, or the one its placement names.
+        """Return the buffer of a root value: the buffer of an argument, or the buffer at the value's placement.
 
-        ``lx_bytes`` are its bytes per core if that is in LX, ``bases`` the memories of the program.
+        ``lx_bytes`` is the size per core if the placement is in LX, ``bases`` are the memories of the program.
         """
         if value not in self.buffers:
             owner = defining_op(value)
@@ -247,7 +247,7 @@ def _without_layout(attr: ir.Attribute, type_: ir.RankedTensorType) -> ir.Attrib
     plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
     if attr.is_splat:
         return ir.DenseElementsAttr.get_splat(plain, attr.get_splat_value())
-    # The bindings have no cast of dense elements, and numpy lacks some of their types: those go by their text.
+    # The bindings cannot cast dense elements, and numpy lacks some element types, which are converted as text.
     try:
         return ir.DenseElementsAttr.get(np.array(attr), type=plain)
     except TypeError:

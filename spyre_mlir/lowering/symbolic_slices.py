@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Slices of dims that follow a run-time size: the same part of the dim at every size, at addresses linear in it."""
+"""Slices of dims with a run-time size: each is the same fraction of the dim, at addresses linear in the size."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.records import dataclass
 
-#: The bytes by which an address moves with each run-time size, by its name.
+#: The bytes by which an address moves per unit of each run-time size, by the name of the size.
 Slopes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class SymbolicSlices:
-    """The slices of an operation along symbolic dims, of which ``shares`` are the elements at the largest sizes.
+    """The slices of an operation along symbolic dims; ``shares`` are the elements per slice at the largest sizes.
 
-    A shuffle has the ``distributions`` of its operands beside its division.
+    A shuffle has the ``distributions`` of its operands in addition to its division.
     """
 
     opcode: str
@@ -30,7 +30,7 @@ class SymbolicSlices:
     distributions: tuple[Distribution, ...] = ()
 
     def check(self, padding: Collection[int]) -> None:
-        """Require equal slices without ``padding``, dims that have it, and without windows; ``CompileError`` else."""
+        """Raise ``CompileError`` unless slices are equal and symbolic dims have no windows and no ``padding``."""
         space = self.space
         slid = {dim for operand in range(len(space.views)) for dim, _ in space.slid(operand)}
         for dim, size in space.symbolic:
@@ -43,21 +43,21 @@ class SymbolicSlices:
                 )
 
     def slopes(self, in_lx: Collection[int]) -> list[list[Slopes]]:
-        """Return by operand and core the bytes by which its start moves with each size; none of what is in LX."""
+        """Return the slopes of the start of each operand on each core; none for operands in LX."""
         return [
             [() if operand in in_lx else self._slopes(operand, slices) for slices in self.division.owners]
             for operand in range(len(self.space.views))
         ]
 
     def _slopes(self, operand: int, slices: tuple[int, ...]) -> Slopes:
-        """Return the bytes by which the start of a slice in device memory moves with each run-time size."""
+        """Return the slopes of the start of a slice in device memory."""
         view, slopes = self.space.footprint(operand), dict[str, int]()
         for dim, size in self.space.symbolic:
             axes = [axis for axis in view.axes if axis.dim == dim]
             first = slices[dim] * self.shares[dim]
             if not first or not axes:
                 continue
-            # At the largest size the slice begins here, and at every other one at the same part of that.
+            # The offset at the largest size. At other sizes the offset is proportional to the size.
             at_largest = first // axes[0].divisor * axes[0].stride * ELEMENT_BYTES[view.dtype]
             slope, remainder = divmod(at_largest, size.max_value)
             if len(axes) > 1 or remainder:

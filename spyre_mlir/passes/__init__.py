@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The passes: one file, one class, one name each; ``foo_bar.py`` holds ``FooBar``, the pass ``foo-bar``.
+"""The passes. Each has its own file, class and name: ``foo_bar.py`` contains ``FooBar``, the pass ``foo-bar``.
 
-A new file is a new pass: there is no list to edit. ``find`` imports one file by the name of its pass,
+To add a pass, add a file; there is no list to edit. ``find`` imports the file of one pass by name,
 ``load_all`` imports every file of this folder.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["PASSES", "Pass", "find", "load_all"]
 
 
 def find(name: str) -> type[Pass] | None:
-    """Return the class of the pass ``name`` and import its file if needed; None where the package has no such pass."""
+    """Return the class of the pass ``name``, importing its file if needed; None if the package has no such pass."""
     if name not in PASSES and name.replace("-", "_") in _modules():
         importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return PASSES.get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Makes a plan file hold: its entries become pins that later passes obey, and are checked when all is decided."""
+"""Applies a plan file: its entries become pins that later passes obey, and are checked after all decisions."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from spyre_mlir.tiling import TiledLoop
 
 @dataclass(frozen=True)
 class ApplyPlan(Pass):
-    """Pin what a plan file says of the choices that come after ``level``, and check those before.
+    """Pin the choices after ``level`` to the entries of a plan file, and check the choices before ``level``.
 
-    ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *device-ops*, when hints
-    are lowered, operations get the loops of the plan as ``sdsc.tiling``; an empty list also keeps the passes that tile
-    by themselves away. After *tiled*, names, shapes and types are compared with the program, and layouts are pinned
-    for ``choose-layouts``; after *laid-out*, slices for ``work-distribution`` and ``joint-planning``; after
-    *divided*, when clones are there, placements for ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no
-    pin is left, and everything that the plan says holds. What cannot hold is an error that names operation, pin and
-    reason.
+    ``file`` is the plan file; without it the plan is the module's attribute ``sdsc.plan``. After *device-ops*, when
+    hints are lowered, operations get the loops of the plan as ``sdsc.tiling``; an empty list also prevents automatic
+    tiling. After *tiled*, names, shapes and types are compared with the program, and layouts are pinned for
+    ``choose-layouts``. After *laid-out*, slices are pinned for ``work-distribution`` and ``joint-planning``. After
+    *divided*, when clones exist, placements are pinned for ``scratchpad-planning`` and ``place-in-hbm``. After *placed*
+    no pin remains, and the program agrees with every entry of the plan. An entry that cannot be satisfied is an error
+    that names operation, pin and reason.
 
     Before: ``name-operations``.
 
@@ -72,7 +72,7 @@ class ApplyPlan(Pass):
                     del module.attributes[sdsc.PLAN]
 
     def _read(self, module: ir.Operation) -> PlanFile:
-        # Each apply-plan of the pipeline reads the file anew: passes share no state but the module.
+        # Each apply-plan of the pipeline reads the file again, because passes share no state except the module.
         if self.file == "-":
             raise CompileError("A plan file is read several times, so that it cannot be stdin.")
         if self.file:
@@ -83,7 +83,7 @@ class ApplyPlan(Pass):
 
 
 class _EntryChecks:
-    """Checks of the entries of one plan file against values of the program; errors name file and field."""
+    """Checks of a plan file's entries against values of the program. Errors name the file and the field."""
 
     def __init__(self, filename: str, target: Target) -> None:
         self.filename, self.target = filename, target
@@ -147,7 +147,7 @@ class _EntryChecks:
 
 
 class _Applied:
-    """Application of a plan file to the function that it is about; needs a current context."""
+    """Application of a plan file to its function. It requires a current context."""
 
     def __init__(self, func: ir.Operation, plan: PlanFile) -> None:
         self.func, self.plan, self.target = func, plan, target_of(func)
@@ -158,7 +158,7 @@ class _Applied:
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
 
     def tile(self) -> None:
-        """Write the loops of the plan around the operations that it names."""
+        """Attach the loops of the plan to the operations that the plan names."""
         known: Known = {}
         for entry in self.plan.operations:
             op = self.ops.get(entry.name)
@@ -181,7 +181,7 @@ class _Applied:
         op.attributes[TILING] = tiling_attr(loops)
 
     def start(self) -> None:
-        """Check that the plan is one of this program, and pin its layouts."""
+        """Check that the plan belongs to this program, and pin its layouts."""
         layouts: dict[int, list[StickLayout]] = {}
         for entry in self.plan.arguments:
             number = self._argument(entry)
@@ -192,7 +192,7 @@ class _Applied:
         self._pin_arguments(layouts)
         for entry in self.plan.operations:
             op = self.ops.get(entry.name)
-            # Not an error yet: clones and conversions of the plan exist only after later passes.
+            # A missing operation is not an error yet: later passes insert clones and conversions.
             if op is None:
                 self._check_source(entry)
                 continue
@@ -201,7 +201,7 @@ class _Applied:
 
     def after_layouts(self) -> None:
         """Check the chosen layouts, and pin slices and placements."""
-        # Layouts are decided: their pins go, so that none is taken for one of a later level.
+        # Layouts are decided, so their pins are removed; otherwise they would look like pins of a later level.
         self._pin_arguments({})
         for entry in self.plan.arguments:
             number = self.labels.get(entry.name)
@@ -226,16 +226,16 @@ class _Applied:
             self._pin(op, pins)
 
     def _relayout_pin(self, entry: PlannedOperation) -> bool | None:
-        """Return whether a shuffle takes a result to other cores; None leaves the choice to the compiler.
+        """Return whether a shuffle moves a result to other cores; None leaves the choice to the compiler.
 
-        So it is without the core order, and where a shuffle in the plan has a source without a name.
+        None is returned without a core order, and if the plan has a shuffle whose source is unnamed.
         """
         if entry.core_order is None:
             return None
         sources = {shuffle.name.rpartition("/")[0] for shuffle in self._shuffles()}
         if entry.name in sources:
             return True
-        # A shuffle of a nameless source may be that of this result, so the plan does not say.
+        # A shuffle with an unnamed source may be the shuffle of this result, so the plan leaves it open.
         return None if sources.intersection(NAMELESS) else False
 
     def _shuffles(self) -> list[PlannedOperation]:
@@ -243,12 +243,12 @@ class _Applied:
         return [entry for entry in self.plan.operations if f"/{SHUFFLE}." in entry.name]
 
     def after_divisions(self) -> None:
-        """Divide the clones, which are new, as the plan says, and pin their placements."""
+        """Divide the new clones according to the plan, and pin all placements."""
         memory, divider = AliasAnalysis(self.func), Divider()
-        # Without them readers find in LX what is on other cores, which would be told instead.
+        # Checked first: without a planned shuffle, the error would be about readers that need data of other cores.
         self._check_inserted(self._shuffles())
         for entry, op in self._planned_ops():
-            # Only clones are new since the last level, so only they are unchecked and undivided.
+            # Only clones were inserted since the last level, so only clones are unchecked and undivided.
             if sdsc.OPTIONAL in op.attributes:
                 self.checks.check_result_layout(entry, op)
                 self._divide(entry, op, memory, divider)
@@ -257,7 +257,7 @@ class _Applied:
     def _divide(
         self, entry: PlannedOperation, op: ir.Operation, memory: AliasAnalysis, divider: Divider
     ) -> None:
-        """Give a clone the slices of the plan, if that has any."""
+        """Give a clone the slices of the plan, if the plan has any for it."""
         if entry.slices is not None:
             self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
             opcode, space, _ = memory.space(op)
@@ -265,7 +265,7 @@ class _Applied:
             divider.divide(op, opcode, space, splits, order)
 
     def finish(self) -> None:
-        """Check all that the plan says against the placed program, and remove the pins."""
+        """Check all entries of the plan against the placed program, and remove the pins."""
         actual = {operation.name: operation for operation in current_plan(self.func).operations}
         self._check_inserted(self.plan.operations)
         for entry, op in self._planned_ops():
@@ -285,14 +285,14 @@ class _Applied:
     # -- the program and the plan ---------------------------------------------------------------------
 
     def _planned_ops(self) -> list[tuple[PlannedOperation, ir.Operation]]:
-        """Return the entries whose operations exist already, each with its operation."""
+        """Return the entries whose operations already exist, each with its operation."""
         return [(entry, self.ops[entry.name]) for entry in self.plan.operations if entry.name in self.ops]
 
     def _argument(self, entry: PlannedArgument) -> int:
-        """Return the index of an argument; for a second view of a host array, that of its source."""
+        """Return the index of an argument; for a second view of a host array, the index of its source."""
         if entry.name in self.labels:
             return self.labels[entry.name]
-        # A plan names each view of a weight as "w@1", which is no argument before hoist-weight-views.
+        # A plan names each view of a weight as "w@1", which is not an argument before hoist-weight-views.
         source = entry.source or entry.name.rpartition("@")[0]
         if source not in self.labels:
             known = listed(self.labels)
@@ -302,7 +302,7 @@ class _Applied:
         return self.labels[source]
 
     def _check_source(self, entry: PlannedOperation) -> None:
-        """Refuse a name that is not there yet unless it is that of an operation which the compiler may insert."""
+        """Raise an error for a missing operation unless the compiler may insert an operation of that name later."""
         source, _, inserted = entry.name.partition("/")
         known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
         if not inserted or not known:
@@ -312,13 +312,13 @@ class _Applied:
     # -- pins -----------------------------------------------------------------------------------------
 
     def _pin(self, op: ir.Operation, pins: Pins) -> None:
-        # Not merged: a pin of an earlier level that is met must not bind a later pass.
+        # Pins are replaced, not merged: a satisfied pin of an earlier level must not constrain a later pass.
         if sdsc.PINS in op.attributes:
             del op.attributes[sdsc.PINS]
         set_pins(op, pins)
 
     def _pin_arguments(self, layouts: Mapping[int, Sequence[StickLayout]]) -> None:
-        """Pin the layouts of the arguments that have any, and remove the pins of all others."""
+        """Pin the layouts of the arguments in ``layouts``, and remove the pins of all others."""
         attributes = argument_attributes(self.func)
         for number, attrs in enumerate(attributes):
             attrs.pop(sdsc.PINS, None)
@@ -344,7 +344,7 @@ def _compare(entry: PlannedOperation, actual: PlannedOperation, op: ir.Operation
 
 
 def _named(func: ir.Operation) -> dict[str, ir.Operation]:
-    """Return the device operations of a function, and of the bodies of loops beside it, by name."""
+    """Return the device operations of a function and of outlined loop bodies in its module, by name."""
     ops: dict[str, ir.Operation] = {}
     for op in (op for body in functions(func.parent.operation) for op in all_ops(body)):
         if is_compute(op):
@@ -365,12 +365,12 @@ def _tiling_text(loops: Sequence[TiledLoop] | None) -> str:
 
 
 def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
-    """Drop the loops of one tile, which no operation has, from a tiling."""
+    """Return a tiling without loops of a single tile, because no operation records such loops."""
     return [loop.settled() for loop in loops or () if loop.tiles > 1]
 
 
 def _is_placed(pinned: PlannedPlacement, actual: PlannedPlacement | None) -> bool:
-    # A plan's "hbm" leaves the offset open, and results and arguments are in device memory as well.
+    # A plan's "hbm" leaves the offset open; results and arguments are in device memory as well.
     if pinned.memory == "hbm":
         return actual is not None and actual.memory != "lx"
     return pinned == actual

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decides which f32 values stay f32 on the device."""
+"""Decides which f32 values remain f32 on the device."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from spyre_mlir.target.ops import DEVICE_OPS, FP32
 #: The largest number that fp16 rounds to 0.
 _ZERO_F16 = 2.0**-25
 
-#: Operations that DL16 alone has, and f32 by others.
+#: Operations that the device supports only in DL16, and that are expressed by other operations in f32.
 _ROOTS = ("sqrt", "rsqrt")
 
-#: Reductions whose partial results differ from rounded ones.
+#: Reductions whose partial results must not be rounded.
 _ROUNDING = ("sum", "sumnonstick", "mean", "meannonstick", "prod")
 
 
@@ -59,22 +59,21 @@ _ROUNDING = ("sum", "sumnonstick", "mean", "meannonstick", "prod")
 class ApplyPrecision(Pass):
     """Fold the f32 islands of an fp16 program back to f16, or keep them.
 
-    The importer computes softmax, norms and matmul in f32 between an extf and a truncf; the device
+    The importer computes softmax, norms and matmul in f32 between an extf and a truncf, but the device
     accumulates in higher precision by itself. An island is a set of f32 values connected by ops.
 
-    ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16, but for the values
-    that rounding would spoil: squares and sums that leave the range, means that are
-    subtracted from what they are the mean of, partial sums. These, and what reads them, stay f32 between casts. An
-    island that contains an argument, a result, an integer (also by floor), a sum of integers or a constant beyond
-    fp16 stays f32.
-    ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
-    whose accumulation is the island's.
+    ``policy=device``: an island whose inputs are fp16 values and constants and whose outputs are fp16 becomes fp16. The
+    exceptions are values that rounding would spoil: squares and sums that leave the range, means that are subtracted
+    from the values that they are the mean of, and partial sums. These values and their readers stay f32 between casts.
+    An island that contains an argument, a result, an integer (also from floor), a sum of integers or a constant beyond
+    the range of fp16 stays f32.
+    ``policy=strict``: islands stay f32. Only a matmul that is immediately rounded to fp16 becomes one device operation,
+    because the device accumulates it as the island does.
 
-    A matmul with a 16-bit result of which an exponential is taken is marked (``sdsc.amplified``): a run looks at its
-    numbers. A matmul of 8-bit operands whose sums are only ever cast to f32 is marked with the casts
-    (``sdsc.wide_sum``).
+    A matmul with a 16-bit result that reaches an exponential is marked (``sdsc.amplified``), so that a run checks its
+    numbers. A matmul of 8-bit operands whose sums are only cast to f32 is marked with its casts (``sdsc.wide_sum``).
 
-    Roots that stay f32 become ``layernormscale`` without a constant, which FP32 has.
+    Roots that stay f32 become ``layernormscale`` with the constant -0, which the device supports in f32.
     """
 
     name: ClassVar[str] = "apply-precision"
@@ -122,7 +121,7 @@ class ApplyPrecision(Pass):
 
 
 def _parameters(func: ir.Operation) -> frozenset[int]:
-    """Return the indices of the arguments that are no inputs: the range of a parameter does not grow with the data."""
+    """Return the indices of the arguments that are not inputs: the range of a parameter does not grow with the data."""
     attributes = list(ir.ArrayAttr(func.attributes["arg_attrs"])) if "arg_attrs" in func.attributes else []
     hosts = [attrs[sdsc.HOST] if sdsc.HOST in attrs else None for attrs in map(ir.DictAttr, attributes)]
     return frozenset(
@@ -133,9 +132,9 @@ def _parameters(func: ir.Operation) -> frozenset[int]:
 
 
 def _replace_root(op: ir.Operation) -> None:
-    """Rewrite an f32 root by what f32 has: 1 / sqrt(x + -0), and sqrt(x) as its reciprocal.
+    """Rewrite an f32 root with f32 operations: rsqrt(x) as 1 / sqrt(x + -0), and sqrt(x) as its reciprocal.
 
-    That is right for zeros and infinity too: 1 / (1 / sqrt(0)) is 0, and a sum with -0 keeps the sign of a zero.
+    The result is also correct for zeros and infinity: 1 / (1 / sqrt(0)) is 0, and adding -0 keeps the sign of a zero.
     """
     if sdsc.opcode_of(op) not in _ROOTS or element_of(op.results[0]) != "f32":
         return
@@ -163,7 +162,7 @@ def _replace_root(op: ir.Operation) -> None:
 
 
 def _narrow_windows(op: ir.Operation) -> None:
-    """Round an f32 result of a convolution or a pooling to fp16: the device adds up in more, but gives no more."""
+    """Round an f32 result of a convolution or pooling to fp16: the device accumulates in more bits but returns fp16."""
     generic = structured(op)
     if generic is None or generic.opcode not in DEVICE_OPS:
         return
@@ -179,7 +178,7 @@ def _narrow_windows(op: ir.Operation) -> None:
 
 
 def _separate_results(terminator: ir.Operation) -> None:
-    """Clone results whose buffers were those of casts that became nothing."""
+    """Clone results that share a buffer with another value because the casts between them were removed."""
     returned: set[ir.Value] = set()
     for index, value in enumerate(terminator.operands):
         root = buffer_of(value)
@@ -230,17 +229,17 @@ class Islands:
             self._add(value)
         if opcode in MATMULS - {"batchmatmulint8"}:
             self.matmuls.append(op)
-        # Of a reduction in two steps the first result is a partial one, which stays unrounded.
+        # The first result of a two-step reduction is a partial result, which stays unrounded.
         if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
             self.partial.add(op.operands[0])
-        # A factor that fp16 rounds puts its relative error on the whole result.
+        # A factor that fp16 rounds adds its relative error to the whole result.
         if any(_exceeds_f16(value, opcode in ("mul", "realdiv")) for value in op.operands):
             self.bound.update(values)
         if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
-            # The scale of a sum may be smaller than fp16 has numbers.
+            # The scale of a sum may be smaller than the smallest fp16 number.
             self.bound.update(values)
         if op.name in ("func.return", "func.call", LOOP) or opcode in ("fp32toint32", "int32tofp32", "floor"):
-            # Of floor too: rounded to an integer before, its result would be off by one.
+            # This includes floor: if its operand were rounded to an integer, the result could be off by one.
             self.bound.update(values)
         # Casts separate islands; every other op joins its f32 values into one.
         elif opcode not in ("dl16tofp32", "fp32todl16"):
@@ -248,12 +247,12 @@ class Islands:
                 self.parent[self.find(value)] = self.find(values[0])
 
     def inner(self) -> set[ir.Value]:
-        """Return the values of all islands that no bound value belongs to."""
+        """Return the values of all islands without a bound value."""
         outer = {self.find(value) for value in self.bound}
         return {value for value in self.order if self.find(value) not in outer}
 
     def rounded_matmuls(self) -> set[ir.Value]:
-        """Return the results of matmuls that are only ever rounded to fp16."""
+        """Return the results of matmuls whose readers all round them to fp16."""
         results = [op.results[0] for op in self.matmuls if element_of(op.results[0]) == "f32"]
         return {
             value
@@ -263,7 +262,7 @@ class Islands:
 
 
 def _exceeds_f16(value: ir.Value, scales: bool) -> bool:
-    """Return whether a constant has an element that is an infinity or 0 in fp16, or no exact scale there."""
+    """Return whether an element of a constant becomes infinity or 0 in fp16, or is an inexact scale (``scales``)."""
     owner = defining_op(value)
     if owner is None or owner.name != "arith.constant" or element_of(value) != "f32":
         return False
@@ -293,25 +292,25 @@ def _read(op: ir.Operation) -> list[ir.Value]:
 
 
 def _free(value: ir.Value) -> bool:
-    """Return whether a value is a constant or an empty tensor, which any element type can have."""
+    """Return whether a value is a constant or an empty tensor, which can have any element type."""
     owner = defining_op(value)
     return owner is not None and owner.name in ("arith.constant", "tensor.empty")
 
 
 def _overflow_is_exact(op: ir.Operation) -> bool:
-    """Return whether all readers of an f32 result treat a number beyond fp16 and an infinity alike."""
+    """Return whether all readers of an f32 result treat a number beyond the fp16 range like an infinity."""
     return all(sdsc.opcode_of(use.owner.operation) in ("exp", "tanh") for use in op.results[0].uses)
 
 
 def _is_alone(value: ir.Value) -> bool:
-    """Return whether a value is computed for one reader: only then may it be written in that reader's buffer."""
+    """Return whether a value is computed for a single reader: only then may it be written to the reader's buffer."""
     owner = defining_op(value)
     is_computed = owner is not None and owner.name in ("linalg.generic", "sdsc.clone", "tensor.insert_slice")
     return is_computed and sum(1 for _ in value.uses) <= 1
 
 
 def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
-    """Return the layout that an op on f32 asks for, with the longer sticks of f16."""
+    """Return the layout that an op on f32 requests, converted to the longer sticks of f16."""
     try:
         return stick.layout_attr(with_element_type(stick.requested_layout(op), "f16"))
     except ValueError as error:
@@ -319,11 +318,11 @@ def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
 
 
 class _Demotion:
-    """Rewrite of the ops of islands in f16 or f32; a value has the other type by a cast where that is read.
+    """Rewrite of the ops of islands in f16 or f32. A reader that needs the other type reads a cast.
 
-    ``inner`` are the f32 values of the islands, ``unrounded`` those of them that are read in f32. An operation runs in
-    f32 if it reads or makes one of these, or if all that it reads were made in f32 anyway; one that the device has in
-    16 bits alone only if its result is ``required`` in f32: it is then for the host. Casts at the rim become nothing.
+    ``inner`` are the f32 values of the islands; the ``unrounded`` among them are read in f32. An operation runs in f32
+    if it reads or computes an unrounded value, or if all its operands were computed in f32 anyway. One that the device
+    supports only in 16 bits runs in f32, on the host, if its result is ``required``. Casts at the boundary are removed.
     """
 
     def __init__(
@@ -347,7 +346,7 @@ class _Demotion:
                 self.dead.append(op)
             else:
                 self._rename(op)
-        # Readers come after what they read, so they go first.
+        # Readers come after the ops that they read, so they are erased first.
         for op in reversed(self.dead):
             op.erase()
 
@@ -368,10 +367,10 @@ class _Demotion:
             self.values[generic.result] = self._device_op(generic)
 
     def _recast(self, generic: Structured) -> ir.Value:
-        """Replace a cast at the rim of an island by its operand, copied if the cast also moved dims."""
+        """Replace a cast at the boundary of an island by its operand, or by a copy if the cast also moved dims."""
         element = "f32" if generic.result in self.unrounded else "f16"
         value = self.values.get(generic.inputs[0], generic.inputs[0])
-        # Without moved dims the cast is no operation any more.
+        # A cast that does not move dims needs no operation any more.
         if generic.maps[0] == generic.maps[-1]:
             return self._cast(value, element)
         value = self._cast(value, "f16")
@@ -400,7 +399,7 @@ class _Demotion:
         )
         sdsc.inherit(maker_of(result), generic.op)
         self.in_f32 += element == "f32"
-        # Marked for the checks of a run: an f32 result beyond fp16 would be an infinity now.
+        # Marked for the checks of a run: an f32 result beyond the fp16 range would be an infinity now.
         is_wider = element == "f16" and element_of(generic.result) == "f32"
         if is_wider and not (is_rounded_at_once(generic.result) or _overflow_is_exact(generic.op)):
             maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
@@ -409,7 +408,7 @@ class _Demotion:
     def _element(self, generic: Structured) -> str:
         """Return the type that an operation computes in."""
         formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
-        # The device has it in 16 bits alone: in f32 it is only for the host, where its result must be so.
+        # The device supports the operation only in 16 bits: it runs in f32, on the host, only if that is required.
         if FP32 not in formats and generic.opcode not in _ROOTS:
             return "f32" if generic.result in self.required else "f16"
         if any(value in self.unrounded for value in (*generic.inputs, generic.result)):
@@ -422,12 +421,12 @@ class _Demotion:
         return "f32" if converted and all(element_of(value) == "f32" for value in converted) else "f16"
 
     def _copy(self, op: ir.Operation) -> None:
-        """Rebuild a view, an insertion, a pin or a restickify on f16, or as it was."""
+        """Rebuild a view, an insertion, a pin or a restickify on f16 or on f32."""
         element = "f32" if op.results[0] in self.unrounded else self._common_element(list(op.operands))
         operands = [self._value(value, element) for value in op.operands]
         if op.name == "tensor.insert_slice":
             is_cast = operands[1] in self.casts.values()
-            # The part is to be written last, for this whole alone.
+            # The insertion must write its part last, into a buffer that no other reader uses.
             if is_cast or not _is_alone(operands[0]):
                 operands[0] = sdsc.clone(operands[0], op.location)
         copy = op.clone().operation
@@ -444,7 +443,7 @@ class _Demotion:
         self.values[op.results[0]] = copy.results[0]
 
     def _value(self, value: ir.Value, element: str) -> ir.Value:
-        """Return the replacement of a value of the island in an element type."""
+        """Return the replacement of a value of the island, in the given element type."""
         replacement = self.values.get(value, value)
         result = self._cast(replacement, element)
         if (replacement, "f16") in self.casts and element == "f16":
@@ -454,7 +453,7 @@ class _Demotion:
     def _cast(self, value: ir.Value, element: str) -> ir.Value:
         if element_of(value) == element or element_of(value) not in ("f16", "f32"):
             return value
-        # A constant is converted here and now, without an operation of the device.
+        # A constant is converted at compile time, without a device operation.
         if element == "f16" and _free(value):
             return _free_value(value)
         if (value, element) not in self.casts:
@@ -471,7 +470,7 @@ class _Demotion:
 
 
 def _free_value(value: ir.Value) -> ir.Value:
-    """Return a constant or an empty tensor of f32 in f16."""
+    """Return the f16 version of an f32 constant or empty tensor."""
     owner = maker_of(value)
     type_ = ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
     if owner.name == "tensor.empty":
@@ -487,49 +486,49 @@ def _free_value(value: ir.Value) -> ir.Value:
 # An operation computes in f32 and rounds its result. That costs half a unit in the last place, which is harmless unless
 #
 # * the result leaves the range of fp16: powers of the inputs other than the first, sums of many of them;
-# * what follows subtracts it from something nearly equal: a mean from the values that it is the mean of, or a sum of
+# * a later operation subtracts it from a nearly equal value: a mean from the values that it is the mean of, or a sum of
 # weights times values, where the weights were divided by their sum;
-# * it is a partial sum, to which more is added, operation by operation;
-# * a constant beside it is smaller than fp16 has exact numbers;
-# * it may be so near to 0 that fp16 has no number or few digits for it, and a logarithm, a root or a quotient follows,
-# or a factor that makes it large again.
+# * it is a partial sum, to which operations add more terms one by one;
+# * another operand is a constant smaller than the smallest number that fp16 represents with all bits;
+# * it may be so near to 0 that fp16 keeps few digits of it or none, and a logarithm, a root, a quotient or a large
+# factor follows, which makes it large again.
 #
-# All of this is read off the graph (``value_ranges.py``).
+# All of these conditions are derived from the graph (``value_ranges.py``).
 
-#: The smallest number that a constant of an operation, which is in DL16, may be to have all bits.
+#: The smallest constant of an operation that DL16 represents with all bits.
 _SMALLEST_CONSTANT = 2.0**-30
 
 _SCALINGS = ("mul", "realdiv")
 
-#: Operations that make a small error of an operand near 0 a large one of the result.
+#: Operations that turn a small error of an operand near 0 into a large error of the result.
 _STEEP_AT_0 = ("log", "sqrt", "rsqrt", "reciprocal")
 
-#: Operations whose result differs by as much as an operand does, or by a multiple: an exponential of it follows.
+#: Operations that pass an absolute error of an operand on to the result, possibly scaled, towards an exponential.
 _TRANSPARENT = frozenset(
     "add sub revsub mul where3 identity maximum minimum clip dl16tofp32 fp32todl16".split()
 )
 
 
 def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """The f32 values of a function's block that rounding would spoil, and those of them of which nothing is left.
+    """Return the f32 values of a function's block that rounding would spoil, and the required values among them.
 
-    The second must not be rounded even where the device computes them in 16 bits alone. ``parameters`` are numbers of
-    arguments.
+    Required values would lose all digits, so they must not be rounded even where the device computes only in 16 bits.
+    ``parameters`` are indices of arguments.
     """
     analysis = _Rounding(block, parameters)
     for op in block.operations:
         analysis.visit(op.operation)
     analysis.unrounded |= analysis.required
-    # In reverse, for a view is kept because its readers are.
+    # In reverse order, because a view is kept if its readers are kept.
     for op in reversed([op.operation for op in block.operations]):
         analysis.keep_views(op)
     return analysis.unrounded, analysis.required
 
 
 def amplified(block: ir.Block) -> Iterator[ir.Operation]:
-    """The matmuls with a 16-bit result of which an exponential is taken: rounding by e changes that by the factor e^e.
+    """Yield the matmuls with a 16-bit result that reaches an exponential: a rounding error d changes it by exp(d).
 
-    Sums, masks and scales may come between, and views; a maximum that is subtracted is no other way.
+    Sums, masks, scales and views may come between. A maximum that is subtracted does not count as another path.
     """
     reaches: set[ir.Value] = set()
     for op in reversed([op.operation for op in block.operations]):
@@ -544,7 +543,7 @@ def amplified(block: ir.Block) -> Iterator[ir.Operation]:
 
 
 class _Rounding:
-    """Facts of the values of a block, in its order, and the values that must stay f32 because of them."""
+    """Facts about the values of a block, collected in program order, and the values that must therefore stay f32."""
 
     def __init__(self, block: ir.Block, parameters: frozenset[int]) -> None:
         self.facts: dict[ir.Value, ValueFacts] = {}
@@ -583,7 +582,7 @@ class _Rounding:
             return
         facts = after(generic, inputs)
         self.facts[generic.result] = facts
-        # A cast rounds nothing by itself, and a matmul has a result of 16 bits whatever is asked for.
+        # A cast does not round by itself, and a matmul always has a 16-bit result.
         if element_of(generic.result) != "f32" or generic.opcode in (*CASTS, *MATMULS):
             return
         if (not facts.fits_f16 and not is_rounded_at_once(generic.result)) or _has_small_constant(generic):
@@ -597,7 +596,7 @@ class _Rounding:
             self.required.add(generic.result)
 
     def _sum(self, first: ir.Value, second: ir.Value) -> None:
-        """Keep the operands of a sum of two in f32 where their rounding errors would be large beside the result."""
+        """Keep the operands of a sum in f32 if their rounding errors would be large in comparison with the result."""
         first_facts, second_facts = self.facts[first], self.facts[second]
         correlated = first_facts.reduced & second_facts.sources or second_facts.reduced & first_facts.sources
         for value in (first, second):
@@ -607,14 +606,14 @@ class _Rounding:
                 self._keep(value, history=False)
 
     def _keep(self, value: ir.Value, history: bool = True) -> None:
-        """Keep a value in f32 and, with its history, all that it was computed from, up to values exact in fp16."""
+        """Keep a value in f32; with ``history``, also the values that it depends on, up to values exact in fp16."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
             op = defining_op(value)
             if value in self.unrounded or op is None or element_of(value) != "f32":
                 continue
-            # fp16 loses nothing of the value itself, but it may of the scale that it was computed with.
+            # fp16 represents the value exactly, but perhaps not the scale that it was computed with.
             if self.facts[value].exact:
                 self._keep_scale(value)
                 continue
@@ -623,7 +622,7 @@ class _Rounding:
                 waiting.extend(operand for operand in op.operands if operand in self.facts)
 
     def _require(self, value: ir.Value) -> None:
-        """Keep a value and all that it was computed from, on the host where the device has only 16 bits for it."""
+        """Keep a value and all that it depends on in f32, on the host if the device supports only 16 bits."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
@@ -634,7 +633,7 @@ class _Rounding:
             waiting.extend(operand for operand in op.operands if operand in self.facts)
 
     def _keep_scale(self, value: ir.Value) -> None:
-        """Keep a scale that many fp16 numbers share: its rounding error would be one that they have in common."""
+        """Keep a scale that many fp16 numbers share in f32, because they would all share its rounding error."""
         op = defining_op(value)
         while op is not None and sdsc.opcode_of(op) in CASTS:
             value, op = op.operands[0], defining_op(op.operands[0])
@@ -646,7 +645,7 @@ class _Rounding:
                 self.unrounded.update((scale, generic.result))
 
     def keep_views(self, op: ir.Operation) -> None:
-        """Keep views and casts that only operations in f32 read: one cast instead of one per reader."""
+        """Keep views and casts whose readers all run in f32: this needs one cast instead of one per reader."""
         if len(op.results) != 1 or element_of(op.results[0]) != "f32":
             return
         moves = sdsc.opcode_of(op) in (None, "dl16tofp32", "identity")
@@ -672,7 +671,7 @@ def is_rounded_at_once(value: ir.Value) -> bool:
 
 
 def _vanishing_operands(generic: Structured, inputs: Sequence[ValueFacts]) -> Iterator[ir.Value]:
-    """The operands with digits near to 0 that fp16 would lose and the operation makes large."""
+    """Yield the operands near 0 whose digits fp16 would lose, if the operation makes that error large."""
     opcode = generic.opcode
     if opcode in _STEEP_AT_0:
         needed = [True]
@@ -695,7 +694,7 @@ def _is_partial_sum(value: ir.Value) -> bool:
 
 
 def _has_small_constant(generic: Structured) -> bool:
-    """Return whether a constant of an operation would be another one in fp16, or 0."""
+    """Return whether fp16 would change a constant of an operation noticeably, or make it 0."""
     if any(0 < abs(number) < _SMALLEST_CONSTANT for number in sdsc.constants_of(generic.op).values()):
         return True
     return any(_is_small(value) for value in generic.inputs)

@@ -18,8 +18,8 @@ class AttachHints(Pass):
         linalg.matmul {sdsc.hints = [..]} .. loc("a.mlir":3:8)
         -> linalg.matmul .. loc(fused<{sdsc.hints = [..]}>["a.mlir":3:8])
 
-    Passes drop attributes that they do not know, but a new op has the location of the one that it replaces. The
-    frontend writes such locations itself. First in the pipeline; ``propagate-named-dims`` reads them.
+    Passes drop unknown attributes, but a new op keeps the location of the op that it replaces. The frontend writes such
+    locations itself. This pass is the first in the pipeline; ``propagate-named-dims`` reads the hints.
     """
 
     name: ClassVar[str] = "attach-hints"

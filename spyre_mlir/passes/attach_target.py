@@ -14,13 +14,13 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class AttachTarget(Pass):
-    """Make a module one for a device, which all passes behind this one and the bundle keep to.
+    """Attach a target device to a module. All later passes and the bundle use this target.
 
     ``module {..}``  ->  ``module attributes {sdsc.target = {cores = {usable = 2 : i64}}} {..}``
 
-    ``device`` is a device file (docs/devices.md); without it the device stays the one of the module. ``sencores`` is
+    ``device`` is a device file (docs/devices.md); without it the module keeps its device. ``sencores`` is
     the number of cores that the program may use, ``lx_frac_avail`` the part of LX that the back end keeps,
-    ``cost_model`` the name of what says how long operations take (docs/writing-an-algorithm.md).
+    ``cost_model`` the name of the model of execution times (docs/writing-an-algorithm.md).
     """
 
     name: ClassVar[str] = "attach-target"
@@ -30,7 +30,7 @@ class AttachTarget(Pass):
     cost_model: str | None = None
 
     def target_from(self, base: Target) -> Target:
-        """Return the target of the device file, or else ``base``, as the other options change it."""
+        """Return the target of the device file, or else ``base``, modified by the other options."""
         target = Target.read(self.device) if self.device else base
         return target.with_options(self.sencores, self.lx_frac_avail, self.cost_model)
 

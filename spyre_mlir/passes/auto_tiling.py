@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles by itself what does not fit otherwise."""
+"""Automatic tiling of operations whose operands or intermediates do not fit."""
 
 from __future__ import annotations
 
@@ -29,28 +29,27 @@ from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, Tilin
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
 Tiles = tuple[tuple[int, DimTiles], ...]
 
-#: Numbers of tiles that are tried along the same dims.
+#: The most tile counts that are tried along the same dims.
 _MOST_COUNTS = 64
 
-#: Cores that read the same columns of a weight.
+#: The assumed number of cores that read the same columns of a weight.
 _SHARING = 8
 
-#: Operations of a run at most: one trial takes as long as compiling them.
+#: The most operations of a run: one evaluation takes as long as compiling the run.
 _LONGEST = 64
 
 
 @dataclass(frozen=True)
 class AutoTiling(EvaluatingPass):
-    """Tile operations that cannot reach their operands otherwise, and runs whose intermediates do not fit the LX.
+    """Tile operations whose operands are out of a core's reach, and runs whose intermediates do not fit in LX.
 
-    ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled
-    along the dim, or two where one is not enough, and into the number of tiles with the least time. ``spills``:
-    where the intermediates that are alive at an operation need more than all scratchpads have, the run of
-    operations around that shares a dim, which some may reduce, is tiled if that takes less time, alone and among its
-    neighbours. Costs are those of the cost model after the rest of the pipeline. What hints tile is left as it is.
-    ``tiling`` is the name of another choice (docs/writing-an-algorithm.md).
-    ``bundle_operations``: a bundle has at most so many operations (0: any number), and a loop is never cut, so such a
-    run has no more.
+    ``spans``: if an operand is so large that no division lets each core address its part, the operation is tiled along
+    the dim, or two dims if one is not enough, and into the number of tiles with the least time. ``spills``: if the
+    intermediates that are live at an operation exceed the capacity of all scratchpads, the run of operations around it
+    that share a dim (which some may reduce) is tiled, provided that this saves time for the run alone and together with
+    its neighbours. Costs come from the cost model after the rest of the pipeline. Operations that hints tile are left
+    unchanged. ``tiling`` is the name of another algorithm (docs/writing-an-algorithm.md). ``bundle_operations`` is the
+    most operations of a bundle (0: any number); it also limits a run, because a loop is never cut.
 
     Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
     """
@@ -72,9 +71,9 @@ class AutoTiling(EvaluatingPass):
                 self._for_lx(ops, evaluator, lx_bytes)
 
     def candidates(self, func: ir.Operation) -> Iterator[list[Tiling]]:
-        """Yield the loops to choose from for each run of operations that a loop could tile, the coarsest first.
+        """Yield the candidate tilings of each run of operations that a loop could tile, the coarsest first.
 
-        They are those that are tried where intermediates do not fit, here around every operation.
+        These are the candidates tried where intermediates do not fit, but here around every operation.
         """
         ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
         runs, yielded = _Runs(ops, min(self.bundle_operations or _LONGEST, _LONGEST)), set()
@@ -93,14 +92,14 @@ class AutoTiling(EvaluatingPass):
         for tiled_op in ops:
             if TILING in tiled_op.op.attributes or not _may_be_out_of_reach(tiled_op):
                 continue
-            # Evaluated, not computed: layouts and divisions decide what a core reaches.
+            # This is evaluated because layouts and divisions determine the memory that a core addresses.
             if evaluator.cost(group_module([tiled_op.op], {})) is None:
                 self._reach(tiled_op, evaluator)
 
     def _reach(self, tiled_op: Tiled, evaluator: Evaluator) -> None:
-        """Tile an operation by the cheapest of the coarsest tilings, over one dim or two, that all cores can reach."""
+        """Tile an operation over one dim or two by the cheapest of the coarsest tilings that all cores can address."""
         classes = dim_classes([tiled_op])
-        # Two loops only where no dim alone is enough.
+        # Two loops are tried only if no single dim is enough.
         for depth in (1, 2):
             tilings = [
                 tiling
@@ -112,7 +111,7 @@ class AutoTiling(EvaluatingPass):
             if index is not None:
                 break
         else:
-            return  # span-reduction says what is wrong
+            return  # span-reduction reports the error
         chosen, price = tilings[index], costs[index]
         assert price is not None
         tiled_op.op.attributes[TILING] = tiling_attr(_nested(tiled_op, chosen)[tiled_op.result])
@@ -131,11 +130,11 @@ class AutoTiling(EvaluatingPass):
         fewest_tiles = [math.ceil(size / lx_bytes) for size in live]
         index = 0
         while index < len(ops):
-            # What a hint tiles is the user's decision.
+            # The tiling of a hint is the user's decision.
             if live[index] <= lx_bytes or TILING in ops[index].op.attributes:
                 index += 1
                 continue
-            # A run is tiled once: its operations are no candidates for a second loop.
+            # A run is tiled once: its operations are not candidates for a second loop.
             last = self._best_run(runs, index, evaluator, live[index], lx_bytes)
             if last is None:
                 last = runs.tried_with(index, fewest_tiles)
@@ -146,7 +145,7 @@ class AutoTiling(EvaluatingPass):
     ) -> int | None:
         """Tile the run around an operation along the dim that saves most time.
 
-        Return the last index of the run; None if no run is tiled.
+        Returns the last index of the run, or None if no run is tiled.
         """
         choice = _RunChoice(runs, index, evaluator)
         number = self._choice(choice.problem(live, lx_bytes))
@@ -172,9 +171,9 @@ class AutoTiling(EvaluatingPass):
 def _why_not_among_neighbours(
     ops: Sequence[Tiled], run: Sequence[Tiled], tiling: Tiling, evaluator: Evaluator
 ) -> str:
-    """Return why a run is not tiled after all: with what stands around it, the tiles take more time; "" if they do not.
+    """Return why a run is not tiled: together with its neighbours the tiles take more time; "" if they do not.
 
-    Alone, a run has its operands and results in device memory and in the layouts that it likes best.
+    A run that is evaluated alone has its operands and results in device memory, in the layouts that are best for it.
     """
     margin, first = (_LONGEST - len(run)) // 2, ops.index(run[0])
     window = ops[max(first - margin, 0) : first + len(run) + margin]
@@ -189,7 +188,7 @@ def _why_not_among_neighbours(
 
 
 class _Costs(dict[int, "ProgramCost | None"]):
-    """Costs of candidates by index, each evaluated when it is first asked for."""
+    """Costs of candidates by index. Each candidate is evaluated on first access."""
 
     def __init__(self, evaluate: Callable[[int], ProgramCost | None]) -> None:
         super().__init__()
@@ -200,13 +199,13 @@ class _Costs(dict[int, "ProgramCost | None"]):
         return self[index]
 
     def ns(self, index: int) -> float | None:
-        """Return the nanoseconds of a candidate; None if it is not possible."""
+        """Return the nanoseconds of a candidate; None if the candidate is not possible."""
         cost = self[index]
         return None if cost is None else cost.nanoseconds
 
 
 def _span_problem(tiled_op: Tiled, tilings: Sequence[Tiles], costs: _Costs) -> TilingProblem:
-    """Return the problem of an operation out of reach, which nothing can be compared with."""
+    """Return the problem of an operation with unaddressable operands, which has no untiled cost to compare with."""
     candidates = tuple(TilingCandidate(1, tuple((dim, cut.tiles) for dim, cut in tiles)) for tiles in tilings)
     generic = tiled_op.generic
     extents = tuple(generic.extents)
@@ -220,7 +219,7 @@ def _tiled_module(tiled_op: Tiled, chosen: Tiles) -> ir.Module:
 
 
 def _tilings(tiled_op: Tiled, nest: Sequence[DimClass]) -> list[Tiles]:
-    """Return tilings by nested loops along some dims, those with the fewest tiles first."""
+    """Return tilings by nested loops along some dims, the coarsest tilings first."""
     dims, target = [dim_class.dims[tiled_op][0] for dim_class in nest], target_of(tiled_op.op)
     cuts = (dim_class.cuts(2, target.loop_iterations, target.cores) for dim_class in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
@@ -229,7 +228,7 @@ def _tilings(tiled_op: Tiled, nest: Sequence[DimClass]) -> list[Tiles]:
 
 
 class _RunChoice:
-    """Runs around an operation with the cuts that may be enough for each, and what they cost."""
+    """Runs around an operation, with the tile counts that may be enough for each run, and their costs."""
 
     def __init__(self, runs: _Runs, index: int, evaluator: Evaluator) -> None:
         self.ops, self.op_index, self.evaluator = runs.ops, index, evaluator
@@ -282,7 +281,7 @@ class _RunChoice:
         return price
 
     def _pays(self, number: int) -> bool:
-        """Return whether a candidate takes less time among its neighbours, too, and keep the reason if not."""
+        """Return whether a candidate also saves time together with its neighbours, and keep the reason if not."""
         run = self.candidates[number][0]
         reason = _why_not_among_neighbours(self.ops, run, self.tiling(number), self.evaluator)
         self.reasons += [reason] if reason else []
@@ -316,12 +315,12 @@ def _together(
 
 
 def _enough(dim_class: DimClass, least: int, target: Target) -> Iterator[DimTiles]:
-    """Return a few cuts, from the fewest tiles that may be enough."""
+    """Return a few cuts of a dim, beginning with the fewest tiles that may be enough."""
     return itertools.islice(dim_class.cuts(max(least, 2), target.loop_iterations, target.cores), 3)
 
 
 def _may_be_out_of_reach(tiled_op: Tiled) -> bool:
-    """Return whether an operand is larger than the span of a core: most operations need no evaluation."""
+    """Return whether a tensor of the operation is larger than the span of a core. If not, no evaluation is needed."""
     values = (*tiled_op.generic.inputs, tiled_op.result)
     return any(_bytes(tiled_op, value) > target_of(tiled_op.op).span_bytes for value in values)
 
@@ -331,10 +330,10 @@ def _bytes(each: Tiled, value: ir.Value) -> int:
 
 
 def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
-    """Return for each operation the bytes per core of the live intermediates, evenly spread: a trial tells the rest.
+    """Return for each operation the bytes per core of the live intermediates, assuming that they are evenly spread.
 
-    What an operation reads is alive beside its result, which is not always computed in place, and so is what it has
-    converted. Results of the program are not among them, nor what no later operation reads.
+    This is an estimate; an evaluation decides. The operands of an operation and their converted copies are live with
+    its result, which is not always computed in place. Results of the program and unread values are not counted.
     """
     position = {tiled_op.result: index for index, tiled_op in enumerate(ops)}
     tiled = {tiled_op.result: tiled_op for tiled_op in ops}
@@ -346,7 +345,7 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
     change = [0] * (len(ops) + 1)
     for value, end in last.items():
         maker = tiled[value]
-        # At the least: no layout or division spreads a value over more than all cores.
+        # This is a lower bound: no layout or division spreads a value over more than all cores.
         size = _bytes(maker, value) // target_of(maker.op).cores
         change[position[value]] += size
         change[end + 1] -= size
@@ -361,9 +360,9 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
 
 
 def _shared_bytes(tiled_op: Tiled) -> int:
-    """Return the bytes per core of a widened weight: cores that divide the rows of a matmul each read its columns.
+    """Return the bytes per core of a widened weight: the cores that divide the rows of a matmul each read its columns.
 
-    Twice the LX at most, for with few rows few do: two tiles are tried, too.
+    At most twice the LX capacity is returned, so that two tiles are also tried: with few rows, few cores share columns.
     """
     target = target_of(tiled_op.op)
     needed = _SHARING * _bytes(tiled_op, tiled_op.result) // target.cores
@@ -371,9 +370,9 @@ def _shared_bytes(tiled_op: Tiled) -> int:
 
 
 def _converted_bytes(tiled_op: Tiled) -> int:
-    """Return the bytes per core of a matmul's second operand, if no layout that it is written in has its columns.
+    """Return the bytes per core of a matmul's second operand if it must be converted before its columns are read.
 
-    Sticks are written as a whole, so a dim along which single positions are written is in none of them.
+    Sticks are written as a whole, so a dim along which single positions are written cannot be the stick dim.
     """
     generic = tiled_op.generic
     if DEVICE_OPS[generic.opcode].kind is not Kind.MATMUL:
@@ -385,7 +384,7 @@ def _converted_bytes(tiled_op: Tiled) -> int:
 
 
 class _Runs:
-    """Operations of a function and the classes of their dims, as runs that a loop could tile together."""
+    """Runs of operations of a function that a loop could tile together, determined by the classes of their dims."""
 
     def __init__(self, ops: Sequence[Tiled], longest: int) -> None:
         self.ops, self.longest = ops, longest
@@ -401,10 +400,10 @@ class _Runs:
                     self.present[position[tiled_op]][class_index] = dims[0]
 
     def around(self, index: int) -> Iterator[tuple[int, int, DimClass]]:
-        """Yield the longest runs around an operation in which all operations have a dim, each run once.
+        """Yield the longest runs around an operation whose operations all have a common dim, each run once.
 
-        Where an operation reduces the dim, its result is there when the loop has ended: none of the run reads it.
-        Runs in which none does come first.
+        The result of an operation that reduces the dim exists only after the loop, so no operation of the run reads it.
+        Runs without such reductions come first.
         """
         runs = []
         for class_index, dim in self.present[index].items():
@@ -423,17 +422,17 @@ class _Runs:
         yield from (run for _, run in sorted(runs, key=lambda pair: pair[0]))
 
     def tried_with(self, index: int, fewest_tiles: Sequence[int]) -> int:
-        """Return the last operation that needs no runs of its own after no tiling of the runs around another one pays.
+        """Return the last operation to skip after no tiling of the runs around operation ``index`` pays.
 
-        Each of these operations lies in the inner half of the runs around the first operation, or around the operation
-        that follows them: neighbours share nearly all operations of their longest runs, and a run takes a second.
+        The skipped operations lie in the inner half of the runs around operation ``index`` or around the operation
+        after them. Neighbours share nearly all operations of their longest runs, and an evaluation takes a second.
         """
         last, half = index, self.longest // 2
         if all(stop - start < half for start, stop, _ in self.around(index)):
             return last
         for following in range(index + 1, min(index + half, len(self.ops))):
             has_more = not self.present[following].keys() <= self.present[index].keys()
-            # The cuts that are tried begin with the fewest tiles and go on to about twice as many.
+            # The tile counts that are tried range from the fewest tiles to about twice that number.
             if has_more or fewest_tiles[following] > 2 * fewest_tiles[index]:
                 break
             last = following
@@ -444,7 +443,7 @@ class _Runs:
         return self.present[position].get(class_index) in self.ops[position].generic.reduced
 
     def _reach(self, first: int, last: int, class_index: int, step: int) -> int:
-        """Return the last index in one direction up to which operations are not tiled and have a class of dims."""
+        """Return the last index in one direction up to which operations are untiled and have a dim of a class."""
         position = last if step > 0 else first
         for _ in range(self.longest // 2):
             following = position + step
@@ -459,7 +458,7 @@ class _Runs:
         return position
 
     def _needs_a_sum(self, first: int, last: int, class_index: int) -> bool:
-        """Return whether an operation of a run reads what another one reduces along the dim of a class."""
+        """Return whether an operation of a run reads the result of another one that reduces the dim of a class."""
         sums = {
             self.ops[position].result: self.ops[position]
             for position in range(first, last + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Casts the operands of f32 products to a type in which the device has products."""
+"""Casts the operands of f32 products to a type in which the device supports products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import generic_op
 
-#: Types that operands may be cast to, by the names that the option takes.
+#: Types that operands may be cast to, by the names that the option accepts.
 _ELEMENTS = {
     "float16": "f16", "fp16": "f16", "f16": "f16", "dl16": "f16",
     "bfloat16": "bf16", "bf16": "bf16",
@@ -22,12 +22,12 @@ _ELEMENTS = {
 
 @dataclass(frozen=True)
 class AutocastProducts(Pass):
-    """Cast the operands of every matmul and convolution of f32 to 16 bits, and round its result to them.
+    """Cast the operands of every f32 matmul and convolution to 16 bits, and round the result to 16 bits.
 
         matmul(a: f32, b: f32) : f32  ->  f32(f16(matmul(f16(a), f16(b)) : f32))
 
-    So PyTorch's autocast has its products. All else stays f32, results and arguments of the program too. ``dtype`` is
-    float16 or bfloat16. Before: linalg on tensors.
+    PyTorch's autocast does the same for products. Everything else stays f32, including results and arguments of the
+    program. ``dtype`` is float16 or bfloat16. Before: linalg on tensors.
     """
 
     name: ClassVar[str] = "autocast-products"
@@ -64,7 +64,7 @@ def _is_product(op: ir.Operation) -> bool:
 
 
 def _cast(op: ir.Operation, element: ir.Type) -> None:
-    """Cast both inputs of a product before it, and its result behind it."""
+    """Cast both inputs of a product before the product, and the result after it."""
     wide = ir.F32Type.get()
     with ir.InsertionPoint(op):
         for index in (0, 1):
@@ -82,7 +82,7 @@ def _cast(op: ir.Operation, element: ir.Type) -> None:
 
 
 def _converted(value: ir.Value, cast: str, element: ir.Type) -> ir.Value:
-    """New cast of all elements of a tensor."""
+    """Build a cast of all elements of a tensor."""
     shape = list(shape_of(value))
     every = tuple(range(len(shape)))
     empty = ir.Operation.create("tensor.empty", [ir.RankedTensorType.get(shape, element)]).result

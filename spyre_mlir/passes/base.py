@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The base class of passes: a name, options as dataclass fields, help as the docstring.
+"""The base class of passes: a pass has a name, options as dataclass fields, and its help as the docstring.
 
     @dataclass(frozen=True)
     class ChooseLayouts(Pass):
@@ -11,10 +11,10 @@
         def run(self, module: ir.Operation) -> None:
             ...
 
-The class statement registers the pass; ``TypeError`` for a name that the compiler or upstream has, and for a class
-without the method that runs it. A pass runs on the whole module. It raises ``CompileError`` for
-what the user must change, and calls ``self.remark`` for every decision it takes, ``self.warn`` for what the
-user may want to change. A pass that decides by what a choice costs is an ``EvaluatingPass``.
+The class statement registers the pass. It raises ``TypeError`` if the name is a pass of the compiler or of upstream, or
+if the class does not have a ``run`` method. A pass runs on the whole module. It raises ``CompileError`` for a problem
+that the user must fix, calls ``self.remark`` for every decision, and calls ``self.warn`` for a problem that the user
+may want to fix. A pass that evaluates the costs of its choices is an ``EvaluatingPass``.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 
 PASSES: dict[str, type[Pass]] = {}
 
-#: The package of the compiler's passes, and what may be the name of one.
+#: The package of the compiler's passes, and the pattern of pass names.
 _PACKAGE = "spyre_mlir.passes"
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 @dataclass(frozen=True)
 class Pass(Options):
-    """One verb of the compiler: rewrites, or checks, a module in place.
+    """A pass of the compiler, which rewrites a module in place, or checks a module.
 
     Attributes:
-        name: The name of the pass in pipelines. A subclass that has one is known by it.
-        is_evaluated: Evaluations run it where it is a part of the rest of a pipeline.
+        name: The name of the pass in pipelines. A subclass with a name is registered under it.
+        is_evaluated: Whether evaluations run the pass if it is among the remaining passes of a pipeline.
     """
 
     name: ClassVar[str] = ""
 
-    #: Whether evaluations run it where it is a part of the rest of a pipeline.
+    #: Whether evaluations run the pass if it is among the remaining passes of a pipeline.
     is_evaluated: ClassVar[bool] = True
 
-    #: The method that runs it, and its parameters.
+    #: The method that runs the pass, and its parameters.
     _entry: ClassVar[tuple[str, str]] = ("run", "self, module")
 
     def __init_subclass__(cls) -> None:
@@ -61,7 +61,7 @@ class Pass(Options):
             return
         if not is_ours(cls):
             _require_own_name(cls)
-        # A module that is loaded twice defines its passes twice; only other classes are a conflict.
+        # A Python module that is loaded twice defines its passes twice; only different classes are a conflict.
         known = PASSES.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")
@@ -75,7 +75,7 @@ class Pass(Options):
 
     @classmethod
     def unknown_option(cls, key: str) -> str:
-        """Return the message for an option that the pass does not have; some are of the target."""
+        """Return the message for an option that the pass does not have. Some options belong to ``attach-target``."""
         if key.replace("-", "_") in inspect.get_annotations(cls):
             return (
                 f"The {cls.title()} has no option '{key}', for its class is no dataclass: write "
@@ -94,7 +94,7 @@ class Pass(Options):
         raise NotImplementedError
 
     def in_evaluation(self) -> Pass | None:
-        """Return the pass as an evaluation runs it; None if it leaves the pass out."""
+        """Return the pass in the form that an evaluation runs; None if evaluations skip the pass."""
         return self if self.is_evaluated else None
 
     def remark(
@@ -108,9 +108,9 @@ class Pass(Options):
         """Record a decision.
 
         Args:
-            op: The operation that it is about.
-            kind: What was decided, as a word.
-            reason: Why, as a sentence.
+            op: The operation that the decision concerns.
+            kind: The kind of decision, as a word.
+            reason: The reason, as a sentence.
             before: The cost before, in the unit that the reason names.
             after: The cost after, in the same unit.
         """
@@ -119,7 +119,7 @@ class Pass(Options):
         remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after, path))
 
     def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
-        """Record what is wrong with the user's program at ``op``, a ``reason``, although it can be compiled."""
+        """Record a warning about the user's program at ``op``: a problem that does not prevent compilation."""
         self.remark(op, remarks.WARNING, reason)
 
 
@@ -127,7 +127,7 @@ class Pass(Options):
 class Refusal:
     """The diagnostic of the passes that refuse a module.
 
-    ``is_part`` marks a module that may run beside others: as a part of a fused operation, or in another format.
+    ``is_part`` marks a module that may still run as a part of a fused operation or in another format.
     """
 
     reason: str
@@ -136,37 +136,37 @@ class Refusal:
 
 
 class Evaluator(Protocol):
-    """The rest of the pipeline that a pass is in, as a way to evaluate modules of the level that the pass leaves.
+    """The remaining passes of a pipeline, which evaluate modules at the level that a pass produces.
 
-    The rest runs on the module that is given, in place, with its options and with the passes of the user among it;
-    passes that evaluate themselves are left out, or decide as they do without an evaluator (``is_evaluated``).
+    The remaining passes run on the given module, in place, with their options, including user-defined passes. Passes
+    that evaluate choices themselves are skipped, or decide as they do without an evaluator (``is_evaluated``).
     """
 
     def behind(self, name: str) -> Pass | None:
-        """Return the pass of that name in the rest; None if there is none."""
+        """Return the pass named ``name`` among the remaining passes; None if there is none."""
         ...
 
     def cost(self, module: ir.Module) -> ProgramCost | None:
-        """Evaluate the buffers' places by the cost model; None if the rest refuses the module.
+        """Evaluate the placements of buffers with the cost model; None if the remaining passes refuse the module.
 
         Equal modules are evaluated once.
         """
         ...
 
     def time(self, module: ir.Module) -> ProgramCost | None:
-        """Evaluate the bundle by its timeline; None if the rest refuses the module.
+        """Evaluate the bundle by its timeline; None if the remaining passes refuse the module.
 
-        Modules that are equal when their scratchpads are to be planned are evaluated once.
+        Modules that are equal just before scratchpad planning are evaluated once.
         """
         ...
 
     def refusal(self, module: ir.Module) -> Refusal | None:
-        """Return why the device cannot run a module: the diagnostic of the passes up to layouts; None if it can."""
+        """Return the diagnostic of the passes up to layouts if the device cannot run a module; else None."""
         ...
 
 
 class NoEvaluator:
-    """An ``Evaluator`` without a pipeline: it refuses nothing, and nothing has a cost."""
+    """An ``Evaluator`` without a pipeline: it refuses no module and returns no costs."""
 
     def behind(self, name: str) -> Pass | None:
         """Return None."""
@@ -187,13 +187,13 @@ class NoEvaluator:
 
 @dataclass(frozen=True)
 class EvaluatingPass(Pass):
-    """A pass that decides by what its choices cost; the runner gives it an evaluator."""
+    """A pass that decides by the costs of its choices; the runner provides the evaluator."""
 
     is_evaluated: ClassVar[bool] = False
     _entry: ClassVar[tuple[str, str]] = ("decide", "self, module, evaluator")
 
     def run(self, module: ir.Operation) -> None:
-        """Rewrite ``module`` in place as the pass does where nothing can be evaluated."""
+        """Rewrite ``module`` in place with the decisions that the pass makes without an evaluator."""
         self.decide(module, NoEvaluator())
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
@@ -206,12 +206,12 @@ def _origin(cls: type) -> str:
 
 
 def is_ours(cls: type[Pass]) -> bool:
-    """Return whether a pass is one of the compiler's, and not a user's."""
+    """Return whether a pass is part of the compiler and not user-defined."""
     return cls.__module__.startswith(f"{_PACKAGE}.")
 
 
 def _require_method(cls: type[Pass], name: str, parameters: str) -> None:
-    """``TypeError`` for a class that lacks the method of a pass, or has it with other parameters."""
+    """Raise ``TypeError`` if a class does not have the method of a pass, or has it with other parameters."""
     method = getattr(cls, name)
     if method in (getattr(base, name, None) for base in (Pass, EvaluatingPass)):
         raise TypeError(f"The pass '{cls.name}' has no method '{name}({parameters})', which runs it.")
@@ -225,7 +225,7 @@ def _require_method(cls: type[Pass], name: str, parameters: str) -> None:
 
 
 def _require_own_name(cls: type[Pass]) -> None:
-    """``TypeError`` for a name that no pipeline could hold, or that another pass has there."""
+    """Raise ``TypeError`` for a name that is invalid in a pipeline or that is the name of another pass."""
     if not _NAME.fullmatch(cls.name):
         raise TypeError(f"'{cls.name}' cannot be the name of a pass, which has letters, digits and dashes.")
     if Path(__file__).with_name(f"{cls.name.replace('-', '_')}.py").is_file():

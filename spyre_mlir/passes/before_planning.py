@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs as planning of the scratchpads would leave them: what passes before it go by."""
+"""Base class of passes before scratchpad planning, which decide by the program that planning would produce."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spyre_mlir.scratchpad.instance import Instance
 
 @dataclass(frozen=True)
 class BeforePlanning(EvaluatingPass):
-    """A pass that changes a function if the planned program then costs less."""
+    """A pass that changes a function if the change makes the planned program cheaper."""
 
     def eligible(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
-        """Return the buffers that may be in LX by the options of the planning."""
+        """Return the buffers that may be in LX according to the options of ``scratchpad-planning``."""
         planning = evaluator.behind(ScratchpadPlanning.name)
-        # A pipeline that a user wrote may lack the planning; its defaults are then the best guess.
+        # A user-defined pipeline may not contain scratchpad-planning; its default options are then the best guess.
         if not isinstance(planning, ScratchpadPlanning):
             planning = ScratchpadPlanning()
         rules = Rules(MemorySpace.of_lx(usage.memory.target), planning.in_place, frozenset(planning.lx_ops))
@@ -31,12 +31,12 @@ class BeforePlanning(EvaluatingPass):
 
 
 def fit(eligible: Sequence[Candidate], space: MemorySpace) -> bool:
-    """Return whether the buffers have room for as many bytes as they need at once, if all of them are in LX."""
+    """Return whether the capacity is at least the most bytes that are live at once if all the buffers are in LX."""
     return Instance.of([candidate.buffer for candidate in eligible], space).load <= space.capacity
 
 
 def replace_function(func: ir.Operation, module: ir.Module) -> None:
-    """Put the changed copy of a function that a module has in the place of the function."""
+    """Replace a function by its changed copy, which is the only function of ``module``."""
     (changed,) = functions(module.operation)
     changed.detach_from_parent()
     ir.InsertionPoint(func).insert(changed)

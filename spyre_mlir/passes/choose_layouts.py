@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives every device tensor a stick layout, the cheapest for the whole program; restickifies where rules need it."""
+"""Assigns each device tensor a stick layout, the cheapest for the whole program, and inserts required restickifies."""
 
 from __future__ import annotations
 
@@ -45,16 +45,15 @@ from spyre_mlir.timing import scope
 class ChooseLayouts(EvaluatingPass):
     """Choose the layouts of all tensors of a function at once, so that transfers and conversions cost least.
 
-    Inputs come in the layout of their type; large ones without one in the default, or the cheapest, with a price for
-    what the host then does, where the program then takes less time by its timeline, after the rest of the pipeline
-    (``argument_layouts=default``: all in the default); parameters and constants in any, ahead of time. What the
-    program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file pins (``apply-plan``)
-    holds. A reduction becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less.
-    The cost, the candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
-
-    ``stick_outermost`` makes the default order that of RFC 0047. ``width`` is that of the beam
-    for functions whose choice is too wide to be exact; ``layout_choice`` is the name of another search
-    (docs/writing-an-algorithm.md).
+    Inputs have the layout of their type. A large input without a layout gets the default one, or the cheapest layout,
+    including a cost for the host's conversion, if that shortens the timeline of the program after the rest of the
+    pipeline (``argument_layouts=default``: always the default). Parameters and constants may have any layout, because
+    they are converted ahead of time. Layouts that the program names (``stick.pin``, ``stick.restickify`` with
+    ``stick.to``) or a plan file pins (``apply-plan``) are kept. A reduction becomes its stick or non-stick form, and
+    the operands of a matmul are swapped if that costs less. Cost, candidates and search are in
+    ``spyre_mlir/layout_search/minimum_cost.py``. ``stick_outermost`` selects the order of RFC 0047 as the default.
+    ``width`` is the beam width for functions that are too wide for an exact choice; ``layout_choice`` is the name of
+    another search (docs/writing-an-algorithm.md).
 
     Before: level *device ops*. After: every tensor type has ``#stick.layout``, every conversion is a
     ``stick.restickify``.
@@ -71,7 +70,7 @@ class ChooseLayouts(EvaluatingPass):
     layout_choice: str = "elimination"
 
     def run(self, module: ir.Operation) -> None:
-        """Rewrite ``module`` in place; the cost of conversions alone decides about inputs."""
+        """Rewrite ``module`` in place; the layouts of inputs are chosen by the cost of conversions alone."""
         for func in functions(module):
             _separate_fills(func)
             self._lay_out(*self._planned(func, by_price=self.argument_layouts == "price"))
@@ -91,10 +90,10 @@ class ChooseLayouts(EvaluatingPass):
         return source, self._choose(source)
 
     def _prefers_default(self, func: ir.Operation, evaluator: Evaluator) -> bool:
-        """Return whether a function takes less time with all inputs in the default layout, and say so.
+        """Return whether a function takes less time with all inputs in the default layout, and add a remark if so.
 
-        Conversions are a part of the cost alone: what a layout does to divisions and loads the rest of the pipeline
-        tells.
+        The cost of conversions is only a part of the cost: the effect of a layout on divisions and loads is known only
+        after the rest of the pipeline.
         """
         default, by_price = (self._time(func, evaluator, by_price=by_price) for by_price in (False, True))
         if default is None or (by_price is not None and not default.is_better_than(by_price)):
@@ -104,9 +103,9 @@ class ChooseLayouts(EvaluatingPass):
         return True
 
     def _time(self, func: ir.Operation, evaluator: Evaluator, *, by_price: bool) -> ProgramCost | None:
-        """Evaluate a copy of a function; None where it has no layouts, or the rest of the pipeline refuses them."""
+        """Evaluate a copy of a function; None if no layouts exist, or if the rest of the pipeline refuses them."""
         module = module_of(func)
-        # Remarks about a copy are not those about the program.
+        # Remarks about a copy are not remarks about the program.
         with Remarks().collecting():
             try:
                 with problems.collecting(None):
@@ -120,7 +119,7 @@ class ChooseLayouts(EvaluatingPass):
     def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> None:
         func, rewrite = source.func, LayoutRewrite(self, source, plan)
         rewrite.run()
-        # Only after the rewrite: it adds restickifies, whose results need room for whole sticks, too.
+        # Only after the rewrite, which adds restickifies: their results must also be padded to whole sticks.
         layouts = rewrite.layouts
         pad_layouts(self, func, layouts, rewrite.op_layouts, source.fixed, Views(layouts, source.steps))
         apply_layouts(func, layouts, Views(layouts, source.steps))
@@ -128,7 +127,7 @@ class ChooseLayouts(EvaluatingPass):
 
     @scope("choice")
     def _choose(self, source: LayoutGraph) -> LayoutPlan:
-        """Return the cheapest layouts that keep what a plan file pins."""
+        """Return the cheapest layouts that satisfy the pins of a plan file."""
         pins = LayoutPins(source)
         # A pin becomes a constraint only when a choice breaks it; the next choice may break others.
         while True:
@@ -162,16 +161,16 @@ class ChooseLayouts(EvaluatingPass):
 
 
 def _separate_fills(func: ir.Operation) -> None:
-    """Give each buffer that begins with a fill a fill of its own, since the parts are written over it.
+    """Give each buffer that begins with a fill a separate fill, because the parts overwrite the fill.
 
-    Fills with one number are one value after CSE. A new one is just before the first part, for the shortest live range.
+    After CSE, equal fills are one value. A new fill is inserted just before the first part, for a short live range.
     """
     filled: set[ir.Operation] = set()
     for op in all_ops(func):
         fill = defining_op(op.operands[1]) if op.name == "tensor.insert_slice" else None
         if fill is None or not _is_fill(fill):
             continue
-        # The first buffer may keep the fill; a second one written over it would mix the parts.
+        # The first buffer may keep the fill; a second buffer in the same memory would mix the parts.
         if fill not in filled and all(_is_filled(use) for use in fill.results[0].uses):
             filled.add(fill)
             continue
@@ -182,12 +181,12 @@ def _separate_fills(func: ir.Operation) -> None:
 
 
 def _is_fill(op: ir.Operation) -> bool:
-    """Return whether an op writes one number everywhere."""
+    """Return whether an op fills a tensor with one number."""
     return sdsc.opcode_of(op) == "identity" and op.name == "linalg.generic" and shape_of(op.operands[0]) == ()
 
 
 def _is_filled(use: ir.OpOperand) -> bool:
-    """Return whether a use is the buffer of an insertion."""
+    """Return whether a use is the destination of a ``tensor.insert_slice``."""
     return use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1
 
 
@@ -204,9 +203,9 @@ class PinnedTensor:
 
 
 class LayoutPins:
-    """Adds pins as constraints in rounds, and only those that the choice would not keep anyway.
+    """Adds pins as constraints in rounds, but only pins that the choice would not satisfy anyway.
 
-    So a plan that is applied unchanged changes no choice, nor the order among equal ones.
+    Therefore a plan that is applied unchanged does not change any choice, or the order among equal choices.
     """
 
     def __init__(self, source: LayoutGraph) -> None:
@@ -224,7 +223,7 @@ class LayoutPins:
         return bool(new)
 
     def error(self, error: LayoutError) -> CompileError:
-        """The error of a choice that has no solution under the constraints so far."""
+        """Return the error for a choice that has no solution under the constraints so far."""
         pinned = self.pinned.get(error.node)
         if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:
             return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
@@ -246,7 +245,7 @@ class LayoutPins:
         if isinstance(node, ArgumentNode) and node.free:
             node.layouts = pinned.layouts
         elif isinstance(node, ArgumentNode) and node.by_price and self._is_default(node, pinned.layouts[0]):
-            # No pin: the device converts the argument to the same orders as where it may have no other layout.
+            # Instead of a pin, the argument is fixed to its default layout, with the same conversions to other orders.
             node.by_price = False
         else:
             self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
@@ -269,9 +268,9 @@ def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
     return pins
 
 
-# Writes chosen layouts into the types of a function, and makes restickifies of converting clones.
+# Writing chosen layouts into the types of a function, and replacing converting clones by restickifies.
 
-#: Elements that numpy has, too.
+#: Element types that numpy supports, too.
 _BUFFERS = ("f16", "f32")
 
 _EMPTY = ("tensor.empty", "linalg.fill")
@@ -280,7 +279,7 @@ _EMPTY = ("tensor.empty", "linalg.fill")
 def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
     """Set the type of every value: ``layouts`` for buffers, ``views`` for views of them.
 
-    Destinations of ops and loops get an empty tensor of their own: two ops of one shape may differ in layout.
+    Each destination of an op or a loop gets a separate empty tensor, because two ops of one shape may differ in layout.
     """
     _Types(layouts, views).write(func.regions[0].blocks[0])
     block = func.regions[0].blocks[0]
@@ -290,7 +289,7 @@ def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], view
 
 
 class _Types:
-    """Writes the types of a block; ``_types`` caches those built so far, of which a program has few."""
+    """Writes the types of a block; ``_types`` caches the types built so far, of which a program has few."""
 
     def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
         self.layouts = layouts
@@ -350,7 +349,7 @@ class _Types:
 
 
 def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
-    """Replace an empty (and filled) destination by a new one of a type."""
+    """Replace an empty or filled destination by a new one of the given type."""
     old = defining_op(op.operands[index])
     if old is None or old.name not in _EMPTY:
         return
@@ -370,14 +369,14 @@ def _retype_constant(op: ir.Operation) -> None:
         op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
         return
     if str(attr.type.element_type) in _BUFFERS:
-        # Masks have millions of elements, whose text takes much longer than the rest of the pass.
+        # Masks have millions of elements; converting them through text takes much longer than the rest of the pass.
         op.attributes["value"] = ir.DenseElementsAttr.get(np.array(attr), type=type_)
         return
     text = str(attr)
     op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")
 
 
-# Padding of layouts to whole sticks, where operations and conversions need more than the tensor's own shape.
+# Padding of layouts to whole sticks, where operations and conversions access more than the tensor's own shape.
 
 
 def pad_layouts(
@@ -388,11 +387,11 @@ def pad_layouts(
     fixed: set[ir.Value],
     views: Views,
 ) -> None:
-    """Pad buffers in ``layouts``, or copy those that cannot be padded, in program order.
+    """Pad buffers in ``layouts``, or copy buffers that cannot be padded, in program order.
 
-    Both sides of a conversion hold whole sticks of the other's stick dim; an operand holds whole sticks of a
-    dim that another operand has in its stick (``StickAssignment.padded_dims``); a slice with steps has a whole number
-    of them. ``fixed`` buffers stay as they are.
+    Each side of a conversion is padded to whole sticks of the other side's stick dim. An operand is padded to whole
+    sticks of a dim that is the stick dim of another operand (``StickAssignment.padded_dims``). The source of a slice
+    with steps is padded to a whole number of steps. ``fixed`` buffers are not changed.
     """
     _Padding(owner, func, layouts, op_layouts, fixed, views).run()
 
@@ -424,7 +423,7 @@ class _Padding:
                     pad(op)
 
     def _padding_rule(self, op: ir.Operation) -> Callable[[ir.Operation], None] | None:
-        """The method that pads the buffers of an op; None for most ops."""
+        """Return the method that pads the buffers of an op; None for most ops."""
         if op.name == "linalg.generic":
             op_layout = self.op_layouts.get(op.results[0])
             return self._operation if op_layout is not None and op_layout.assignment.padded_dims else None
@@ -434,7 +433,7 @@ class _Padding:
         return self._conversion if converts or self._is_tiled(op) else None
 
     def _is_tiled(self, op: ir.Operation) -> bool:
-        """Return whether an op copies between tiles of a dim whose size is no multiple of the tile."""
+        """Return whether an op copies between tiles of a dim whose size is not a multiple of the tile."""
         if op.name != "sdsc.clone":
             return False
         values = (op.operands[0], op.results[0])
@@ -478,7 +477,7 @@ class _Padding:
     def _conversion(self, op: ir.Operation) -> None:
         value, result = op.operands[0], op.results[0]
         source, target = self.views[value], self.views[result]
-        # The tiles of each side pad the other: a copy moves whole tiles.
+        # Each side is padded to the tiles of the other side, because a copy moves whole tiles.
         for dim, piece in pieces(source):
             self._pad_result(op, dim, piece)
         for dim, piece in pieces(target):
@@ -487,7 +486,7 @@ class _Padding:
             return
         try:
             refined([source, target])
-        except ViewError:  # the pieces of the view do not fall on the new sticks
+        except ViewError:  # the pieces of the view are not aligned with the new sticks
             value = self._copied(value, op)
         if target.stick_dim is not None:
             value = self._padded(value, target.stick_dim, target.elements_per_stick, op)
@@ -498,7 +497,7 @@ class _Padding:
     # -- buffers -----------------------------------------------------------------------------------------
 
     def _padded(self, value: ir.Value, dim: int, multiple: int, reader: ir.Operation) -> ir.Value:
-        """The value with a dim outside of its stick padded to whole multiples; a copy if need be.
+        """Return the value, or a copy if necessary, with a non-stick dim padded to whole multiples.
 
         ``reader`` is the op that needs the padding.
         """
@@ -512,7 +511,7 @@ class _Padding:
         return value
 
     def _pad_result(self, op: ir.Operation, dim: int, multiple: int) -> None:
-        """Pad a result; where its buffer cannot be padded, it is computed in another one and copied."""
+        """Pad a result. If its buffer cannot be padded, the result is computed in another buffer and copied."""
         result = op.results[0]
         if shape_of(result)[dim] % multiple == 0 or shape_of(result)[dim] == 1:
             return
@@ -522,14 +521,14 @@ class _Padding:
         with ir.InsertionPoint.after(op):
             copy = sdsc.clone(result, op.location)
         layout = self.layouts[result]
-        # Readers keep the layout that was chosen for them, now of the copy.
+        # Readers read the copy, which has the layout that was chosen for them.
         result.replace_all_uses_except(copy, defining_op(copy))
         self._set_layout(copy, layout)
         self._refresh(copy)
         self._set_layout(result, _dense(self.views[result]).padded(dim, multiple))
 
     def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
-        """Return whether a buffer can be padded: it is no slice, no copy of tiles, and all its views stay views."""
+        """Return whether a buffer can be padded: not if it is fixed or a copy of tiles, or if a view of it breaks."""
         if root in self.fixed or self._gathers(root, dim):
             return False
         pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
@@ -537,7 +536,7 @@ class _Padding:
             value, view = pending.pop()
             for use in value.uses:
                 op = use.owner.operation
-                # Insertions and loops tie the layout to that of other buffers.
+                # Insertions and loops require the same layout as other buffers.
                 if op.name in ("tensor.insert_slice", LOOP, "scf.yield"):
                     return False
                 if op.name == "tensor.extract_slice" and not _has_whole_steps(op, view):
@@ -550,7 +549,7 @@ class _Padding:
         return True
 
     def _gathers(self, root: ir.Value, dim: int) -> bool:
-        """Return whether a value is a copy of a view that is not addressable, whose tiles of a dim are not padded."""
+        """Return whether a value is a copy of an unaddressable view whose tiles along a dim need no padding."""
         op = defining_op(root)
         if op is None or op.name != "sdsc.clone":
             return False
@@ -559,12 +558,12 @@ class _Padding:
         return source.why_not_addressable() is not None and not is_padded
 
     def _copied(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
-        """A dense copy in a buffer of its own, in the block that defines the source: once, not per iteration."""
+        """Return a dense copy in a separate buffer, in the block of the source: once, not per iteration."""
         if not is_convertible(self.views[value].dtype):
             raise error_at(
                 reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it"
             )
-        # In the block of the value: outside of loops around the reader it is copied once.
+        # In the block of the value, outside of loops around the reader, so that it is copied once.
         with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
             copy = sdsc.clone(value, reader.location)
         self._set_layout(copy, _dense(self.views[value]))
@@ -594,7 +593,7 @@ class _Padding:
 def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
     """Return whether the padded size of each dim that a slice steps over is a whole number of steps.
 
-    A design has gaps in whole steps only.
+    This is required because a design can express gaps only in whole steps.
     """
     for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
         stride = next((axis.stride for axis in view.axes if axis.dim == dim), None)
@@ -607,13 +606,13 @@ def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
 
 
 def _in_order(values: tuple[ir.Value, ...], op_layout: OpLayout) -> list[ir.Value]:
-    """Operands in the original order, as ``StickAssignment.stick_dims`` counts them."""
+    """Return the operands in the original order, which ``StickAssignment.stick_dims`` uses."""
     *inputs, result = values
     return [*(inputs[op_layout.assignment.inputs.index(index)] for index in range(len(inputs))), result]
 
 
 def _dense(view: BufferView) -> StickLayout:
-    """A dense layout with the stick, and if it can the order, of a view."""
+    """Return a dense layout with the stick dim and, if possible, the dim order of a view."""
     return keep_order(
         view.target,
         view.shape,
@@ -627,9 +626,9 @@ def _dense(view: BufferView) -> StickLayout:
 
 
 class Views(dict[ir.Value, BufferView]):
-    """The view of each value: all of its buffer by ``layouts``, or the view op applied to the view of its source.
+    """The view of each value: the whole buffer from ``layouts``, or the view op applied to the view of its source.
 
-    ``steps`` are the transforms of view ops that are known already, by result; the dictionary is a cache.
+    ``steps`` maps results of view ops to transforms that are already known; the dictionary is a cache.
     """
 
     def __init__(
@@ -648,5 +647,5 @@ class Views(dict[ir.Value, BufferView]):
         return self[value]
 
     def after(self, op: ir.Operation, source: BufferView) -> BufferView:
-        """Apply a view op to a view; ``ViewError`` if the result is no view."""
+        """Apply a view op to a view; ``ViewError`` if the result is not a view."""
         return applied(self._steps.get(op.results[0]) or step_of(op), source)

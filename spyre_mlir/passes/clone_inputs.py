@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies what is read more than once from device memory into the scratchpads."""
+"""Copies buffers that are read more than once from device memory into the scratchpads."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from spyre_mlir.target.ops import DEVICE_OPS
 
 @dataclass(frozen=True)
 class CloneInputs(Pass):
-    """Give what is read more than once from device memory a clone, which scratchpad planning may place in LX.
+    """Clone data that is read more than once from device memory, so that scratchpad planning may place the clone in LX.
 
-    So is what is read once in such short bursts that a copy and a read of it together take less time.
-    That are inputs of the program, and buffers that cannot be in LX where they are made. The clone reads device
-    memory once, before the loops in which it is read, or of a part that moves with a loop once per iteration; its
-    readers are those whose cores own equal parts, and it is divided as they are.
-    ``scratchpad-planning`` removes a clone again that it does not place: in device memory it would only cost.
+    Data that is read once is also cloned if its bursts are so short that a copy and a read of the copy take less time.
+    Candidates are inputs of the program and buffers that cannot be in LX where they are computed. The clone reads
+    device memory once, before the loops that read the clone; a part that moves with a loop is cloned per iteration.
+    The readers of a clone are readers whose cores own equal parts, and the clone is divided in the same way.
+    ``scratchpad-planning`` removes a clone that it does not place, because a clone in device memory only adds cost.
 
     Before, level *divided*:
         %0 = max(%x); %1 = sub(%x, %0)
@@ -70,7 +70,7 @@ class CloneInputs(Pass):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
             times = sum(access.user.executions for access in readers)
-            # A clone is a read itself: it saves nothing unless each run serves two reads, or one of short bursts.
+            # A clone is a read itself: it saves time only if each run serves two reads, or one read in short bursts.
             if times < 2 * executions(point) and not clone_saves_time(
                 usage.memory, whole, readers, executions(point)
             ):
@@ -95,17 +95,17 @@ class CloneInputs(Pass):
 def _by_core_view(
     memory: AliasAnalysis, reads: Sequence[BufferUse]
 ) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
-    """Group reads by bundle, by core view and by the value they read: a buffer can be read while it is filled.
+    """Group reads by bundle, core view and value that they read: a buffer can be read while it is being filled.
 
-    The first of each first; reads of no region of the buffer are left out, and indirect ones, for they are of device
-    memory.
+    Groups are in the order of their first reads. Reads without a region per core are left out, and so are indirect
+    reads, which access device memory.
     """
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
             continue
         core_view = view_of(access.user.space, access.operand, access.user.division)
-        # Such an access has no region per core that a clone could have.
+        # Such an access does not have a region per core that a clone could contain.
         if core_view is None:
             continue
         whole = whole_of(memory, access.user.values[access.operand])

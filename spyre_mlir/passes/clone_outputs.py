@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies to device memory what some readers, or the host, need there, so that the others find it in LX."""
+"""Copies buffers to device memory for readers or the host that need them there; other readers use LX."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from spyre_mlir.target.ops import DEVICE_OPS
 
 @dataclass(frozen=True)
 class CloneOutputs(Pass):
-    """Let a buffer stay in LX for readers whose cores read what they wrote, and give the others a clone.
+    """Let a buffer stay in LX for readers whose cores read the parts that they wrote, and give other users a clone.
 
-    Those are readers whose cores want other parts or that are in a later bundle, and the host; of a tile in a loop, the
-    buffer that it is put into.
-    A sum that a loop carries is cloned when the loop has ended.
-    ``scratchpad-planning`` removes the clone again if it does not place the buffer.
+    Other users are readers whose cores read other parts, readers in a later bundle, the host, and, for a tile in a
+    loop, the buffer that the tile is inserted into.
+    A sum that a loop carries is cloned after the loop.
+    ``scratchpad-planning`` removes the clone if it does not place the buffer.
 
     Before, level *divided*:
         %0 = exp(%x); %1 = add(%0, %x); return %0, %1
@@ -60,16 +60,16 @@ class CloneOutputs(Pass):
         carried, final = _carried(result)
         insertion = _insertion_of(final)
         writers = [access for access in buffer.writes if access.user.values[-1] in carried]
-        # Other operations write parts of the buffer, so no clone here would be complete.
+        # Other operations write parts of the buffer, so a clone here would be incomplete.
         if insertion is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
             return
         readers = [access for access in buffer.reads if _source(usage, access) in carried]
         lx_readers = [access for access in readers if all(_stays(write, access) for write in writers)]
         other_readers = [access for access in readers if access not in lx_readers]
         if any(_source(usage, access) != final for access in other_readers):
-            return  # what a loop carries is in one place
+            return  # all values of an iter_arg share one buffer
         returned = insertion is None and buffer.root in usage.results
-        # Without a reader in LX nothing is saved, without one elsewhere no clone is needed.
+        # Without a reader in LX nothing is saved, and without another reader no clone is needed.
         if not lx_readers or not (other_readers or returned or insertion is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
@@ -82,7 +82,7 @@ class CloneOutputs(Pass):
         others += ["the host"] if returned else []
         others += ["the buffer that it is a part of"] if insertion is not None else []
         what = " and ".join(others)
-        # Behind the last loop, so that a sum is copied once and not in every iteration.
+        # After the last loop, so that a sum is copied once and not in every iteration.
         point = ir.InsertionPoint.after(maker_of(final))
         reason = f"{what} need it in device memory"
         clone = insert_clone(final, division, point, writer.user.op.location, self.name, reason)
@@ -97,7 +97,7 @@ class CloneOutputs(Pass):
 
 
 def _carried(initial: ir.Value) -> tuple[set[ir.Value], ir.Value]:
-    """Return the values that loops carry a value on as, which share a buffer, and the one behind the last loop."""
+    """Return the values that share a buffer with ``initial`` through iter_args, and the value after the last loop."""
     values, final, pending = {initial}, initial, [initial]
     while pending:
         value = pending.pop()
@@ -113,12 +113,12 @@ def _carried(initial: ir.Value) -> tuple[set[ir.Value], ir.Value]:
 
 
 def _source(usage: Usage, access: BufferUse) -> ir.Value:
-    """Return the value of which an operand is a view, in the same iteration."""
+    """Return the value that an operand is a view of, in the same iteration."""
     return whole_of(usage.memory, access.user.values[access.operand])
 
 
 def _insertion_of(value: ir.Value) -> ir.Operation | None:
-    """Return the insertion in a loop that puts a tile into a buffer."""
+    """Return the ``tensor.insert_slice`` in a loop that inserts a tile into a buffer; None if there is none."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "tensor.insert_slice" and use.operand_number == 0:
@@ -127,11 +127,11 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 
 def _stays(writer: BufferUse, reader: BufferUse) -> bool:
-    """Return whether a reader finds in LX the parts that the writer wrote there."""
-    # Nothing stays in LX over the cut of bundles that are cut before planning.
+    """Return whether each core of a reader finds in LX the parts that it reads."""
+    # If bundles are cut before planning, nothing is kept in LX across a cut.
     if bundle_number(writer.user.op) != bundle_number(reader.user.op):
         return False
-    # A restickify reads the sticks of other cores, which only device memory shows.
+    # A restickify reads the sticks of other cores, which is possible only in device memory.
     if DEVICE_OPS[reader.user.opcode].kind.takes_sticks_apart and reader.user.division.cores > 1:
         return False
     try:

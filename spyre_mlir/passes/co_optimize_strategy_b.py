@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Chooses divisions by the bytes that planning the scratchpads leaves: strategy B of torch-spyre."""
+"""Chooses divisions by the bytes that scratchpad planning leaves in device memory: strategy B of torch-spyre."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from spyre_mlir.scratchpad import MemorySpace, PlanError
 
 @dataclass(frozen=True)
 class CoOptimizeStrategyB(Pass):
-    """Move splits to other dims where fewer bytes then go through device memory.
+    """Move splits to other dims if fewer bytes then go through device memory.
 
-    The way of "Scratchpad (LX) optimization" to choose divisions and scratchpads together, kept to compare
-    with: an operation with a single split of an output dim may have that split on another output dim; all
-    combinations are planned, and the one that leaves the fewest bytes in device memory is taken, the divisions as
-    they came if none is better. The time of the operations is not looked at, and clones that later passes insert
-    are not there yet. What a plan file pins stays.
+    This is the algorithm of "Scratchpad (LX) optimization" to choose divisions and scratchpads together, kept for
+    comparison. The split of an operation with a single split of an output dim may move to another output dim. All
+    combinations are planned, and the one that leaves the fewest bytes in device memory is chosen; the divisions stay
+    unchanged if no combination is better. The time of operations is not considered, and clones that later passes
+    insert do not exist yet. Choices that a plan file pins are kept.
 
-    ``variant_cap`` is the largest number of divisions per operation, its own included. ``leaves`` bounds the
-    combinations, of which there are exponentially many: where there are more, the choice is the best of the first
-    ones, in which the last operations differ most, and the remark on the function says so. ``layout_solver``,
+    ``variant_cap`` is the most divisions per operation, including its present one. ``leaves`` bounds the number of
+    combinations, which is exponential: if there are more, the best of the first ones is chosen, in which mostly the
+    last operations differ, and the remark on the function reports this. ``layout_solver``,
     ``in_place`` and ``lx_ops`` are as for ``scratchpad-planning``.
 
     Before, and after, level *divided*:
@@ -89,7 +89,7 @@ def _count(leaves: int) -> str:
 
 
 class Leaves:
-    """Leaves of the search: the facts of a buffer under a choice of divisions, computed once and without the IR."""
+    """Leaves of the search: the facts of a buffer under a choice of divisions, computed once, without the IR."""
 
     def __init__(self, usage: Usage, rules: Rules) -> None:
         self.usage = usage
@@ -111,13 +111,13 @@ class Leaves:
             for candidate in candidates_of(self.usage, self.rules, facts)
             if not candidate.reasons
         )
-        # The solver sees the eligible buffers alone; all others move the same bytes whatever it places.
+        # The solver gets only the eligible buffers; the traffic of all others does not depend on its plan.
         spilled = sum(buffer_facts.spilled_traffic for buffer_facts in facts.values() if buffer_facts.reasons)
         return Leaf(eligible, spilled + sum(self._bytes(buffer, divisions) for buffer in self.inputs))
 
     def _facts(self, buffer: BufferAccesses, divisions: Divisions) -> BufferDivision:
         key = self._key(buffer, divisions)
-        # Leaves differ in few divisions, so most buffers are in the state of an earlier leaf.
+        # Leaves differ in few divisions, so most buffers have the same divisions as in an earlier leaf.
         if key not in self.facts:
             self.facts[key] = facts_of(buffer.divided_as(divisions), self.usage, self.rules)
         return self.facts[key]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Turns operations that say how they are tiled into loops over tiles."""
+"""Turns operations with ``sdsc.tiling`` into loops over tiles."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from spyre_mlir.tiling.mask_tiles import Range, TileClass
 
 @dataclass(frozen=True)
 class CoarseTiling(Pass):
-    """Make ``scf.for`` nests of runs of operations with one tiling ("Working Set Reduction", transformation).
+    """Convert runs of operations with one tiling to ``scf.for`` nests ("Working Set Reduction", transformation).
 
-    Neighbours whose ``sdsc.tiling`` begins with the same loops share these, as long as each reads of what is made
-    in a loop the tile of its own iteration; a sum over a loop is there when the loop has ended. What only the
-    loop reads is a tile; what leaves it is a full tensor, each tile put in its place; what comes from outside is
-    sliced. A reduced dim gives partial results, which are combined in an accumulator: the first iteration, which
-    begins it, stands before its loop. Where the last tile is smaller than the others, its iteration stands after the
-    loop: shapes are static, and a bundle has constant bounds only.
+    Adjacent operations whose ``sdsc.tiling`` begins with the same loops share these loops, as long as each operation
+    reads, of values computed in a loop, only the tile of its own iteration; a sum over a loop is available after the
+    loop. A value that is read only in the loop is a tile; a value that is read after it is a full tensor into which
+    each tile is inserted; a value from outside is sliced. A reduced dim gives partial results, which are combined in an
+    accumulator: the first iteration, which initialises it, is written before the loop. If the last tile is smaller, its
+    iteration is written after the loop, because shapes are static and a bundle supports only constant bounds.
 
     Before, level *device-ops*:
         %0 = exp(%x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}]}
@@ -74,7 +74,7 @@ class CoarseTiling(Pass):
             ):
                 continue
             nests = Nests(block)
-            # Before anything is rewritten: a maximum that is not complete may only be read in its own loops.
+            # Checked before the rewrite: a maximum that is not complete may be read only in its own loops.
             check_running(nests)
             for tiled_op in nests.tiled.values():
                 _record_tiling(tiled_op)
@@ -99,7 +99,7 @@ class CoarseTiling(Pass):
 
 
 def _drop_masks(func: ir.Operation) -> None:
-    """Drop masks that nothing reads any more: constants of parts of them are smaller by far."""
+    """Drop masks without readers: they were replaced by much smaller constants for parts of them."""
     if "arg_attrs" not in func.attributes:
         return
     block, attributes = func.regions[0].blocks[0], list(func.attributes["arg_attrs"])
@@ -116,8 +116,8 @@ def _drop_masks(func: ir.Operation) -> None:
 def _record_tiling(tiled_op: Tiled) -> None:
     """Remove ``sdsc.tiling``; an operation with a name keeps it for plan files as ``sdsc.tiled``.
 
-    A maximum that readers take as it is so far always has a loop over what it reduces there, if only of one tile: so a
-    plan tells that ``online-softmax`` was at work.
+    A running maximum is always recorded with a loop over its reduced dim, even if that loop has a single tile. A plan
+    thereby records that ``online-softmax`` was applied.
     """
     op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
     if TILING in op.attributes:
@@ -130,12 +130,12 @@ def _record_tiling(tiled_op: Tiled) -> None:
     op.attributes[sdsc.TILED] = tiling_attr(loops)
 
 
-# Writes nests of tiled operations as ``scf.for``.
+# Writing nests of tiled operations as ``scf.for``.
 
 
 @dataclass
 class _Maximum:
-    """A running maximum in an iteration: its values before and now, and the factor between their exponentials."""
+    """A running maximum in an iteration: the previous and the new value, and the factor between their exponentials."""
 
     producer: Tiled
     before: ir.Value
@@ -144,21 +144,21 @@ class _Maximum:
 
 
 class LoopWriter:
-    """Writes the items of a block in order before its end, operands first, and erases what is not needed."""
+    """Writes the items of a block in order before the terminator, operands first, and erases unused operations."""
 
     def __init__(self, block: ir.Block, nests: Nests) -> None:
         self.block = block
         self.nests = nests
         self.end = block.operations[len(block.operations) - 1].operation
         self.old = [op.operation for op in block.operations if op.operation != self.end]
-        # Constants stay where they are: bodies of operations may use them, too.
+        # Constants are not moved, because bodies of operations may also use them.
         self.old = [op for op in self.old if op.name != "arith.constant"]
         # By result: the hash of an op changes with its operands.
         self.waiting = {op.results[0] for op in self.old}
         self.tiles = TileSlices(self.waiting)
         self.parts, self.levels = self.tiles.parts, self.tiles.levels
         self.sums: dict[Tiled, ir.Value] = {}
-        self.results: dict[Tiled, AvailablePart] = {}  # the iter_args of loops around, for full results
+        self.results: dict[Tiled, AvailablePart] = {}  # the iter_args of enclosing loops, for full results
         self.maxima: dict[str, _Maximum] = {}
         self.constants: dict[int, ir.Value] = {}
         self.masks = MaskConstants(block)
@@ -190,7 +190,7 @@ class LoopWriter:
     # -- operations outside of the nests -----------------------------------------------------------------
 
     def _move(self, value: ir.Value) -> None:
-        """Move the op of a value, and those that it needs, to the insertion point."""
+        """Move the defining op of a value, and the ops that it depends on, to the insertion point."""
         op = defining_op(value)
         if op is None or op.results[0] not in self.waiting or value in self.parts:
             return
@@ -200,20 +200,20 @@ class LoopWriter:
         op.move_before(self.end)
 
     def _move_outside(self, value: ir.Value, inside: set[ir.Value]) -> None:
-        """Move an operand of a nest that no operation of the nest computes."""
+        """Move an operand of a nest, unless an operation of the nest computes it."""
         if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
             self._move(value)
 
     # -- nests ----------------------------------------------------------------------------------------
 
     def _nest(self, nest: Nest) -> None:
-        """Write the loop of a nest. Peeled are the first iteration if partial sums begin with it, and a smaller last.
+        """Write the loop of a nest. A first iteration that begins partial sums and a smaller last one are peeled.
 
-        All iterations are peeled if it is unrolled. Those that masks hide are left out.
+        All iterations are peeled if the nest is unrolled. Iterations that masks hide are left out.
         """
         outside = tuple(level.nest for level in self.levels)
         carried = [tiled for tiled in nest.operations() if self._escapes(tiled, nest)]
-        # A sum begins with its first part: a neutral element would have to be written to memory.
+        # A sum begins with its first part, because a neutral element would have to be written to memory.
         begins = any(tiled.reduces(nest) and tiled not in self.sums for tiled in carried)
         results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
         values: list[Any] = [results[t].value if t in results else self.sums.get(t) for t in carried]
@@ -236,9 +236,9 @@ class LoopWriter:
                 self.parts[tiled.result] = AvailablePart(value, results[tiled].tiled_by)
 
     def _destination(self, tiled: Tiled, nest: Nest) -> AvailablePart:
-        """The destination of a nest's tiles of a result: an iter_arg of loops around, or a buffer for readers there.
+        """Return the destination of a nest's result tiles: an iter_arg of enclosing loops, or a buffer read there.
 
-        Only an unrolled nest can write that buffer in LX.
+        Only an unrolled nest can write such a buffer in LX.
         """
         outside = tuple(level.nest for level in self.levels)
         carried = self.results.get(tiled)
@@ -262,7 +262,7 @@ class LoopWriter:
     def _iteration(
         self, level: LoopLevel, carried: Sequence[Tiled], values: Sequence[ir.Value | None]
     ) -> list[ir.Value]:
-        """Write one iteration from initial values, None for sums that begin in it; return the yielded values."""
+        """Write one iteration from initial values (None for sums that begin in it); return the yielded values."""
         nest, before = level.nest, dict(self.sums)
         for tiled, value in zip(carried, values, strict=True):
             if value is not None and tiled.reduces(nest):
@@ -283,13 +283,13 @@ class LoopWriter:
         return yielded
 
     def _yielded(self, tiled: Tiled, nest: Nest) -> ir.Value:
-        """The sum so far; or the full result with this iteration's tile inserted, if it is not there yet."""
+        """Return the sum so far, or the full result with this iteration's tile inserted if it is not yet inserted."""
         part = self.parts[tiled.result]
         if tiled.reduces(nest) or nest not in part.tiled_by:
             return part.value
         whole, tile = self.results[tiled], part.value
         if maker_of(tile).name in (LOOP, "tensor.insert_slice"):
-            tile = sdsc.clone(tile, tiled.op.location)  # it has a buffer of its own
+            tile = sdsc.clone(tile, tiled.op.location)  # the tile has a separate buffer
             sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of what leaves the loop")
         moving = {
             tiled.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
@@ -297,25 +297,25 @@ class LoopWriter:
         return slice_op("tensor.insert_slice", [tile, whole.value], moving, whole.value.type)
 
     def _escapes(self, tiled: Tiled, nest: Nest) -> bool:
-        """Return whether a result of a nest is read outside of it; a sum is, for it is complete when the nest ends."""
+        """Return whether a result of a nest is read outside of it; always true for a sum, complete after the nest."""
         if tiled.reduces(nest):
             return True
         inside = self._inside(nest)
         return any(not user.results or user.results[0] not in inside for user in _readers(tiled.result))
 
     def _is_read_in(self, outer: Nest, tiled: Tiled, nest: Nest) -> bool:
-        """Return whether a result of a nest is read in the one around it."""
+        """Return whether a result of a nest is read in the enclosing nest."""
         around = self._inside(outer) - self._inside(nest)
         return any(user.results and user.results[0] in around for user in _readers(tiled.result))
 
     def _inside(self, nest: Nest) -> set[ir.Value]:
-        """The results of the operations of a nest."""
+        """Return the results of the operations of a nest."""
         if nest not in self.inside:
             self.inside[nest] = {member.result for member in nest.operations()}
         return self.inside[nest]
 
     def _empty(self, tiled: Tiled) -> ir.Value:
-        """An empty tensor for the full result of an iteration of the levels around."""
+        """Return an empty tensor for the full result in an iteration of the enclosing loops."""
         shape = list(shape_of(tiled.result))
         for level in self.levels:
             if not tiled.reduces(level.nest):
@@ -327,7 +327,7 @@ class LoopWriter:
     # -- operations -----------------------------------------------------------------------------------
 
     def _operation(self, tiled: Tiled) -> None:
-        """Write an operation on one tile, and its combination with the tiles before."""
+        """Write an operation on one tile, and combine the result with earlier tiles."""
         generic = tiled.generic
         level = next((level for level in self.levels if tiled in level.masks), None)
         inputs = (
@@ -355,7 +355,7 @@ class LoopWriter:
         self.parts[tiled.result] = AvailablePart(value, tuple(tiled.nests))
 
     def _index(self, value: int) -> ir.Value:
-        """A constant, at the top of the block."""
+        """Return an index constant at the beginning of the block."""
         if value not in self.constants:
             index = ir.IndexType.get()
             with ir.InsertionPoint.at_block_begin(self.block):
@@ -366,7 +366,7 @@ class LoopWriter:
 
 
 def _inputs(tiles: TileSlices, tiled: Tiled, replaced: Sequence[int] = ()) -> list[ir.Value]:
-    """The tiles of operands; those of replaced ones are the operands themselves."""
+    """Return the tiles of the operands; an operand in ``replaced`` is returned as it is."""
     return [
         value if operand in replaced else tiles.tile(value, tiled.tiled_dims(operand))
         for operand, value in enumerate(tiled.generic.inputs)
@@ -374,7 +374,7 @@ def _inputs(tiles: TileSlices, tiled: Tiled, replaced: Sequence[int] = ()) -> li
 
 
 def _masked_inputs(tiles: TileSlices, masks: MaskConstants, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
-    """The operands of a mask in a tile, with a part of it as a constant; what it masks alone if neutral."""
+    """Return the operands of a masking operation in a tile: the mask as a constant, or none if the mask is neutral."""
     generic, mask, part = tiled.generic, masks.of(level.nest)[tiled], level.masks[tiled]
     if part is None:
         return [tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
@@ -402,7 +402,7 @@ def _combined(tiled: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
 
 
 def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
-    """A sum of exponentials less one maximum as one less the next: times exp(maximum before - maximum now)."""
+    """Rescale a sum of exponentials from one running maximum to the next: times exp(maximum before - maximum now)."""
     shape = shape_of(maximum.now)
     dims, location = tuple(range(len(shape))), tiled.op.location
     if maximum.factor is None:
@@ -420,7 +420,7 @@ def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
 
 
 def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int]) -> ir.Value:
-    """A matmul that contracts one element, in which there is no stick: a product, element by element."""
+    """Return a matmul that contracts a single element, and so has no stick to contract, as an elementwise product."""
     whole = [dim for dim in generic.maps[-1] if dim is not None]
     maps = [tuple(whole.index(dim) if dim in whole else None for dim in dims) for dims in generic.maps[:-1]]
     shape, location = [extents[dim] for dim in whole], generic.op.location
@@ -432,7 +432,7 @@ def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[
 
 
 def _readers(value: ir.Value) -> Iterator[ir.Operation]:
-    """The ops that read a value or views of it."""
+    """Yield the ops that read a value or a view of the value."""
     pending, seen = [value], set[ir.Value]()
     while pending:
         for use in pending.pop().uses:
@@ -445,16 +445,16 @@ def _readers(value: ir.Value) -> Iterator[ir.Operation]:
 
 
 def _location(nest: Nest) -> ir.Location:
-    """The location of the first operation of a nest."""
+    """Return the location of the first operation of a nest."""
     return next(nest.operations()).op.location
 
 
-# Tiles of keys that known masks hide, leave as they are, or mask by a small constant of their own.
+# Tiles of keys under known masks: a tile is hidden, unchanged, or masked by a small constant.
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring iterations of a nest that are written in the same way; ``is_peeled``: one after the other."""
+    """Adjacent iterations of a nest that are written as one loop, or one after the other if ``is_peeled``."""
 
     first: int
     end: int
@@ -463,12 +463,12 @@ class Segment:
 
 
 def segments(nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> list[Segment]:
-    """Return the iterations of a nest that have to be written, in the order in which they are.
+    """Return the iterations of a nest that must be written, in the order in which they are written.
 
-    Without masks these are the equal tiles, and a smaller last one. With masks those are left out that hide all. What
-    is left is one tile, the first or the last, and one loop over the others: where sums go through more loops, the
-    choice of layouts, which are those of the program as a whole, is a search that finds less. The one tile is one that
-    masks cut through, so that most loops need none.
+    Without masks these are the equal tiles and a smaller last tile. With masks, completely hidden tiles are left out.
+    The rest is one peeled tile, the first or the last, and one loop over the others: if sums went through more loops,
+    the search for layouts, which covers the whole program, would find worse layouts. The peeled tile is a tile that
+    masks cut through, so that most loops need no mask.
     """
     if not masks:
         last = [Segment(nest.full_tiles, nest.tiles, True)] if nest.tiles > nest.full_tiles else []
@@ -488,23 +488,23 @@ def _masks(nest: Nest) -> dict[Tiled, KnownMask]:
 
 
 class _MaskedNest:
-    """A nest over keys in an iteration of the levels around, and what masks do to its tiles."""
+    """A nest over keys in an iteration of the enclosing loops, and the effect of masks on its tiles."""
 
     def __init__(self, nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> None:
         self.nest = nest
         self.masks = masks
         moved = {tiled: self._row_level(tiled, levels) for tiled in masks}
         self.rows = {tiled: _rows(masks[tiled], level) for tiled, level in moved.items()}
-        # A loop over rows moves them: then a tile has no constant.
+        # A loop over rows moves the rows, and then a tile cannot have a constant mask.
         self.are_rows_known = all(
             level is None or isinstance(level.variable, int) for level in moved.values()
         )
 
     def segments(self) -> Iterator[Segment]:
-        """Yield the tile that sums begin with, and the others that masks do not hide."""
+        """Yield the tile that sums begin with, and the other tiles that masks do not hide."""
         seen = [tile for tile in range(self.nest.tiles) if not self._is_hidden(tile)]
         first, last = seen[0], seen[-1]
-        # A smaller last tile is written out in any case.
+        # A smaller last tile is always peeled.
         begin = last if last >= self.nest.full_tiles or self._is_mixed(last) else first
         yield Segment(begin, begin + 1, True, self._left(begin, begin + 1))
         first, end = (first, last) if begin == last else (first + 1, last + 1)
@@ -521,7 +521,7 @@ class _MaskedNest:
         return any(self._class(tiled, tile, tile + 1) is not TileClass.NEUTRAL for tiled in self.masks)
 
     def _left(self, first: int, end: int) -> Masks:
-        """Return what is left of masks in some tiles: nothing, a constant, or the operand where rows are moved."""
+        """Return the masks still needed in some tiles: none, a constant, or the operand if a loop moves the rows."""
         left: dict[Tiled, MaskPart | None] = {}
         for tiled, mask in self.masks.items():
             if self._class(tiled, first, end) is TileClass.NEUTRAL:
@@ -541,14 +541,14 @@ class _MaskedNest:
         return first * size, min(end * size, mask.tiles.keys)
 
     def _row_level(self, tiled: Tiled, levels: Sequence[LoopLevel]) -> LoopLevel | None:
-        """Return the level that tiles the rows of a mask; None where all rows are there."""
+        """Return the level that tiles the rows of a mask; None if the rows are not tiled."""
         return next(
             (level for level in levels if tiled.nests.get(level.nest) == self.masks[tiled].rows), None
         )
 
 
 def _rows(mask: KnownMask, level: LoopLevel | None) -> Range:
-    """Return the rows of an iteration; all rows where a loop moves them."""
+    """Return the rows of an iteration; all rows if a loop moves the rows."""
     if level is None or not isinstance(level.variable, int):
         return 0, mask.tiles.rows
     first = level.variable * level.nest.tile(mask.tiles.rows)
@@ -556,7 +556,7 @@ def _rows(mask: KnownMask, level: LoopLevel | None) -> Range:
 
 
 class MaskConstants:
-    """Masks of nests, and constants of masked tiles at the top of a block, equal ones once."""
+    """Masks of nests, and the constants of masked tiles at the beginning of a block; equal constants are shared."""
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block
@@ -564,7 +564,7 @@ class MaskConstants:
         self._masks: dict[Nest, Mapping[Tiled, KnownMask]] = {}
 
     def of(self, nest: Nest) -> Mapping[Tiled, KnownMask]:
-        """Return the masks in a nest, which is written once per iteration of unrolled nests around it."""
+        """Return the masks in a nest. The result is cached: unrolled enclosing nests write the nest several times."""
         if nest not in self._masks:
             self._masks[nest] = _masks(nest)
         return self._masks[nest]
@@ -592,7 +592,7 @@ class MaskConstants:
         return device_op("maximum", [mask, low], [whole, ()], shape, element, location=location)
 
     def _constant(self, attr: ir.DenseElementsAttr) -> ir.Value:
-        # The context has equal attributes once: they are compared without their elements.
+        # The context uniques attributes, so they are compared without reading their elements.
         if attr not in self._values:
             with ir.InsertionPoint.at_block_begin(self._block):
                 constant = ir.Operation.create(

@@ -22,9 +22,9 @@ from spyre_mlir.records import dataclass
 class ConvertSdscToKtir(Pass):
     """Turn a placed program into one function of ``ktdp``, ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf``.
 
-    Every core runs the function and computes from its number what it has of each operand. Values in LX are tensors;
-    with ``addresses`` they are memory of the core's LX, at the addresses of the plan, moved behind what the public
-    interpreter keeps there. Where cores read what others write, all wait for each other.
+    Every core runs the function and computes its part of each operand from its core number. Values in LX are tensors;
+    with ``addresses`` they are memory in the core's LX, at the addresses of the plan, shifted past the area that the
+    public interpreter reserves. All cores synchronise where a core reads data that another core writes.
 
     Before: level *placed*, one function. After: a function of KTIR (RFC 0682), whose arguments are memories.
     """

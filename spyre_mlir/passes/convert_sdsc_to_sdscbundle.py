@@ -46,12 +46,11 @@ from spyre_mlir.target.formats import BIT_TRUE
 class ConvertSdscToSdscbundle(Pass):
     """Turn each device operation into one ``sdscbundle.sdsc_execute`` and its design.
 
-    The function becomes ``@sdsc_bundle`` with one run-time parameter per argument, constant and result;
-    every operand of every core in device memory is an address: base + offset + what each iteration of the loops
-    around it adds. One in LX is a literal of the
-    design, the same on all cores; that a reader finds there what it reads is what ``verify-ownership`` checks.
-    Designs, the host's manifest and the values of constants are attributes of the module. Operations with the
-    same design share one file; the manifest has the origin of each.
+    The function becomes ``@sdsc_bundle`` with one run-time parameter per argument, constant and result. For each core,
+    an operand in device memory is an address: base + offset + a stride per iteration of each enclosing loop. An operand
+    in LX has a literal address in the design, which is the same on all cores; ``verify-ownership`` checks that a
+    reader finds its data there. Designs, the host's manifest and the values of constants are attributes of the module.
+    Operations with the same design share one file; the manifest has the origin of each.
 
     Before: level *placed*, one function. After: only the ops of the SuperDSC specification.
     """
@@ -65,7 +64,7 @@ class ConvertSdscToSdscbundle(Pass):
 
 
 def bundle_of(module: ir.Operation) -> Bundle:
-    """Return the bundle of a placed module without its attributes, for evaluation; the module is at no level then."""
+    """Return the bundle of a placed module for evaluation. The bundle is not attached, so the module is at no level."""
     lowering = _Lowering(module)
     return assembled(lowering.run(), lowering.designs, lowering.manifest)
 
@@ -87,7 +86,7 @@ class _Lowering:
         self.uses: list[tuple[str, ...]] = []
         self.locations: list[ir.Location] = []
         self.cuts: list[int] = []  # the executes that begin another bundle
-        #: The executes of operations with a mark, by the mark.
+        #: For each mark, the executes of the operations with that mark.
         self.marked: dict[str, list[int]] = {sdsc.DEMOTED: [], sdsc.AMPLIFIED: [], sdsc.WIDE_SUM: []}
         self.has_bfloat = sdsc.BFLOAT in func.attributes
         self.designs: dict[str, Design] = {}
@@ -125,19 +124,19 @@ class _Lowering:
     # -- operations -----------------------------------------------------------------------------------
 
     def _lower_bundles(self) -> None:
-        """Lower the executions of the function, and record where another bundle begins among them."""
+        """Lower the operations of the function, and record the executes that begin another bundle."""
         current: int | None = None
         for op in (op_view.operation for op_view in self.memory.block.operations):
             number, first = bundle_number(op), len(self.uses)
             self._lower_op(op)
             if number is not None and len(self.uses) > first:
-                # The first bundle begins by itself; loops and views without executions belong to none.
+                # The first bundle needs no cut; loops and views without executes do not belong to a bundle.
                 if first and number != current:
                     self.cuts.append(first)
                 current = number
 
     def _lower(self, block: ir.Block) -> None:
-        """Lower the executions of a block and of the loops in it, at the current insertion point."""
+        """Lower the operations of a block and of the loops in it, at the current insertion point."""
         for op in (op_view.operation for op_view in block.operations):
             self._lower_op(op)
 
@@ -148,16 +147,16 @@ class _Lowering:
             self._execute(op)
 
     def _loop(self, op: ir.Operation) -> None:
-        """Lower a loop to one from 0 by 1 without iter_args: those are in buffers, its bounds in addresses."""
+        """Lower a loop to one from 0 by 1 without iter_args: iter_args are buffers, and addresses hold the bounds."""
         body = body_block(op)
-        # Views are addresses in the bundle, so a loop of views alone would run nothing.
+        # Views become addresses in the bundle, so a loop that contains only views would execute nothing.
         if not any(is_compute(inner) for inner in nested_ops(body)):
             return
         trips = trip_count(op)
         most = target_of(op).loop_iterations
         if trips > most:
             raise error_at(op, f"a loop runs at most {most} times, not {trips}")
-        # Addresses have the first value and the step, so all loops count alike.
+        # Addresses contain the first value and the step, so all loops count from 0 by 1.
         bounds = [index_constant(bound) for bound in (0, trips, 1)]
         loop = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get()])
@@ -181,7 +180,7 @@ class _Lowering:
         parts = {} if opcode == SHUFFLE else self.lx.subviews(places, space, division)
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
         relayout = self.lx.relayout(op, space, division) if opcode == SHUFFLE else None
-        # A gather addresses all rows of its table, where the divided space has those that it moves.
+        # A gather addresses all rows of its table, but the divided space has only the rows that it moves.
         addressed = self.memory.addressed_space(op)
         numbers = tuple(constants.items()), tuple(sdsc.masks_of(op).items())
         design, key, slopes = design_template(
@@ -217,12 +216,12 @@ class _Lowering:
         slopes: Sequence[Slopes],
         bound: dict[int, ir.Value],
     ) -> tuple[int, ...]:
-        """Return where the cores begin in an operand: addresses in LX, or symbols, whose values are then ``bound``."""
+        """Return an operand's start on each core: LX addresses, or symbols whose values are added to ``bound``."""
         if buffer.base == LX:
             return tuple(buffer.offset + offset for offset in offsets)
         pairs = list(zip(offsets, slopes or [()] * len(offsets), strict=True))
         symbols = {}
-        # Many cores start at the same place.
+        # Many cores start at the same address.
         for pair in dict.fromkeys(pairs):
             address = self._device_address(buffer, place, element, *pair)
             symbols[pair], value = self.addresses.symbol(address)
@@ -234,7 +233,7 @@ class _Lowering:
     ) -> DeviceAddress:
         """Return the address of a byte of a buffer in device memory, which moves with loops and run-time sizes.
 
-        ``offset`` is that at the largest sizes, ``slopes`` the bytes by which it moves with each.
+        ``offset`` is the offset at the largest sizes; ``slopes`` are the bytes by which it moves with each size.
         """
         moves = [(variable, elements * ELEMENT_BYTES[element]) for variable, elements in place.moves.items()]
         most = {size.name: size.max_value for size in self.buffers.sizes}
@@ -244,8 +243,8 @@ class _Lowering:
         return DeviceAddress(buffer.base, buffer.offset + offset, tuple(moves))
 
     def _file(self, template: Design, key: tuple, op: ir.Operation) -> str:
-        """Return the file of a design with its starts, the last of its ``key``: an earlier one that says the same."""
-        # Loops unrolled at compile time repeat one design at other addresses, which the symbols carry.
+        """Return the file of a design with its starts (the end of ``key``); equal designs share a file."""
+        # Loops unrolled at compile time repeat one design at other addresses, which are given by symbols.
         if key not in self.files:
             operands = [
                 replace(operand, start=start)
@@ -290,7 +289,7 @@ class _Lowering:
 def _symbolic(
     addresses: AddressTable, design: Design, space: Space, bound: dict[int, ir.Value]
 ) -> dict[str, SymbolicSize]:
-    """Return the symbolic dims of a design with the symbols of their sizes, whose values are then ``bound``."""
+    """Return the symbolic dims of a design with the symbols of their sizes, whose values are added to ``bound``."""
     symbolic = {}
     # Both are in the order of the dims of the space.
     for (label, size), (_, dim) in zip(design.symbolic.items(), space.symbolic, strict=True):
@@ -303,16 +302,16 @@ def _symbolic(
 def _check_parts(
     memory: AliasAnalysis, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]
 ) -> None:
-    """Require that what is in LX is read as the slices that cores have at every size."""
+    """Raise an error if an operation reads in LX a part of a dim with a run-time size."""
     if any(memory.symbolic.is_part(values[operand]) for operand in in_lx):
         raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
 
 
-# The debug handle and the origin of an operation: source line, ATen op and module, from the location it carries.
+# The debug handle and the origin of an operation: source line, ATen op and module, from the location of the op.
 
 
 def origin_of(location: ir.Location) -> Origin:
-    """Return the origin that a location carries."""
+    """Return the origin that a location contains."""
     # From the right: a path may contain colons.
     place = location_of(location).rsplit(":", 2)
     file, line, column = (place[0], int(place[1]), int(place[2])) if len(place) == 3 else ("", 0, 0)
@@ -335,13 +334,13 @@ def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
     )
 
 
-# Contents of the scratchpads of a placed function: what each core holds of a buffer, and what operations access.
+# Contents of the scratchpads of a placed function: the part of a buffer on each core, and the parts that are accessed.
 
 
 class LxContents:
-    """Core views of the buffers in LX, by root value; ``CompileError`` where a reader finds another core's part.
+    """Core views of the buffers in LX, by root value; ``CompileError`` if a reader would find another core's part.
 
-    The check stands here because in a bundle nothing could detect that any more.
+    The check is done here because such an error cannot be detected in a bundle.
     """
 
     def __init__(self, func: ir.Operation) -> None:
@@ -370,7 +369,7 @@ class LxContents:
                 self.partial[root] = accesses
 
     def bytes_per_core(self, root: ir.Value, space: Space, operand: int, division: Division) -> int:
-        """Return the bytes per core that a buffer takes if it is in LX."""
+        """Return the bytes per core of a buffer if it is in LX."""
         if root not in self.partial:
             return local_bytes(space, operand, division)
         holder = self.partial[root].holder
@@ -379,18 +378,18 @@ class LxContents:
         return local_bytes(user.space, operand, user.division)
 
     def subviews(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Subview]:
-        """Return the subviews of the operands that access a part of what a core holds of a buffer in LX."""
+        """Return the subviews of the operands that access only a part of a core's buffer in LX."""
         subviews: dict[int, Subview] = {}
         for operand, place in enumerate(places):
             if place.buffer in self.partial:
                 whole, accessed = self.partial[place.buffer].view, core_view(space, operand, division)
-                # An access to all of it needs no subview: the core's slices lie one behind the other.
+                # An access to the whole buffer needs no subview: the slices of a core are contiguous.
                 if mismatch(whole, accessed) is not None:
                     subviews[operand] = subview_of(whole, accessed)
         return subviews
 
     def relayout(self, op: ir.Operation, space: Space, division: Division) -> Relayout:
-        """Return the distributions over cores from which and to which a shuffle copies."""
+        """Return the distributions over cores of the source and the result of a shuffle."""
         root = self.memory.place(op.operands[0]).buffer
         plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
         if plan is None:
@@ -398,14 +397,14 @@ class LxContents:
         return plan
 
 
-# Addresses in device memory as SSA values of a bundle, each with the symbol by which designs name it.
+# Addresses in device memory as SSA values of a bundle, each with the symbol that represents it in designs.
 
 
 @dataclass(frozen=True)
 class DeviceAddress:
     """Address in device memory: ``offset`` bytes from a base, plus bytes per iteration for each loop variable.
 
-    An index that is known at run time moves an address as the variable of a loop does.
+    A run-time index moves an address in the same way as a loop variable.
     """
 
     base: str
@@ -414,19 +413,19 @@ class DeviceAddress:
 
 
 class AddressTable:
-    """Symbols and values of addresses, one of each per distinct address; values are built where first used."""
+    """Symbols and values of addresses, one of each per distinct address; a value is built at its first use."""
 
     def __init__(self) -> None:
         self.bases: dict[str, ir.Value] = {}
         self.symbols: dict[DeviceAddress, int] = {}
         self.values: dict[DeviceAddress, ir.Value] = {}
-        # loops: the old one and its count from 0; indices; run-time sizes, which are themselves
+        # loop variables, mapped to counts from 0; indices; run-time sizes, mapped to themselves
         self.variables: dict[ir.Value, ir.Value] = {}
         self.sizes: dict[str, ir.Value] = {}
         self._size_symbols: dict[tuple[str, int], tuple[int, ir.Value]] = {}
 
     def declare_bases(self, names: Sequence[str], parameters: Sequence[ir.Value], pool_bytes: int) -> None:
-        """Build the base of each parameter, and of a pool of that size unless it is empty."""
+        """Build the base of each parameter, and the base of the pool unless ``pool_bytes`` is 0."""
         for name, parameter in zip(names, parameters, strict=True):
             self.bases[name] = sdscbundle.input_arg_extract(parameter)
         if pool_bytes:
@@ -446,21 +445,21 @@ class AddressTable:
         key = name, factor
         if key not in self._size_symbols:
             size = self.sizes[name]
-            # Built where the size is, so that it dominates all uses.
+            # Built after the size, so that it dominates all uses.
             with ir.InsertionPoint.after(size.owner):
                 value = size if factor == 1 else _multiple(size, factor)
             self._size_symbols[key] = self._next_symbol(), value
         return self._size_symbols[key]
 
     def _next_symbol(self) -> int:
-        # Negative numbers, by which a design tells symbols from addresses in LX.
+        # Negative numbers, so that a design can distinguish symbols from addresses in LX.
         return -(len(self.symbols) + len(self._size_symbols) + 1)
 
     @contextlib.contextmanager
     def in_loop(self, variable: ir.Value, count: ir.Value) -> Iterator[None]:
-        """Map a loop variable to its count in the bundle, and forget at the end the values built in the body."""
+        """Map a loop variable to its count in the bundle, and discard the values built in the body at the end."""
         self.variables[variable] = count
-        # Values of the body do not dominate uses behind the loop; symbols name addresses, not values, and stay.
+        # Values of the body do not dominate uses after the loop. Symbols denote addresses, not values, and are kept.
         outside = self.values.copy()
         yield
         self.values = outside

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cuts a function into bundles that run one after the other."""
+"""Divides a function into bundles that run one after the other."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class CutBundles(Pass):
-    """Number the bundles of a function: each has at most so many ``operations``, one that is a loop all of the loop.
+    """Number the bundles of a function. Each bundle has at most ``operations`` operations, but a loop is never cut.
 
-    On placed operations the plan stays as it is, and what is in LX stays there over the cuts: the bundles are
-    non-terminal. On divided operations, before the clones, ``scratchpad-planning`` keeps nothing in LX over a cut:
-    ``clone-outputs`` saves it and ``clone-inputs`` restores it, each where that pays; these copies do not count.
+    On placed operations the plan is kept, and buffers in LX stay there across cuts: the bundles are
+    non-terminal. On divided operations, before clones are made, ``scratchpad-planning`` keeps nothing in LX across a
+    cut: ``clone-outputs`` saves data and ``clone-inputs`` restores it, each if that pays; these copies do not count.
 
     Before:
         %0 = max(%x); %1 = sub(%x, %0); %2 = exp(%1)
@@ -41,7 +41,7 @@ class CutBundles(Pass):
     def _cut(self, func: ir.Operation) -> None:
         number, filled = 0, 0
         for op, operations in _units(func.regions[0].blocks[0]):
-            # A loop longer than the limit is a bundle of its own: its iterations cannot be in two.
+            # A loop longer than the limit is a separate bundle: its iterations cannot be in two bundles.
             if filled and filled + operations > self.operations:
                 number, filled = number + 1, 0
             filled += operations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Makes run-time arguments of the indices that a program reads in its arguments."""
+"""Turns the indices that a program reads from its arguments into run-time arguments."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 class DeclareIndexArguments(Pass):
     """Let the host read the indices at which the device accesses slices.
 
-    An index is then an ``sdsc.index_argument`` at the beginning of the function, one for each that differs, and a
-    parameter of the bundle in the end. The array stays an argument, of which the device reads nothing.
+    Each distinct index becomes an ``sdsc.index_argument`` at the beginning of the function, and later a parameter of
+    the bundle. The array remains an argument, but the device does not read it.
 
     Before:
         func.func @main(%pos: tensor<1xi64> {spyre.name = "pos"}, ..) { %i = "sdsc.read_index"(%pos) {element = 0}
     After:
         func.func @main(%pos: ..) { %i = "sdsc.index_argument"() {array = "pos", element = 0}
 
-    ``CompileError`` for an index in a tensor that the program computes: a part of the program on the host has to, whose
+    ``CompileError`` for an index in a tensor that the program computes: a host function must compute the tensor, whose
     result is an argument of the part that reads it.
     """
 
@@ -55,7 +55,7 @@ class DeclareIndexArguments(Pass):
                 op.erase()
 
     def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
-        """Replace the result of a read by what is known, or by an argument, which may be declared already."""
+        """Replace the result of a read by a known constant, or by an argument, which may already be declared."""
         source = _source(op)
         known = _known_element(source, element_of_index(op))
         if known is not None:
@@ -71,7 +71,7 @@ class DeclareIndexArguments(Pass):
 
 
 def _source(op: ir.Operation) -> ir.Value:
-    """Return the tensor behind reshapes that an ``sdsc.read_index`` reads."""
+    """Return the tensor that an ``sdsc.read_index`` reads, before any reshapes."""
     source = op.operands[0]
     while (producer := defining_op(source)) is not None and producer.name in _RESHAPES:
         source = producer.operands[0]
@@ -79,7 +79,7 @@ def _source(op: ir.Operation) -> ir.Value:
 
 
 def _known_element(source: ir.Value, element: int) -> int | None:
-    """Return an element of a constant tensor; None of another one."""
+    """Return an element of a constant tensor; None if the tensor is not constant."""
     op = defining_op(source)
     if op is not None and op.name == "linalg.fill":
         number = defining_op(op.operands[0])
@@ -95,7 +95,7 @@ def _known_element(source: ir.Value, element: int) -> int | None:
 
 
 def _constant(op: ir.Operation, index: int) -> ir.Value:
-    """Build the constant that a read of a known element is."""
+    """Build the constant that replaces a read of a known element."""
     lower, upper, operation = bounds_of_index(op)
     if not lower <= index < upper:
         raise error_at(op, f"{index} is an index of {operation}, which takes {lower} to {upper - 1}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Takes ``linalg.softmax`` apart into the ops that softmax from PyTorch consists of."""
+"""Decomposes ``linalg.softmax`` into the ops of a softmax from PyTorch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import empty_like, generic_op
 
-#: Element types that have an exponential, and those of 16 bits, whose sums are in f32.
+#: Element types with an exponential, and the 16-bit element types, whose sums are in f32.
 _FLOATS, _NARROW = {"f16", "bf16", "f32", "f64"}, {"f16", "bf16"}
 
-#: The body of an op from its block arguments: the value that it yields.
+#: A function that builds the body of an op from its block arguments and returns the value to yield.
 Body = Callable[[Sequence[ir.Value]], ir.Value]
 
 
 @dataclass(frozen=True)
 class DecomposeSoftmax(Pass):
-    """Make of each softmax a maximum, the exponentials of what is less than it, their sum, and a division.
+    """Decompose each softmax into a maximum, the exponentials of the differences to it, their sum, and a division.
 
         linalg.softmax dimension(d) ins(%x)  ->  m = max over d of x;  e = exp(x - m);  s = sum over d of e;  e / s
 
-    The sum of elements of 16 bits is in f32. Upstream's lowering of named ops leaves this one out. Before: linalg on
-    tensors of static shape.
+    The sum of 16-bit elements is in f32. This pass exists because upstream does not lower this named op. Before: linalg
+    on tensors of static shape.
     """
 
     name: ClassVar[str] = "decompose-softmax"
@@ -58,7 +58,7 @@ def _decompose(op: ir.Operation) -> None:
 
 
 class _Softmax:
-    """Builder of the ops of one softmax; iteration dims are those of the tensor, the normalised one last."""
+    """Builder of the ops of one softmax. Iteration dims are the dims of the tensor, with the normalised dim last."""
 
     def __init__(self, source: ir.Value, dim: int) -> None:
         self.source = source
@@ -80,13 +80,13 @@ class _Softmax:
             term = read[0] if read[0].type == read[1].type else _cast("arith.extf", read[0], self.sum_element)
             return _scalar("arith.addf", [term, read[1]])
 
-        # Subtracted first: exponentials of numbers up to 0 cannot overflow.
+        # The maximum is subtracted first, because exponentials of numbers up to 0 cannot overflow.
         largest = self._reduced(
             self.source, -math.inf, self.element, lambda read: _scalar("arith.maximumf", read)
         )
         exponentials = self._pointwise(largest, self.source, exponential)
         total = self._reduced(exponentials, 0.0, self.sum_element, added)
-        # Rounded once the sum is complete, so that the quotient has the type of the elements.
+        # The complete sum is rounded, so that the quotient has the element type of the tensor.
         if self.sum_element != self.element:
             total = self._narrowed(total)
         return self._pointwise(total, exponentials, lambda read: _scalar("arith.divf", read[:2]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Splits linalg into ops that do one device operation each."""
+"""Splits linalg ops into ops that each perform one device operation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from spyre_mlir.rewriting.tensor_builders import extracted
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
 _KEPT = {"tensor.empty", "arith.constant", INDEX_ARGUMENT}
 _TOSA = "func.func(tosa-to-linalg-named,tosa-to-linalg,tosa-to-tensor,tosa-to-arith)"
-#: By dialect what of upstream's passes makes linalg of its ops, as a flag of ``spyre-opt``.
+#: For each dialect the upstream passes that lower its ops to linalg, as a flag of ``spyre-opt``.
 _LOWERINGS = {
     "arith": "--convert-elementwise-to-linalg",
     "math": "--convert-elementwise-to-linalg",
@@ -52,16 +52,16 @@ _REQUESTS = {"stick.pin", "stick.restickify"}
 
 @dataclass(frozen=True)
 class DecomposeToDeviceOps(Pass):
-    """Give each device operation an op of its own, in the device's types.
+    """Give each device operation a separate op, in the device's types.
 
-    A body of k scalar ops becomes k ops over no more dims than each needs; transposes and broadcasts
-    vanish into the indexing maps of their readers; a contraction is one ``batchmatmul``; reductions over
-    the last dim and over others are two operations; concat and pad become insertions into one buffer.
-    fp16, bf16 and booleans are ``f16`` (booleans 0.0 and 1.0), integers ``i32``; int8 and fp8 stay, for matmuls.
+    A body of k scalar ops becomes k ops, each over only the dims that it needs. Transposes and broadcasts
+    are folded into the indexing maps of their readers. A contraction becomes one ``batchmatmul``. Reductions over
+    the last dim and over other dims are two operations. Concat and pad become insertions into one buffer.
+    fp16, bf16 and booleans become ``f16`` (booleans 0.0 and 1.0), integers ``i32``; int8 and fp8 stay, for matmuls.
 
     Before: static shapes, generic form (``linalg-generalize-named-ops``), single results
     (``drop-dead-results``). After: each compute op carries ``sdsc.op``; arguments and results carry
-    ``sdsc.host``. What has no device operation is an error at its source line.
+    ``sdsc.host``. An op without a device operation is an error at its source line.
     """
 
     name: ClassVar[str] = "decompose-to-device-ops"
@@ -71,14 +71,14 @@ class DecomposeToDeviceOps(Pass):
             if op.operation.name != "func.func" or not op.operation.regions[0].blocks:
                 continue
             if _is_on_device_types(op.operation):
-                # Its operations were named elsewhere, so nothing says that their bodies agree.
+                # The operations were named elsewhere, so their bodies must be checked against the names.
                 verify_device_ops(op.operation, meaning=True)
             else:
                 _FunctionDecomposer(op.operation).run()
 
 
 class _FunctionDecomposer:
-    """Rewrite of one function in place: it emits before each op and erases what it replaced at the end."""
+    """Rewrite of one function in place: new ops are inserted before each op, and replaced ops are erased at the end."""
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
@@ -96,7 +96,7 @@ class _FunctionDecomposer:
                 self._visit(op)
         for op in reversed(self.replaced):
             op.erase()
-        # Last: only the device operations say which tensors of one byte something but a matmul reads.
+        # Last: only the device operations show whether an operation other than a matmul reads a one-byte tensor.
         for op in self.block.operations:
             check_one_byte(op.operation)
 
@@ -122,18 +122,18 @@ class _FunctionDecomposer:
         attributes, values = [], []
         declared = ir.FunctionType(ir.TypeAttr(self.func.attributes["function_type"]).value).results
         for index, operand in enumerate(op.operands):
-            # The declared type, as a returned argument has its device type by now.
+            # The declared type is used, because a returned argument already has its device type.
             type_ = _static(declared[index], op)
             attributes.append(
                 ir.DictAttr.get(
                     {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
                 )
             )
-            # The return is of no module: what a result still needs is of the operation of the model that computes it.
+            # The return does not belong to a module, so new ops get the location of the op that computes the result.
             location = operand.location if source_operation(operand.location) else op.location
             with location:
                 value = self.terms.private_buffer(operand, location, frozenset(values))
-                # After CSE both results would be one value, and each needs a kernel argument of its own.
+                # After CSE both results would be one value, but each result needs a separate kernel argument.
                 if any(_are_equivalent(value, other) for other in values):
                     value = self.terms.copied(value, location)
             values.append(value)
@@ -146,7 +146,7 @@ class _FunctionDecomposer:
     # -- ops ------------------------------------------------------------------------------------------
 
     def _visit(self, op: ir.Operation) -> None:
-        # First: a gather is a linalg.generic, too, but with a body that reads by index.
+        # Gathers are handled first: a gather is also a linalg.generic, but its body reads by index.
         if (rows := gathered_rows(self.terms, op)) is not None:
             self.terms.bind(op.results[0], rows, is_private=True)
         elif (part := looked_up_part(self.terms, op)) is not None:
@@ -192,7 +192,7 @@ class _FunctionDecomposer:
             self.replaced.append(op)
 
     def _named(self, op: ir.Operation) -> None:
-        """Rebuild an operation that an earlier pass named, on the device's tensors."""
+        """Rebuild on device tensors an operation that an earlier pass named."""
         generic = structured(op)
         assert generic is not None
         inputs = [self.terms.materialize(value, op.location) for value in generic.inputs]
@@ -201,7 +201,7 @@ class _FunctionDecomposer:
 
     def _view(self, op: ir.Operation) -> None:
         source = self.terms.materialize(op.operands[0], op.location)
-        # Nothing lays out 8-bit elements anew, so that a view of them is cast behind it.
+        # No operation changes the layout of 8-bit elements, so the cast to 8 bits is moved after the view.
         cast = narrowing_cast(source)
         copy = op.clone().operation
         copy.operands[0] = source if cast is None else cast.inputs[0]
@@ -214,12 +214,12 @@ class _FunctionDecomposer:
 
     def _retype(self, op: ir.Operation) -> None:
         type_, source = _static(op.results[0].type, op), ir.RankedTensorType(op.operands[0].type)
-        # Upstream's verifier wants the encoding of an argument on its slices.
+        # Upstream's verifier requires slices to have the encoding of their source.
         encoding = source.encoding if op.name == "tensor.extract_slice" else None
         op.results[0].set_type(ir.RankedTensorType.get(type_.shape, source.element_type, encoding))
 
     def _layout_request(self, op: ir.Operation) -> None:
-        """Keep a ``stick.pin`` or ``stick.restickify`` where it is, on the device's tensor."""
+        """Rebuild a ``stick.pin`` or ``stick.restickify`` at the same place on the device tensor."""
         if stick.TO not in op.attributes:
             raise error_at(
                 op,
@@ -272,7 +272,7 @@ class _FunctionDecomposer:
     def _pad(self, op: ir.Operation) -> None:
         low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
         high = list(ir.DenseI64ArrayAttr(op.attributes["static_high"]))
-        # Dynamic amounts are negative here: upstream marks them so in static lists.
+        # Dynamic amounts are negative here, because upstream marks them with a negative number in static lists.
         if min(*low, *high, 0) < 0:
             raise error_at(op, "a pad by a negative or dynamic amount has no device operation")
         shape = list(_static(op.results[0].type, op).shape)
@@ -301,11 +301,11 @@ class _FunctionDecomposer:
 def _inserted(
     terms: Terms, op: ir.Operation, attrs: list[list[int]], indices: Sequence[ir.Value]
 ) -> ir.Value:
-    """Insert the part of an op into its buffer, by a copy where the part is something else, too.
+    """Insert the part of an op into its buffer, through a copy unless the buffer is an iter_arg of a loop.
 
     ``attrs`` begin with the static offsets and sizes.
     """
-    # What a loop carries is written before a part of it is computed: that needs no copy.
+    # The buffer of an iter_arg is written before a part of it is computed, so no copy is needed.
     is_carried = op.parent.operation.name == LOOP
     private = partial(terms.private_buffer, location=op.location, sole_reader=True)
     part = private(op.operands[0]) if is_carried else terms.materialize(op.operands[0], op.location)
@@ -321,7 +321,7 @@ def _with_copy(
     location: ir.Location,
     indices: Sequence[ir.Value] = (),
 ) -> ir.Value:
-    """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
+    """Insert a copy of a part. The copy is made after the whole is written; otherwise the whole would overwrite it."""
     return insert_slice(sdsc.clone(part, location), whole, offsets, sizes, indices)
 
 
@@ -331,7 +331,7 @@ def insert_slice(
     """Build ``tensor.insert_slice`` with static sizes and unit strides; ``indices`` are its dynamic offsets."""
     maker = defining_op(source)
     if maker is not None and maker.name == "tensor.insert_slice":
-        # A buffer that is filled by parts cannot be a part.
+        # A buffer that is assembled from parts cannot itself be a part.
         source = sdsc.clone(source, ir.Location.current)
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
@@ -346,7 +346,7 @@ def insert_slice(
 
 
 def _is_index(op: ir.Operation) -> bool:
-    """Return whether an operation computes a position from the variables of loops."""
+    """Return whether an operation computes an index from loop variables."""
     return bool(op.results) and isinstance(op.results[0].type, ir.IndexType)
 
 
@@ -359,7 +359,7 @@ def _refusal(op: ir.Operation) -> CompileError:
 
 
 def _advice(op: ir.Operation) -> str:
-    """Return the advice for an op that is no linalg: upstream's pass that lowers its dialect, if there is one."""
+    """Return the advice for an op that is not linalg: the upstream pass that lowers its dialect, if there is one."""
     if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
         return "a program works on tensors, as it is before bufferization"
     if op.name == ASSERT:
@@ -371,18 +371,18 @@ def _advice(op: ir.Operation) -> str:
 
 
 def _has_bfloat(block: ir.Block) -> bool:
-    """Return whether any tensor of a function holds bf16, which the device types do not show."""
+    """Return whether any tensor of a function has bf16 elements, which the device types do not record."""
     results = (result for op in block.operations for result in op.operation.results)
     return any(element_of(value) == "bf16" for value in (*block.arguments, *results))
 
 
 def _is_on_device_types(func: ir.Operation) -> bool:
-    """Return whether a function is at level *device-ops* or a later one, as its arguments say."""
+    """Return whether a function is at level *device-ops* or later, according to its argument attributes."""
     return "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"])
 
 
 def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
-    """Return whether CSE merges two values: those that differ in the types of the host only."""
+    """Return whether CSE would merge two values, for example values that differ only in their host types."""
     if one == other:
         return True
     makers = [maker for value in (one, other) if (maker := defining_op(value)) is not None]
@@ -394,7 +394,7 @@ def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
 
 
 def _checked(label: str, type_: ir.RankedTensorType, func: ir.Operation) -> ir.RankedTensorType:
-    """Return the type of an argument; ``CompileError`` that names the argument if its layout is none."""
+    """Return the type of an argument; ``CompileError`` that names the argument if its layout is invalid."""
     try:
         layout = stick.layout_of(type_, target_of(func))
         reason = why_not_a_layout(layout) if layout is not None else None
@@ -421,10 +421,10 @@ def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
 
 
 def rewrite_loop(terms: Terms, loop: ir.Operation, visit: Callable[[ir.Operation], None]) -> None:
-    """Let a loop carry device tensors; ``visit`` rewrites each operation of its body."""
+    """Convert the iter_args of a loop to device tensors; ``visit`` rewrites each operation of its body."""
     initial = range(3, len(loop.operands))
     carried = [loop.operands[number] for number in initial]
-    # Before the loop: what the body reads from outside is there for what comes behind it, too.
+    # Values that the body reads from outside are materialized before the loop, so that later ops can use them, too.
     for value in dict.fromkeys(list(read_by(loop))[len(loop.operands) :]):
         if isinstance(value.type, ir.RankedTensorType) and not _is_empty(value):
             terms.bind(value, terms.materialize(value, loop.location))
@@ -449,9 +449,9 @@ def rewrite_loop(terms: Terms, loop: ir.Operation, visit: Callable[[ir.Operation
 
 
 def rewrite_call(terms: Terms, call: ir.Operation) -> None:
-    """Let a call take and give the device tensors of its callee, whose results are in buffers of their own.
+    """Convert operands and results of a call to the device tensors of its callee; each result has a separate buffer.
 
-    The callee, the body of a loop, comes before the function and is rewritten already.
+    The callee is an outlined loop body. It precedes the function, so it has already been rewritten.
     """
     callee = callee_of(call)
     if callee is None or "sym_visibility" not in callee.attributes:
@@ -469,7 +469,7 @@ def rewrite_call(terms: Terms, call: ir.Operation) -> None:
 def _buffer(
     terms: Terms, value: ir.Value, location: ir.Location, unavailable: frozenset[ir.Value]
 ) -> ir.Value:
-    """The initial value of what a loop carries, in a buffer that it may write."""
+    """Return the initial value of an iter_arg, in a buffer that the loop may write."""
     if not _is_empty(value):
         return terms.private_buffer(value, location, unavailable, sole_reader=True)
     element = device_element(str(ir.RankedTensorType(value.type).element_type), location)
@@ -478,26 +478,26 @@ def _buffer(
 
 
 def _is_empty(value: ir.Value) -> bool:
-    """Return whether a value is a buffer without numbers."""
+    """Return whether a value is an uninitialized buffer."""
     maker = defining_op(value)
     return maker is not None and maker.name == "tensor.empty"
 
 
-# Lookups in a table, ``tensor.extract`` at an index that is data, such as ``embedding`` and ``index_select``.
+# Lookups in a table: ``tensor.extract`` at an index that is data, as in ``embedding`` and ``index_select``.
 
-#: Stands for the dim of the table that is indexed by data.
+#: Represents the dim of the table that is indexed by data.
 _ROW = -1
 
 
 def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
-    """Rewrite a lookup as a gather; None for another op, or a lookup that is no gather of rows.
+    """Rewrite a lookup as a gather; None for another op, or a lookup that does not gather rows.
 
         %y = linalg.generic ins(%i : tensor<3xi64>) outs(..) { tensor.extract %table[%in, %d1] }
     ->  %y = linalg.generic ins(%i, %table) outs(..) {sdsc.op = #sdsc.op<"gather", {}>}, reduced over the rows
 
-    One dim of the table is indexed by the one input, each other one by an iteration dim of its own, all of it; the
-    result has all iteration dims in order. A negative index is none (PyTorch's embedding refuses it), unless the
-    lookup itself counts it from the end, as ``table[index]`` does: that is computed before.
+    One dim of the table is indexed by the single input; each other dim is indexed in full by a separate iteration dim.
+    The result has all iteration dims in order. Negative indices are not supported (PyTorch's embedding refuses them),
+    unless the lookup itself counts them from the end, as ``table[index]`` does: they are then converted first.
     """
     generic = structured(op)
     extract = None if generic is None else _extract_of(generic)
@@ -526,7 +526,7 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
 
 
 def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
-    """The slice that a lookup at known positions is, seen with the dims of the result; None for another op.
+    """Return the slice that a lookup at known positions reads, with the dims of the result; None for another op.
 
     %y = linalg.generic outs(..) { tensor.extract %table[%c3, %d1] }    -> row 3 of the table, for all of d0
     """
@@ -552,7 +552,7 @@ def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
 
 
 def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Location) -> ir.Value:
-    """Positions with those below 0 counted from the end: p + rows * (p < 0). The device compares no integers."""
+    """Count positions below 0 from the end: p + rows * (p < 0), in f32 because the device cannot compare integers."""
     shape = shape_of(positions)
     every = tuple(range(len(shape)))
 
@@ -568,7 +568,7 @@ def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Loc
 
 
 def _extract_of(generic: Structured, inputs: int = 1) -> ir.Operation | None:
-    """The lookup whose value is the result of an op of so many inputs."""
+    """Return the ``tensor.extract`` that an op with ``inputs`` inputs yields; None if there is none."""
     if len(generic.inputs) != inputs or generic.reduced:
         return None
     yielded = list(generic.body.operations)[-1].operation.operands[0]
@@ -577,7 +577,7 @@ def _extract_of(generic: Structured, inputs: int = 1) -> ir.Operation | None:
 
 
 def _iteration_dim(index: ir.Value, generic: Structured, rows: int) -> int | None:
-    """The iteration dim that counts an index, ``_ROW`` for one that is the input; None for any other."""
+    """Return the iteration dim that is the index, ``_ROW`` if the index is the input; None for any other index."""
     if (counted := _counted_dim(index)) is not None:
         return counted
     position, argument = _position_of(index), generic.body.arguments[0]
@@ -588,7 +588,7 @@ def _iteration_dim(index: ir.Value, generic: Structured, rows: int) -> int | Non
 
 
 def _counted_dim(index: ir.Value) -> int | None:
-    """The iteration dim that an index is."""
+    """Return the iteration dim that an index is (``linalg.index``); None if it is not one."""
     op = defining_op(index)
     return (
         ir.IntegerAttr(op.attributes["dim"]).value if op is not None and op.name == "linalg.index" else None
@@ -596,7 +596,7 @@ def _counted_dim(index: ir.Value) -> int | None:
 
 
 def _position_of(index: ir.Value) -> ir.Value | None:
-    """The integer that an index is."""
+    """Return the integer that an index is cast from; None if it is not a cast."""
     op = defining_op(index)
     return op.operands[0] if op is not None and op.name == "arith.index_cast" else None
 
@@ -624,7 +624,7 @@ def _number(value: ir.Value) -> float | None:
 
 
 def _is_gather(generic: Structured, table: tuple[int, ...], dims: Sequence[int | None]) -> bool:
-    """Return whether an op reads whole rows: its dims are those of its positions and of the rows, each in full."""
+    """Return whether an op reads whole rows: its dims are the dims of positions and rows, each in full."""
     rows = [dim for dim in dims if dim != _ROW]
     positions = [dim for dim in generic.maps[0] if dim is not None]
     everything = list(range(len(generic.extents)))

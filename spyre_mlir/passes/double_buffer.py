@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Double buffers: loops load the tile of the next iteration while this one computes."""
+"""Double buffering: loops load the tile of the next iteration while the current iteration computes."""
 
 from __future__ import annotations
 
@@ -39,25 +39,24 @@ from spyre_mlir.rewriting.clones import (
 )
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: Of the traffic of a program, what loads ahead may add to it: buffers that take turns leave less room for others.
+#: The most traffic, relative to the program without loads ahead: ping-pong buffers leave less capacity for others.
 MOST_TRAFFIC = 1.01
 
 
 @dataclass(frozen=True)
 class DoubleBuffer(BeforePlanning):
-    """Issue loads of loops where others compute, for the next iteration if need be: ping-pong buffers.
+    """Issue loads of a loop while other operations compute, if necessary for the next iteration (ping-pong buffers).
 
-    A load is an operation on a tile of what the host gave that waits for device memory longer than it computes: a
-    clone, a restickify, a function of an input. The next operation's loads begin while one computes
-    (``loads_begin_early`` of ``target/spyre.toml``), so a load goes right behind the operation that computes longest
-    while the memory is idle. If that comes behind the load's readers, the load is that of the next tile: the loop then
-    does two iterations in one, with two buffers in turn, which are planned as a pair (``sdsc.ping_pong``). Operands
-    that an operation streams from device memory, longer than it computes, get a clone that can go ahead.
-
-    Only loops without loops in them are changed, and only if the timeline of the program, planned to its end, is
-    shorter, hardly more moves (``MOST_TRAFFIC``), and all that goes ahead is in LX. The program still does one
-    operation after the other. ``compare=false`` lets loads go ahead unasked, with new clones only where there are no
-    other loads.
+    A load is an operation on a tile of host data that waits for device memory longer than it computes: a
+    clone, a restickify, a function of an input. The loads of an operation begin while the previous operation computes
+    (``loads_begin_early`` of ``target/spyre.toml``), so a load is moved directly after the operation that computes
+    longest while the memory is idle. If that operation comes after the readers of the load, the load is the load of the
+    next tile: the loop then runs two iterations in one, with two alternating buffers that are planned as a pair
+    (``sdsc.ping_pong``). If an operation streams an operand from device memory for longer than it computes, the operand
+    gets a clone that can be loaded ahead. Only loops without inner loops are changed, and only if the timeline of the
+    program, planned to its end, is shorter, the traffic grows little (``MOST_TRAFFIC``), and all loads ahead are in LX.
+    Operations still run one after the other. ``compare=false`` moves loads without a comparison, with new clones only
+    if there are no other loads.
 
     Before, level *divided*:
         for i: %t = tanh(%x[i]); %p = matmul(%t, %w); %s = add(%s, %p)
@@ -80,7 +79,7 @@ class DoubleBuffer(BeforePlanning):
                 self._choose(func, evaluator)
 
     def _choose(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        """Keep the best of three functions: as it is, with loads ahead, and with clones of its streams, too."""
+        """Keep the best of three functions: unchanged, with loads ahead, or also with clones of streamed operands."""
         plans = [self._plan(func, streams=streams) for streams in (False, True)]
         # Streams without a remaining clone give the same plan.
         plans = [plan for plan in plans if plan.loads and (plan.clones or plan is plans[0])]
@@ -102,7 +101,7 @@ class DoubleBuffer(BeforePlanning):
         best = min(prices, key=lambda plan: prices[plan].nanoseconds)
         after = prices[best]
         text = f"{before} with loads where they are read, {after} with {best}"
-        # Pairs take LX from other buffers; where those spill, the memory that loads wait for is busier.
+        # Pairs take LX capacity from other buffers; if those spill, the memory that loads wait for is busier.
         if after.nanoseconds >= before.nanoseconds or after.bytes > MOST_TRAFFIC * before.bytes:
             self.remark(func, "no double buffers", text)
             return
@@ -110,12 +109,12 @@ class DoubleBuffer(BeforePlanning):
         replace_function(func, best.module)
 
     def _plan(self, func: ir.Operation, *, streams: bool) -> _BufferPlan:
-        """Return a copy of the function whose loads go ahead."""
+        """Return a copy of the function with its loads moved."""
         module, loads, pairs, kept = module_of(func), 0, 0, 0
         (changed,) = functions(module.operation)
         loops = list(_innermost_loops(changed))
         clones: list[list[ir.Operation]] = [[] for _ in loops]
-        # Loops do not share their ops: what one of them gains does not depend on the changes of another.
+        # Loops do not share ops, so the gain of one loop does not depend on changes in another.
         if streams:
             usage = Usage(changed)
             clones = [clone_streams(usage, loop, self.name) for loop in loops]
@@ -129,7 +128,7 @@ class DoubleBuffer(BeforePlanning):
             for slot in chosen:
                 if not slot.ahead:
                     move_behind(slot.load, slot.behind)
-                    # Planning must not drop it: it is there to overlap, not to save bytes.
+                    # Planning must not drop this clone: it exists to overlap a load, not to save bytes.
                     if slot.load in staying:
                         del slot.load.attributes[sdsc.OPTIONAL]
             ahead = [slot for slot in chosen if slot.ahead]
@@ -141,7 +140,7 @@ class DoubleBuffer(BeforePlanning):
     def _time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
         """Evaluate a function by the timeline of its bundle; None if the rest of the pipeline refuses it.
 
-        Nothing is where a plan file pins it, which may tell of the program with its loads ahead.
+        Pins of a plan file are ignored, because the plan may describe the program with loads ahead.
         """
         module = module_of(func)
         for op in all_ops(functions(module.operation)[0]):
@@ -152,9 +151,9 @@ class DoubleBuffer(BeforePlanning):
 
 @dataclass(frozen=True)
 class _BufferPlan:
-    """Module with a copy of a function with ``loads`` of loops moved, into ``pairs`` of ping-pong buffers.
+    """A module with a copy of a function in which ``loads`` are moved, ``pairs`` of them to ping-pong buffers.
 
-    ``clones`` of streams are among the loads.
+    ``clones`` of these loads are clones of streamed operands.
     """
 
     module: ir.Module
@@ -173,16 +172,16 @@ class _BufferPlan:
 
 
 def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield the loops without loops in them."""
+    """Yield the innermost loops."""
     for block in nested_blocks(func.regions[0].blocks[0]):
         owner = block.owner.operation
         if owner.name == LOOP and all(op.operation.name != LOOP for op in block.operations):
             yield owner
 
 
-# Loops whose operations load the tile of the next iteration while this one computes ("software pipelining").
+# Loops that load the tile of the next iteration while the current iteration computes ("software pipelining").
 #
-# An address in LX is one number, the same in all iterations. So the two buffers of a load take turns in the program
+# An address in LX is the same number in all iterations. Therefore the two buffers of a load alternate in the program
 # text:
 #
 #     for i in 0 .. n:                           A = load(0)
@@ -191,13 +190,13 @@ def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
 #     D = exp(B); ..                             B = matmul(C, ..); A = load(j + 2); D = exp(B); ..
 #     B = matmul(A, ..); D = exp(B); ..
 #
-# The one or two remaining iterations, with their loads in front, follow the loop.
+# The one or two remaining iterations, preceded by their loads, follow the loop.
 
 
 def pipeline(loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:
-    """Replace a loop of two iterations or more by one with its loads one iteration ahead.
+    """Replace a loop of two or more iterations by a loop with its loads one iteration ahead.
 
-    Their pairs of buffers are numbered from ``first_pair``.
+    The pairs of buffers are numbered from ``first_pair``.
     """
     with ir.InsertionPoint(loop), loop.location:
         pipelined = _PipelinedLoop(loop, loads, first_pair)
@@ -209,7 +208,7 @@ def pipeline(loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None
 
 
 class _PipelinedLoop:
-    """The new loop at the current insertion point. ``second`` is whether a load goes to the second buffer."""
+    """Builder of the pipelined loop at the current insertion point. ``second`` selects the second buffer of a load."""
 
     def __init__(self, loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:
         self.loop = loop
@@ -219,10 +218,10 @@ class _PipelinedLoop:
         self.variable, *self.carried = self.body.arguments
         self.numbers = induction(loop)
         self.over = dict(self._sums())
-        self.copies: list[ir.Operation] = []  # of the block that is being filled
+        self.copies: list[ir.Operation] = []  # copied ops of the block that is being written
 
     def _sums(self) -> Iterator[tuple[ir.Operation, int]]:
-        """The operations that compute a yielded value from its iter_arg, and the number of that operand."""
+        """Yield the operations that compute a yielded value from its iter_arg, and the index of that operand."""
         for argument, value in zip(self.carried, terminator(self.body).operands, strict=True):
             op = defining_op(value)
             if op is not None and op.name == "linalg.generic" and argument in list(op.operands):
@@ -231,7 +230,7 @@ class _PipelinedLoop:
     def run(self) -> list[ir.Value]:
         """Write the pipelined loop and the remaining iterations; return the results of the loop."""
         count = self.numbers.count
-        # One iteration or two stay behind the loop, whose last loads are for them.
+        # One or two iterations remain after the loop; the last loads of the loop are for them.
         doubled = (count - 1) // 2
         values = list(self.loop.operands)[3:]
         loaded = [self._load(ahead, self._index(0), second=False) for ahead in self.loads]
@@ -239,7 +238,7 @@ class _PipelinedLoop:
             values, loaded = self._doubled(doubled, values, loaded)
         for iteration in range(2 * doubled, count):
             next_index = self._index(iteration + 1) if iteration + 1 < count else None
-            # The loads of an iteration go to the buffer that the iteration itself does not read.
+            # An iteration loads into the buffer that the iteration itself does not read.
             second = (iteration + 1) % 2 == 1
             values, loaded = self._iteration(
                 self._index(iteration), values, loaded, next_index, second=second
@@ -249,7 +248,7 @@ class _PipelinedLoop:
     def _doubled(
         self, count: int, values: list[ir.Value], loaded: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """Write the loop over pairs of iterations; return its results, and the loads for the iteration behind it."""
+        """Write the loop over pairs of iterations; return its results, and the loads for the iteration after it."""
         step = self.numbers.step
         bounds = [self._index(0), self._index(2 * count), self._constant(2 * step)]
         initial = [*values, *loaded]
@@ -301,7 +300,7 @@ class _PipelinedLoop:
         for op in [op.operation for op in self.body.operations][:-1]:
             if op not in skipped:
                 self.copies.append(_copied(op, known))
-            if op in self.over:  # as in the loop, where the sum before is over
+            if op in self.over:  # as in the loop, where the result overwrites the previous sum
                 i64 = ir.IntegerType.get_signless(64)
                 self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
             for number, ahead in enumerate(self.loads):
@@ -311,7 +310,7 @@ class _PipelinedLoop:
         return yielded, [fetched[number] for number in range(len(self.loads)) if number in fetched]
 
     def _load(self, ahead: Slot, index: ir.Value, *, second: bool) -> ir.Value:
-        """The load of an iteration, into one of its two buffers."""
+        """Write the load of an iteration, into one of its two buffers."""
         needed = needed_in_block(ahead.load)
         known = {self.variable: index}
         for op in [op.operation for op in self.body.operations]:
@@ -319,16 +318,16 @@ class _PipelinedLoop:
                 _copied(op, known)
         load = _copied(ahead.load, known)
         if sdsc.OPTIONAL in load.attributes:
-            del load.attributes[sdsc.OPTIONAL]  # the loop carries it
+            del load.attributes[sdsc.OPTIONAL]  # the load is an iter_arg of the loop
         pair = self.first_pair + list(self.loads).index(ahead)
         load.attributes[sdsc.PING_PONG] = sdsc.ping_pong_attr(pair, second)
         return load.results[0]
 
 
 def _copied(op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
-    """A copy of an op at the current insertion point, on the values that stand for those that it reads.
+    """Copy an op to the current insertion point, with operands replaced according to ``known``.
 
-    Copies have no pins: a plan file pins each copy by its own name.
+    Copies have no pins, because a plan file pins each copy by the name of the copy.
     """
     copy = op.clone().operation
     if sdsc.PINS in copy.attributes:
@@ -349,20 +348,20 @@ def _replace_operands(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> N
 
 
 def _erase_unused(copies: Sequence[ir.Operation]) -> None:
-    """Erase views that only loads need, which are elsewhere, and operations for an iteration after the last."""
+    """Erase views that were needed only by moved loads, and operations for an iteration after the last."""
     for op in reversed(copies):
         if op.results and not any(True for value in op.results for _ in value.uses):
             op.erase()
 
 
-# Slots for loads of a loop's body: behind operations that compute while the memory is idle.
+# Slots for loads of a loop's body: positions after operations that compute while the memory is idle.
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A load of a loop's body and the operation, ``behind`` which it can go.
+    """A load of a loop's body, and the operation after which it can be placed (``behind``).
 
-    It is that of the next iteration if it is ``ahead``, else of the same one.
+    With ``ahead`` the load belongs to the next iteration, else to the same iteration.
     """
 
     load: ir.Operation
@@ -371,25 +370,25 @@ class Slot:
 
 
 def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
-    """Choose a slot for each load that gains by one: long loads first, each behind the longest idle time."""
+    """Choose a slot for each load that benefits: long loads first, each after the operation with most idle time."""
     ops = [op for op in usage.ops if op.op.block == body_block(loop)]
     loads = {index: _memory_ns(op) for index, op in enumerate(ops) if _is_load(usage, loop, op)}
     idle = {index: _idle_ns(usage, op) for index, op in enumerate(ops) if index not in loads}
     chosen = []
-    # Long loads choose first, for they have most to hide.
+    # Long loads choose first, because they have most latency to hide.
     for index in sorted(loads, key=lambda index: -loads[index]):
         hidden = {slot: min(idle_ns, loads[index]) for slot, idle_ns in idle.items()}
         best = max(hidden, key=lambda slot: (hidden[slot], slot < index), default=None)
         now = hidden.get((index or len(ops)) - 1, 0)
         if best is None or hidden[best] - now < usage.memory.target.hbm_access_ns:
-            continue  # the operation in front of it hides as much, but for less than the latency of one access
+            continue  # the gain over the operation before the load is less than the latency of one access
         del idle[best]
         chosen.append(Slot(ops[index].op, ops[best].op, ahead=best > index))
     return chosen
 
 
 def _is_load(usage: Usage, loop: ir.Operation, user: Divided) -> bool:
-    """Return whether an operation only loads a tile that no operation writes, for this iteration alone."""
+    """Return whether an operation only loads a tile that no operation writes, for the current iteration only."""
     work, result = work_of(user), user.op.results[0]
     if work is None or not only_loads(usage, user, work):
         return False
@@ -398,7 +397,7 @@ def _is_load(usage: Usage, loop: ir.Operation, user: Divided) -> bool:
 
 
 def _moves(usage: Usage, loop: ir.Operation, values: Sequence[ir.Value]) -> bool:
-    """Return whether one of some values is another tile in each iteration."""
+    """Return whether any of the values is a different tile in each iteration."""
     variable = body_block(loop).arguments[0]
     return any(variable in usage.memory.place(value).moves for value in values)
 
@@ -410,7 +409,7 @@ def _memory_ns(user: Divided) -> float:
 
 
 def _idle_ns(usage: Usage, user: Divided) -> float:
-    """Nanoseconds of compute without memory traffic, with all that can be in LX there; 0 for a shuffle."""
+    """Return the ns of compute without memory traffic, with all possible operands in LX; 0 for a shuffle."""
     if user.opcode == SHUFFLE:
         return 0.0
     in_lx = frozenset(index for index, value in enumerate(user.values) if not _is_outside_of_lx(usage, value))
@@ -419,7 +418,7 @@ def _idle_ns(usage: Usage, user: Divided) -> float:
 
 
 def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
-    """Return whether a value is in device memory for sure: of the host, or a slice of a larger buffer."""
+    """Return whether a value is certainly in device memory: host data, a result, or a slice of a larger buffer."""
     root = usage.root(value)
     return usage.buffers[root].from_host or root in usage.results or not usage.memory.is_whole(value)
 
@@ -428,7 +427,7 @@ def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
 
 
 def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operation]:
-    """Give operations of a loop's body that wait for device memory clones of the tiles that they stream."""
+    """Insert clones of streamed tiles for operations in a loop that wait for device memory; return the clones."""
     clones = []
     for buffer in list(usage.buffers.values()):
         if not buffer.from_host or buffer.writes or not is_convertible(element_of(buffer.root)):
@@ -442,7 +441,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operat
 
 
 def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
-    """Return whether an operation loads a tile from device memory for longer than it computes."""
+    """Return whether loading a tile of an operand from device memory takes an operation longer than its compute."""
     user = access.user
     if user.op.name in COPIES or access.operand in DEVICE_OPS[user.opcode].indirect:
         return False
@@ -456,7 +455,7 @@ def _clone(usage: Usage, access: BufferUse, name: str) -> Iterator[ir.Operation]
     view = view_of(user.space, access.operand, user.division)
     whole = whole_of(usage.memory, user.values[access.operand])
     division = None if view is None else division_of_copy(usage.memory, whole, view)
-    # Twice the bytes: the next tile is loaded while the operation reads this one.
+    # Twice the bytes, because the next tile is loaded while the operation reads the current one.
     if (
         division is None
         or 2 * local_bytes(user.space, access.operand, user.division) > usage.memory.target.usable_lx_bytes
@@ -469,7 +468,7 @@ def _clone(usage: Usage, access: BufferUse, name: str) -> Iterator[ir.Operation]
 
 
 def drop_clones(clones: Sequence[ir.Operation], chosen: Sequence[Slot]) -> list[ir.Operation]:
-    """Remove the clones that have no slot; return the others."""
+    """Remove the clones without a slot; return the others."""
     used = [slot.load for slot in chosen]
     used_clones = [clone for clone in clones if clone in used]
     for clone in clones:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Removes results of multi-result ``linalg.generic`` (the index of every max) and of loops without a reader."""
+"""Removes results without readers from multi-result ``linalg.generic`` (the index of a max) and from loops."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class DropDeadResults(Pass):
-    """Drop results of ``linalg.generic`` that have no use, with what only they need.
+    """Drop unused results of ``linalg.generic``, and the operations that only these results need.
 
-    torch-mlir gives each maximum an index as a second result; softmax never reads it and the device has no
-    operation for it.
+    torch-mlir gives each maximum an index as a second result. Softmax never reads the index, and the device does not
+    have an operation for it.
 
         %v:2 = linalg.generic .. outs(%a, %b) {..}   ->   %v = linalg.generic .. outs(%a) {..}
 
-    A loop yields what it carries for such a result, which ``canonicalize`` removes:
+    For an unused result a loop yields its iter_arg unchanged, which ``canonicalize`` removes:
 
         %v:2 = scf.for .. iter_args(%a, %b) { yield f(%a), g(%a, %b) }   ->   { yield f(%a), %b }
     """
@@ -30,9 +30,9 @@ class DropDeadResults(Pass):
     name: ClassVar[str] = "drop-dead-results"
 
     def run(self, module: ir.Operation) -> None:
-        for loop in reversed(_operations(module, lambda op: op.name == LOOP)):  # the outer ones first
+        for loop in reversed(_operations(module, lambda op: op.name == LOOP)):  # outer loops first
             _carry_dead_values(loop)
-        # Found now: the body of a loop may have lost some.
+        # Collected only now, because bodies of loops may have lost operations.
         for op in _operations(module, lambda op: op.name == "linalg.generic" and len(op.results) > 1):
             live = _live(op)
             if live and len(live) < len(op.results):
@@ -41,7 +41,7 @@ class DropDeadResults(Pass):
 
 
 def _operations(module: ir.Operation, is_wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
-    """Return the operations for which a predicate holds, an inner one before the outer one."""
+    """Return the operations for which a predicate holds, inner operations before outer ones."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -54,7 +54,7 @@ def _operations(module: ir.Operation, is_wanted: Callable[[ir.Operation], bool])
 
 
 def _carry_dead_values(loop: ir.Operation) -> None:
-    """Let a loop yield what it carries where neither a reader of its results nor what that needs takes the value."""
+    """Make a loop yield an iter_arg unchanged if no live result of the loop depends on the value."""
     block = loop.regions[0].blocks[0]
     *body, terminator = [op.operation for op in block.operations]
     carried = list(block.arguments)[1:]
@@ -73,7 +73,7 @@ def _carry_dead_values(loop: ir.Operation) -> None:
     dead = [index for index, value in enumerate(carried) if index not in live and value not in needed]
     for index in dead:
         terminator.operands[index] = carried[index]
-    # Now, before bodies of loops become functions that return the values.
+    # Erased now, before bodies of loops become functions that return the values.
     for op in reversed(body) if dead else ():
         if op.results and all(map(use_empty, op.results)):
             op.erase()
@@ -85,11 +85,11 @@ def _take(op: ir.Operation, values: list[ir.Value]) -> ir.WalkResult:
 
 
 def _live(op: ir.Operation) -> list[int]:
-    """Return the results with a reader, or whose accumulator a live body reads (the value beside an index)."""
+    """Return the results with a reader, or whose accumulator a live result needs (the value with an index)."""
     block = op.regions[0].blocks[0]
     inputs = len(op.operands) - len(op.results)
     live = {index for index, result in enumerate(op.results) if not use_empty(result)}
-    # A live body can read accumulators of other results, which make these live in turn.
+    # The computation of a live result can read accumulators of other results, which are then live, too.
     while True:
         needed = _needed(block, sorted(live))
         terminator = list(block.operations)[-1].operation
@@ -130,7 +130,7 @@ def _rebuild(op: ir.Operation, live: list[int]) -> None:
 
 
 def _needed(block: ir.Block, live: list[int]) -> set[ir.Operation]:
-    """Return the ops of a body that the live yields need."""
+    """Return the ops of a body that the live yielded values depend on."""
     *body, terminator = [op.operation for op in block.operations]
     needed: set[ir.Operation] = set()
     pending = [terminator.operands[index] for index in live]
@@ -144,7 +144,7 @@ def _needed(block: ir.Block, live: list[int]) -> set[ir.Operation]:
 
 
 def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value], live: list[int]) -> None:
-    """Copy the ops that the live yields need, in order."""
+    """Copy the ops that the live yielded values depend on, in order."""
     *body, terminator = [op.operation for op in old.operations]
     needed = _needed(old, live)
     with ir.InsertionPoint(new):

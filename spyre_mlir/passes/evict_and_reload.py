@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lets buffers leave the scratchpads after a use and come back before a later one."""
+"""Evicts buffers from the scratchpads after a use and reloads them before a later use."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 
 @dataclass(frozen=True)
 class EvictAndReload(BeforePlanning):
-    """Copy buffers back into LX late where they cannot stay there all the time ("Scratchpad (LX) optimization").
+    """Spill and reload buffers that cannot stay in LX for their whole live range ("Scratchpad (LX) optimization").
 
-    Where all that could be in LX does not fit, a moving plan (``scratchpad/spill_and_reload.py``) says from which use
-    to which each buffer is there. One that leaves is written to device memory behind its writer, readers in between
-    take that copy, and a clone of it is made before the first use of each later residency; of what device memory has
-    already, as inputs, the clone is made once more. The clones are optional: ``scratchpad-planning`` decides in the
-    end. They stay only if the planned program then moves fewer bytes and takes less time by the cost model.
-
-    Only buffers move whose uses are all in the block that makes them: none that a loop carries or reads. ``steps``
-    bounds the search for what to keep; its plan need not be the best.
+    If the eligible buffers do not fit in LX together, a spill-and-reload plan (``scratchpad/spill_and_reload.py``)
+    determines between which uses each buffer is in LX. A spilled buffer is written to device memory after its writer.
+    Readers between two residencies read that copy, and a clone of the copy is made before the first use of each later
+    residency. Data that is already in device memory, as inputs, is only cloned again. The clones are optional:
+    ``scratchpad-planning`` decides in the end. They are kept only if the planned program then moves fewer bytes and
+    takes less time by the cost model. Only buffers whose uses are all in the block that defines them are moved, not
+    iter_args or buffers that a loop reads. ``steps`` bounds the search, so the plan need not be optimal.
 
     Before, level *divided*:
         %a = exp(%x); %b = abs(%a); ..; %c = add(%a, %y); %d = mul(%a, %c)
@@ -64,7 +63,7 @@ class EvictAndReload(BeforePlanning):
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
-        # All of it fits, so nothing has a reason to leave.
+        # All buffers fit, so there is no reason to spill.
         if fit(eligible, space):
             return
         moving = {movable.buffer.name: movable for movable in _all_movable(usage, eligible)}
@@ -87,7 +86,7 @@ class EvictAndReload(BeforePlanning):
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
             return
-        # Both: fewer bytes in more copies can take longer, for each waits for its first byte.
+        # Both must improve: fewer bytes in more copies can take longer, because each copy waits for its first byte.
         if after.bytes >= before.bytes or after.nanoseconds >= before.nanoseconds:
             self.remark(
                 func, "no moves", f"{before} without moves of {len(moved)} buffers, {after} with them"
@@ -100,7 +99,7 @@ class EvictAndReload(BeforePlanning):
     def _apply(
         self, func: ir.Operation, residencies: Mapping[str, Sequence[Residency]], evaluator: Evaluator
     ) -> None:
-        """Insert the clones for buffers by name, in a clone of the function that was planned."""
+        """Insert the clones for the named buffers into a copy of the planned function."""
         usage = Usage(func)
         for movable in _all_movable(usage, self.eligible(usage, evaluator)):
             if movable.buffer.name in residencies:
@@ -130,17 +129,17 @@ class EvictAndReload(BeforePlanning):
             if not any(residency.first <= access.position <= residency.last for residency in residencies)
         ]
         read_instead(source, moving.root, between)
-        # The buffer was a clone itself, and all its readers take later ones.
+        # The buffer was a clone itself, and all its readers now read later clones.
         if not list(moving.root.uses):
             op.erase()
 
 
 @dataclass(frozen=True)
 class _MovableBuffer:
-    """A buffer that may leave LX and come back.
+    """A buffer that may be spilled and reloaded.
 
-    ``outside`` is what device memory has of it already, if it has: what it is a clone of, or its clone. ``division``
-    is that of its copies.
+    ``outside`` is an existing copy in device memory: the source or the clone of the buffer; None if there is none.
+    ``division`` is the division of the copies to insert.
     """
 
     buffer: LifetimeBoundBuffer
@@ -152,12 +151,12 @@ class _MovableBuffer:
 
     @property
     def accesses(self) -> list[BufferUse]:
-        """Accesses that remain even if the buffer is never in LX, in program order."""
+        """The accesses that remain even if the buffer is never in LX, in program order."""
         return [*(() if self.writer.optional else (self.writer,)), *self.readers]
 
     @property
     def planned(self) -> LifetimeBoundBuffer:
-        """Buffer as the solver takes it, with the traffic of each of its uses."""
+        """The buffer in the form of the solver, with the traffic of each use."""
         moved: dict[int, int] = {}
         for access in self.accesses:
             moved[access.position] = moved.get(access.position, 0) + access.hbm_bytes
@@ -170,7 +169,7 @@ class _MovableBuffer:
 
 
 def _all_movable(usage: Usage, eligible: Sequence[Candidate]) -> list[_MovableBuffer]:
-    """Return the eligible buffers that may also leave LX, and are read often enough for that."""
+    """Return the eligible buffers that may also be spilled and have enough uses for that."""
     roots = {candidate.root for candidate in eligible}
     movables = (_movable(usage, candidate, roots) for candidate in eligible)
     return [movable for movable in movables if movable is not None and len(movable.planned.uses) > 2]
@@ -199,13 +198,13 @@ def _movable(usage: Usage, candidate: Candidate, eligible: Collection[ir.Value])
 
 
 def _reads_are_whole(usage: Usage, buffer: BufferAccesses) -> bool:
-    """Return whether readers take views of the buffer itself, which they can take of a copy as well."""
+    """Return whether readers read views of the buffer itself, so that they can read views of a copy instead."""
     values = (access.user.values[access.operand] for access in buffer.reads)
     return all(whole_of(usage.memory, value) == buffer.root for value in values)
 
 
 def _whole(buffer: LifetimeBoundBuffer) -> LifetimeBoundBuffer:
-    """Return a buffer that stays for its whole live range or is not in LX, with the same saving."""
+    """Return a buffer that is in LX for its whole live range or not at all, with the same saving."""
     if buffer.first == buffer.last:
         return buffer
     saving = max(0, buffer.saving)
@@ -216,6 +215,6 @@ def _whole(buffer: LifetimeBoundBuffer) -> LifetimeBoundBuffer:
 
 
 def _leaves_lx(buffer: LifetimeBoundBuffer, residencies: Sequence[Residency]) -> bool:
-    """Return whether a plan keeps a buffer for a part of its live range."""
+    """Return whether a plan keeps a buffer in LX for only a part of its live range."""
     whole = [(buffer.first, buffer.last)]
     return bool(residencies) and [(residency.first, residency.last) for residency in residencies] != whole

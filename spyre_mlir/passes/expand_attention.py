@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives the operations of attention one iteration space: a dim each for batch, groups, heads, rows and keys."""
+"""Gives the operations of an attention one iteration space, with a dim each for batch, groups, heads, rows and keys."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from spyre_mlir.target.ops import Kind
 class ExpandAttention(EvaluatingPass):
     """Write attention without views between its operations and without repeated keys and values.
 
-    Matmuls come with all batch dims as one, between softmax that has them apart; keys and values of grouped heads come
-    repeated for each head of their group. All operations get the dims that any of them tells apart, so that loops
-    and divisions are the same for all, and a matmul reads keys and values of a group where they are. Where a matmul
-    would have more dims than the device has, neighbours that no operand tells apart become one again.
+    In the input, matmuls have all batch dims merged into one, while softmax has separate dims, and the keys and values
+    of grouped heads are repeated for each head of their group. The pass gives all operations the dims that any of them
+    distinguishes, so that loops and divisions are the same for all and a matmul reads the keys and values of a group in
+    place. If a matmul has more dims than the device supports, adjacent dims that no operand separates are merged.
 
-    Scores that fit half of the scratchpads are not tiled: then it is done where it takes less time, by the cost model
-    after the rest of the pipeline, or where a hint asks for loops; then the heads of groups stay one dim, as the hint
-    names them.
+    Scores that fit in half of the scratchpads are not tiled. Such an attention is rewritten only if that takes less
+    time by the cost model after the rest of the pipeline, or if a hint requests loops; the heads of groups then stay
+    one dim, as the hint names them.
 
     Before, level *device-ops*, and after, for q of 2x8x64x64 and k of 2x2x64x64:
         %r = identity(%k) : 2x2x64x64 -> 2x2x4x64x64     %x = expand_shape %q : 2x8x64x64 -> 2x2x4x64x64
@@ -71,7 +71,7 @@ class ExpandAttention(EvaluatingPass):
                 try:
                     attention = attention_of(op)
                 except NotOnline:
-                    continue  # online-softmax tells why
+                    continue  # online-softmax reports the reason
                 if attention is not None and _is_spread(attention):
                     changed |= self._expand(attention, evaluator)
         if changed:
@@ -98,7 +98,7 @@ class ExpandAttention(EvaluatingPass):
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
         after = None if is_free else evaluator.cost(group_module(expansion.new, {}))
-        # Equal times keep the new form: without views loops and divisions can be the same for all.
+        # Equal times keep the new form, because without views loops and divisions can be the same for all.
         if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
             result.replace_all_uses_with(matmul.results[0])
             _erase([maker_of(result), *reversed(expansion.new)])
@@ -111,14 +111,14 @@ class ExpandAttention(EvaluatingPass):
 
 
 def _is_tiled(attention: Attention) -> bool:
-    """Return whether the scores are so large that ``online-softmax`` looks for tiles."""
+    """Return whether the scores are so large that ``online-softmax`` searches for tiles."""
     target, exp = target_of(attention.matmul.op), attention.exp.result
     scores = default_bytes(target, shape_of(exp), element_of(exp))
     return scores // target.cores > target.usable_lx_bytes // 2
 
 
 def _is_spread(attention: Attention) -> bool:
-    """Return whether views separate the operations or a matmul reads repeated data; an attention with loops stays."""
+    """Return whether views separate the operations or a matmul reads repeated data; False if it already has loops."""
     if any(TILING in generic.op.attributes for generic in attention.ops):
         return False
     results = {generic.result for generic in attention.ops}
@@ -135,7 +135,7 @@ def _is_spread(attention: Attention) -> bool:
 
 
 class _Expansion:
-    """Operations of an attention with one dim per factor, where need be several factors as one dim."""
+    """The operations of an attention with one dim per factor, or with several factors merged into one dim."""
 
     def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
         self.attention = attention
@@ -143,7 +143,7 @@ class _Expansion:
         self.ops = self.factors.ops
         self.table = self.factors.table
         self.new: list[ir.Operation] = []
-        self.merged: dict[int, int] = {}  # a factor that is one with its outer neighbour
+        self.merged: dict[int, int] = {}  # maps a factor to the outer factor that it is merged into
 
     # -- factors --------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class _Expansion:
         return [self._size(factor) for factor in self._unmerged(self.factors.space(self.attention.exp))]
 
     def _size(self, factor: int) -> int:
-        """Return the size of a factor with those that are merged into it."""
+        """Return the size of a factor including the factors that are merged into it."""
         inner = [other for other, outer in self.merged.items() if outer == factor]
         return self.table.sizes[factor] * self.table.size(inner)
 
@@ -163,13 +163,13 @@ class _Expansion:
     # -- limits ---------------------------------------------------------------------------------------
 
     def problem(self) -> str | None:
-        """Merge as few neighbours as possible, and return why a matmul has no form on the device; None if all have."""
+        """Merge as few adjacent dims as possible; return why a matmul is unsupported, or None if all are supported."""
         while (problem := self._problem()) is not None:
             pair = next(self._mergeable(), None)
             if pair is None:
                 return problem
             outer, inner = pair
-            # The outermost of a chain stands for all of it, so that sizes are one product.
+            # The outermost factor of a chain represents the whole chain, so that its size is one product.
             self.merged[inner] = self.merged.get(outer, outer)
         return None
 
@@ -200,7 +200,7 @@ class _Expansion:
         return Iteration(target_of(generic.op), sizes, (*present, result_dims), reduced, dtypes)
 
     def _mergeable(self) -> Iterator[tuple[int, int]]:
-        """Yield neighbours that every operand has side by side, or none of both; the outermost first."""
+        """Yield pairs of factors that are adjacent in, or both absent from, every operand; the outermost first."""
         orders = [
             [factor for dim in factors for factor in dim]
             for generic in self.ops
@@ -234,7 +234,7 @@ class _Expansion:
 
     @property
     def old(self) -> list[ir.Operation]:
-        """Operations that are rewritten, and those that repeat a tensor for them."""
+        """The operations that are rewritten, and the operations that repeat a tensor for them."""
         repeated = (
             repeated_by(value)
             for generic in self.ops
@@ -282,7 +282,7 @@ class _Expansion:
         return value, [[factor] for factor in result_factors]
 
     def _one_per_dim(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
-        """Return a value from outside with a dim for each factor, merged ones as one."""
+        """Return a value from outside with one dim per factor, where merged factors are one dim."""
         if not any(len(dim) > 1 for dim in factors) and not any(
             factor in self.merged for dim in factors for factor in dim
         ):
@@ -307,8 +307,8 @@ class _Expansion:
 
 
 def _erase(ops: Sequence[ir.Operation]) -> None:
-    """Erase operations that nothing reads, the last one first, with the views that they read."""
-    # The last one may be there twice: as the op of the result, and as one of those written.
+    """Erase operations without readers, the last one first, together with the views that they read."""
+    # The last operation may occur twice: as the op of the result, and as one of the written ops.
     pending = list(dict.fromkeys(ops))
     while pending:
         op = pending.pop(0)
@@ -316,7 +316,7 @@ def _erase(ops: Sequence[ir.Operation]) -> None:
             continue
         sources = [source for value in op.operands if (source := defining_op(value)) is not None]
         op.erase()
-        # Views before the other operations: they read these, which then have no reader left.
+        # Views are erased before the other operations, which then have no reader left.
         views = [source for source in sources if source.name in VIEWS and source not in pending]
         pending = [*dict.fromkeys(views), *pending]
 
@@ -327,14 +327,14 @@ def _are_neighbours(order: Sequence[int], outer: int, inner: int) -> bool:
     return outer in order and inner in order and order.index(outer) + 1 == order.index(inner)
 
 
-# Factors of the dims of an attention: the finest dims that any of its operations, or the views between, have.
+# Factors of the dims of an attention: the finest dims that any of its operations, or the views between them, have.
 
 
 class AttentionFactors:
     """Iteration dims of all operations of an attention as products of common factors.
 
     ``whole_heads`` leaves keys and values repeated for each head, so that heads are one factor, as hints name them.
-    ``by_result`` has those of each iteration dim. ``Inexpressible`` where there are no common ones.
+    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` if there are no common factors.
     """
 
     def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
@@ -346,16 +346,16 @@ class AttentionFactors:
         self._number(self._all_cuts())
 
     def is_internal(self, value: ir.Value) -> bool:
-        """Return whether an operation of the attention computes a value, or the source of a view."""
+        """Return whether an operation of the attention computes a value, or the source of it through views."""
         op = producer_of(value)
         return op is not None and op.results[0] in self.producers
 
     def space(self, generic: Structured) -> list[int]:
-        """Return the factors that an operation iterates over, one dim for each."""
+        """Return the factors that an operation iterates over, with one dim per factor."""
         return [factor for dim in self.by_result[generic.result] for factor in dim]
 
     def values(self, generic: Structured) -> Iterator[tuple[ir.Value, Factors]]:
-        """Yield the operands and the result of an operation, with factors."""
+        """Yield the operands and the result of an operation, with the factors of their dims."""
         yield from self.reads(generic)
         dim_factors = self.by_result[generic.result]
         yield generic.result, [[] if dim is None else dim_factors[dim] for dim in generic.maps[-1]]
@@ -368,7 +368,7 @@ class AttentionFactors:
             yield (value, factors) if self.is_internal(value) else self._source(value, factors)
 
     def _source(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
-        """Return a value from outside, or the one that it repeats, with the factors of its dims."""
+        """Return a value from outside, or the value that it repeats, with the factors of its dims."""
         repeated = repeated_by(value)
         if repeated is not None:
             behind_it: Factors | None = factors
@@ -418,7 +418,7 @@ class AttentionFactors:
         _add(cuts[maker.result], maker.maps[-1], read)
 
     def _number(self, all_cuts: dict[ir.Value, list[Cuts]]) -> None:
-        """Give each part of a cut dim a factor, and unite those of an operand with its producer's."""
+        """Give each part of a cut dim a factor, and unite the factors of an operand with its producer's factors."""
         for generic in self.ops:
             dim_factors = self.by_result[generic.result] = [
                 [self.table.add(part) for part in sizes_of(size, cuts)]
@@ -440,7 +440,7 @@ class AttentionFactors:
 
 
 def repeated_by(value: ir.Value) -> Structured | None:
-    """Return the broadcast that a value is, or is a view of; None if it repeats nothing."""
+    """Return the broadcast that computes a value or the source of a view; None if the value is not a broadcast."""
     op = producer_of(value)
     generic = None if op is None else structured(op)
     return generic if generic is not None and is_broadcast(generic) else None
@@ -459,7 +459,7 @@ def _add(cuts: list[Cuts], dims: Map, more: Sequence[Cuts]) -> None:
 
 
 def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """Return the cuts of a view's result from those of its source."""
+    """Return the cuts of a view's result, given the cuts of its source."""
     if op.name == "linalg.transpose":
         return [cuts[dim] for dim in permutation_of(op)]
     shapes = shape_of(op.operands[0]), shape_of(op.results[0])
@@ -476,7 +476,7 @@ def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
 
 
 def _backward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """Return the cuts of a view's source from those of its result."""
+    """Return the cuts of a view's source, given the cuts of its result."""
     shapes = shape_of(op.operands[0]), shape_of(op.results[0])
     if op.name == "linalg.transpose":
         order = permutation_of(op)
@@ -507,7 +507,7 @@ def _repetition_cuts(value: ir.Value) -> list[Cuts]:
 
 # Dims as products of factors, to match the merged dim of one operation with the dims of another through views.
 
-#: For each dim of a value its factors, outermost first, by number; a dim of one element has none.
+#: The factor numbers of each dim of a value, outermost first; a dim of one element has no factors.
 Factors = list[list[int]]
 
 
@@ -516,26 +516,26 @@ class Inexpressible(Exception):
 
 
 class FactorTable:
-    """Factors by number with their sizes, and a union-find of those that are equal."""
+    """Numbered factors with their sizes, and a union-find of equal factors."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self._parent: list[int] = []
 
     def add(self, size: int) -> int:
-        """A new factor."""
+        """Add a factor and return its number."""
         self.sizes.append(size)
         self._parent.append(len(self._parent))
         return len(self._parent) - 1
 
     def find(self, factor: int) -> int:
-        """The number that stands for a factor and all that are one with it."""
+        """Return the number that represents a factor and all factors united with it."""
         while self._parent[factor] != factor:
             factor = self._parent[factor]
         return factor
 
     def unite(self, first: Sequence[int], second: Sequence[int]) -> None:
-        """Unite the factors of two dims that are one; ``Inexpressible`` if their sizes differ."""
+        """Unite the factors of two dims that are the same; ``Inexpressible`` if their sizes differ."""
         if [self.sizes[factor] for factor in first] != [self.sizes[factor] for factor in second]:
             raise Inexpressible
         for factor, other in zip(first, second, strict=True):
@@ -549,17 +549,17 @@ class FactorTable:
 
 
 def groups_of(op: ir.Operation) -> list[list[int]]:
-    """The reassociation of a reshape."""
+    """Return the reassociation of a reshape."""
     return [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
 
 
 def permutation_of(op: ir.Operation) -> list[int]:
-    """The permutation of a transpose: dim ``k`` of the result is dim ``permutation[k]`` of the source."""
+    """Return the permutation of a transpose: dim ``k`` of the result is dim ``permutation[k]`` of the source."""
     return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
 
 
 def source_factors(op: ir.Operation, factors: Factors, table: FactorTable) -> Factors | None:
-    """The factors of a view's source from those of its result; None if a factor would lie in two dims of it."""
+    """Return the factors of a view's source, given the factors of its result; None if a factor would span two dims."""
     if op.name == "linalg.transpose":
         order = permutation_of(op)
         return [factors[order.index(dim)] for dim in range(len(order))]
@@ -582,12 +582,12 @@ def source_factors(op: ir.Operation, factors: Factors, table: FactorTable) -> Fa
 
 
 def reshaped(value: ir.Value, before: Factors, after: Factors, table: FactorTable) -> ir.Value:
-    """A value whose dims have the factors ``before`` with those of ``after``, the same in the same order."""
+    """Reshape a value from dims with the factors ``before`` to dims with ``after``, the same factors in order."""
     if before == after:
         return value
     flat = [factor for dim in before for factor in dim]
     assert flat == [factor for dim in after for factor in dim]
-    # Dims of one element have no factor to expand by: they are merged into their neighbours first.
+    # Dims of one element have no factor to expand by, so they are first merged into adjacent dims.
     if any(not dim for dim in before):
         value = collapsed(value, _with_unit_dims(before))
         before = [dim for dim in before if dim]
@@ -603,7 +603,7 @@ def reshaped(value: ir.Value, before: Factors, after: Factors, table: FactorTabl
 
 
 def _with_unit_dims(factors: Factors) -> list[list[int]]:
-    """The dims in groups of one that has factors and those of one element behind it, or before the first."""
+    """Group each dim that has factors with the one-element dims after it; the first group also has those before."""
     groups: list[list[int]] = []
     for position, dim in enumerate(factors):
         if not groups or (dim and any(factors[other] for other in groups[-1])):
@@ -626,7 +626,7 @@ Cuts = set[int]
 
 
 def merged_cuts(shape: Sequence[int], cuts: Sequence[Cuts]) -> Cuts:
-    """The cuts of several dims as one."""
+    """Return the cuts of several dims merged into one."""
     merged: Cuts = set()
     inner = math.prod(shape)
     whole = inner
@@ -637,7 +637,7 @@ def merged_cuts(shape: Sequence[int], cuts: Sequence[Cuts]) -> Cuts:
 
 
 def separate_cuts(shape: Sequence[int], cuts: Cuts) -> list[Cuts]:
-    """The cuts of each of several dims from those of them as one; ``Inexpressible`` where one is in no dim."""
+    """Return the cuts of each dim, given the cuts of the merged dim; ``Inexpressible`` if a cut fits no dim."""
     separate: list[Cuts] = []
     inner = math.prod(shape)
     for size in shape:
@@ -650,7 +650,7 @@ def separate_cuts(shape: Sequence[int], cuts: Cuts) -> list[Cuts]:
 
 
 def sizes_of(size: int, cuts: Cuts) -> list[int]:
-    """The factors of a dim that is cut, outermost first; none of a dim of one element."""
+    """Return the sizes of the factors of a dim with cuts, outermost first; none for a dim of one element."""
     if size == 1:
         return []
     ends = [1, *sorted(cuts), size]
@@ -660,7 +660,7 @@ def sizes_of(size: int, cuts: Cuts) -> list[int]:
 
 
 def view_chain(value: ir.Value, views: Sequence[str]) -> list[ir.Operation]:
-    """The view ops behind a value, the last one first."""
+    """Return the chain of view ops that ends in a value, the last op first."""
     chain = []
     while (op := defining_op(value)) is not None and op.name in views:
         chain.append(op)

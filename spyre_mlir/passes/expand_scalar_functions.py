@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes scalar functions that the device does not have as several operations that it has."""
+"""Expands scalar functions that the device does not support into several supported operations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from spyre_mlir.target.expressions import Expression, substitute
 
 @dataclass(frozen=True)
 class ExpandScalarFunctions(Pass):
-    """Replace log1p, expm1 and hyperbolic functions that no fused operation took up, on 16-bit numbers.
+    """Replace log1p, expm1 and hyperbolic functions on 16-bit numbers that no fused operation contains.
 
-    The expressions stand below the pass; on f32 the functions stay, and are for the host.
+    The expressions are defined below the pass. Functions on f32 are not expanded; they run on the host.
 
         log1p(x)   ->   u = x + 1; where(u == 1, x, where(u > 16, log(u), x * (log(u) / (u - 1))))
     """
@@ -47,14 +47,14 @@ class ExpandScalarFunctions(Pass):
 
 
 class _ExpandedFunction:
-    """Operations of an expression in the place of a function, at the current insertion point; equal parts once."""
+    """Builder of the operations of an expression that replaces a function; equal subexpressions are built once."""
 
     def __init__(self, generic: Structured) -> None:
         self.generic = generic
         self.values: dict[Expression, tuple[ir.Value, Map]] = {"x": (generic.inputs[0], generic.maps[0])}
 
     def value(self, expression: Expression) -> tuple[ir.Value, Map]:
-        """Return the value of an expression, and its dims among those of the function."""
+        """Return the value of an expression, and its indexing map over the dims of the function."""
         if expression not in self.values:
             self.values[expression] = (
                 self._application(*expression)
@@ -85,12 +85,12 @@ class _ExpandedFunction:
         return ir.Operation.create("arith.constant", [splat.type], attributes={"value": splat}).result, ()
 
 
-# Scalar functions that the device does not have, as expressions in those that it has, for numbers of 16 bits.
+# Scalar functions that the device does not support, as expressions of supported functions, for 16-bit numbers.
 #
-# Each step rounds to 11 bits, so the usual forms would lose most of them near 0. With u = 1 + x, rounded, the errors of
-# log(u) and of u - 1 cancel in log1p(x) = x log(u) / (u - 1), and with u = exp(x) those of u - 1 and of log(u) in
+# Each step rounds to 11 bits, so the usual forms would lose most bits near 0. With u = 1 + x, rounded, the errors of
+# log(u) and u - 1 cancel in log1p(x) = x log(u) / (u - 1). With u = exp(x), the errors of u - 1 and log(u) cancel in
 # expm1(x) = (u - 1) x / log(u) (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 1.14.1,
-# after W. Kahan). Where an intermediate number would leave the range, or nothing cancels, the plain form is taken.
+# after W. Kahan). Where an intermediate number would leave the range, or no errors cancel, the plain form is used.
 
 
 def _log1p(x: Expression) -> Expression:
@@ -107,14 +107,14 @@ def _expm1(x: Expression) -> Expression:
 
 
 def _odd(of_magnitude: Expression) -> Expression:
-    """Return a function that has the sign of x, a zero too, from what it is of the magnitude."""
+    """Return an odd function of x, including the sign of zero, given its expression in the magnitude ``a`` of x."""
     magnitude = substitute(of_magnitude, {"a": ("abs", "x")})
     signed = ("where3", ("lesserthan", "x", 0.0), ("neg", magnitude), magnitude)
     return ("where3", ("equal", "x", 0.0), "x", signed)
 
 
 def _half_sum_of_exponentials(combine: str) -> Expression:
-    """Return exp(a) / 2 combined with exp(-a) / 2; exp(a) alone would leave the range before the result does."""
+    """Return exp(a) / 2 combined with exp(-a) / 2, without exp(a), which would leave the range before the result."""
     root = ("exp", ("mul", "a", 0.5))
     return (combine, ("mul", root, ("mul", root, 0.5)), ("mul", ("exp", ("neg", "a")), 0.5))
 
@@ -127,7 +127,7 @@ _SINH = (
     ("mul", ("add", _E, ("realdiv", _E, ("add", _E, 1.0))), 0.5),
 )
 
-#: Above this the square of a number is so large that 1 beside it is lost.
+#: Above this number, adding 1 to the square of a number is lost in rounding.
 _LARGE = 64.0
 _SQUARE = ("mul", "a", "a")
 _ASINH = (
@@ -138,7 +138,7 @@ _ASINH = (
 )
 
 _T = ("sub", "x", 1.0)
-# Two roots: below 1 each is no number, and a product of two negative ones would be.
+# Two roots instead of one: for x below 1 the result is NaN, but the product of two negative numbers would have a root.
 _ROOT = ("mul", ("sqrt", _T), ("sqrt", ("add", _T, 2.0)))
 _ACOSH = (
     "where3",
@@ -149,7 +149,7 @@ _ACOSH = (
 
 _ATANH = ("mul", _log1p(("realdiv", ("add", "a", "a"), ("sub", 1.0, "a"))), 0.5)
 
-#: Expression of each function of ``x``.
+#: The expression of each function of ``x``.
 EXPANSIONS: dict[str, Expression] = {
     "log1p": _log1p("x"),
     "expm1": _expm1("x"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Computes at compile time what no argument reaches: masks, positions, tables."""
+"""Computes values that do not depend on arguments at compile time: masks, positions, tables."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from spyre_mlir.records import dataclass
 _FOLDED = ("linalg.generic", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat",
            "tensor.pad", "tensor.insert_slice")  # fmt: skip
 
-#: The scalar operations that values may take here; more of them is work for the run.
+#: The most scalar operations to evaluate at compile time; larger computations are left to the run.
 _LARGEST_WORK = 1 << 30
 
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Replace computations on constants alone by their value, computed on the host.
+    """Replace computations that depend only on constants by their values, computed on the host.
 
-    A fill stays as it is: it is one number. Only values that an op with arguments reads are computed. What would be an
-    error at run time, a division by 0 or an index out of bounds, stays, so that the run says it.
-    ``largest`` is the number of elements up to which a value is folded.
+    A fill is not folded, because it is a single number. Only values that are read by an op that depends on arguments
+    are computed. An operation that is an error at run time, such as a division by 0 or an index out of bounds, is not
+    folded, so that the run reports it. ``largest`` is the most elements of a value that is folded.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -48,7 +48,7 @@ class FoldConstants(Pass):
             ):
                 constant.update(op.results)
         values = [value for op in block.operations for value in _leaving(op.operation, constant)]
-        # The bundle carries constants whole; a large one, or a fill, is cheaper to compute.
+        # The bundle contains constants as a whole; large constants and fills are cheaper to compute at run time.
         values = [value for value in values if self._worth_folding(value)]
         if not values:
             return
@@ -63,14 +63,14 @@ class FoldConstants(Pass):
                 op.erase()
 
     def _worth_folding(self, value: ir.Value) -> bool:
-        """Return whether a value is more than one number, as a fill or a broadcast of a scalar is."""
+        """Return whether a value is small enough and not a single number, as a fill or a broadcast scalar is."""
         type_ = ir.RankedTensorType(value.type)
         op = value.owner.operation
         return int(np.prod(list(type_.shape))) <= self.largest and not _is_fill(op)
 
 
 def _combines_symbolic(op: ir.Operation, symbolic: SymbolicAnalysis) -> bool:
-    """Return whether an op reduces dims that follow a run-time size: its value is another one at each size."""
+    """Return whether an op reduces dims with a run-time size, so that its value depends on the size."""
     if symbolic.is_empty or op.name != "linalg.generic":
         return False
     generic = structured(op)
@@ -88,7 +88,7 @@ def _is_fill(op: ir.Operation) -> bool:
 
 
 def _reads_only(op: ir.Operation, constant: set[ir.Value]) -> bool:
-    """Return whether an op, its body included, reads nothing but constants."""
+    """Return whether an op, including its body, reads only constants."""
     defined: set[ir.Value] = set()
     for inner in (op, *_inner(op)):
         defined.update(inner.results)
@@ -99,7 +99,7 @@ def _reads_only(op: ir.Operation, constant: set[ir.Value]) -> bool:
 
 
 def _inner(op: ir.Operation) -> list[ir.Operation]:
-    """Return the ops inside of an op, at any depth."""
+    """Return the ops nested in an op, at any depth."""
     direct = [
         op_view.operation for region in op.regions for block in region.blocks for op_view in block.operations
     ]
@@ -133,14 +133,14 @@ def _evaluated(
     try:
         return list(zip(values, _arrays(block, values, constant), strict=True))
     except CompileError:
-        # The values are computed together for speed; one that fails must not keep the others.
+        # The values are computed together for speed; if one fails, the others are computed one by one.
         if len(values) == 1:
             return []
     return [pair for value in values for pair in _evaluated(block, [value], constant)]
 
 
 def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> list[np.ndarray]:
-    """Clone the constant ops that values depend on into a function of their own, and run it."""
+    """Clone the constant ops that values depend on into a separate function, and run the function."""
     with ir.Location.unknown(block.owner.context):
         scratch = ir.Module.create()
         with ir.InsertionPoint(scratch.body):
@@ -157,7 +157,7 @@ def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) ->
         from spyre_mlir.host import HostEvaluator
 
         evaluator = HostEvaluator(scratch)
-        # Counted before the run, which could take minutes.
+        # The work is checked before the run, because the run could take minutes.
         if evaluator.work > _LARGEST_WORK:
             raise CompileError(f"Values of {evaluator.work} scalar operations are not folded.")
         return evaluator()
@@ -174,7 +174,7 @@ def _slice(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> 
 
 
 def _copy(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
-    """Clone an op with its operands, and those that its body captures, renamed."""
+    """Clone an op, with its operands and the values that its body captures replaced according to ``values``."""
     copy = op.clone().operation
     for inner in (copy, *_inner(copy)):
         for index, operand in enumerate(inner.operands):
@@ -184,7 +184,7 @@ def _copy(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
 
 
 def _replace(value: ir.Value, array: np.ndarray, attributes: dict[str, ir.Attribute]) -> None:
-    """Put a dense constant with these attributes in the place of a value."""
+    """Replace a value by a dense constant with the given attributes."""
     type_ = ir.RankedTensorType(value.type)
     with ir.InsertionPoint(value.owner), value.owner.location:
         attr = ir.DenseElementsAttr.get(np.array(array, order="C"), type=type_)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Leaves out layers that repeat, so that what follows plans one of them for all."""
+"""Leaves out repeated layers, so that later passes plan one layer for all of them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from spyre_mlir.rewriting.layer_folding import LayerFolding
 
 @dataclass(frozen=True)
 class FoldRepeatedLayers(Pass):
-    """Leave out all but a few of the equal layers of a program; ``unfold-repeated-layers`` brings them back.
+    """Leave out all but a few of the equal layers of a program; ``unfold-repeated-layers`` restores them.
 
-    Layers are equal groups of operations in a row (``analysis/repeated_layers.py``), each with weights of its own.
-    The passes between the two plan the few that stay, and what they decide for one is copied to those left out. The
-    attribute ``sdsc.folded`` of the module says that there are any.
+    Layers are consecutive equal groups of operations (``analysis/repeated_layers.py``), each with separate weights.
+    The passes between the two passes plan the few layers that are kept, and the decisions for one layer are copied to
+    the layers left out. The module attribute ``sdsc.folded`` records that layers were left out.
 
-    ``kept`` layers stay of those that are like the one before: with fewer than 3 no two of them are among equals.
-    Layers stay, too, where those left out would have less than ``least_operations``, which are planned as fast.
-    Arguments that device memory has no room for are refused here, before what is left of them is planned.
-    With ``shift`` a layer that stays stands for the one so many layers on, as far as there is one: it has the weights
-    and source lines of that.
+    ``kept`` layers of each repetition are kept: with fewer than 3, no two of them have equal neighbours.
+    All layers are kept if fewer than ``least_operations`` would be left out, because these are planned as fast.
+    Arguments that do not fit in device memory are refused here, before only a part of them is planned.
+    With ``shift``, a kept layer represents the layer ``shift`` layers later, if there is one, and has the weights and
+    source lines of that layer.
 
     Before:
         %1 = layer(%0, %w0); %2 = layer(%1, %w1); ..; %48 = layer(%47, %w47)
@@ -65,13 +65,13 @@ class FoldRepeatedLayers(Pass):
         module.attributes[sdsc.FOLDED] = ir.UnitAttr.get(module.context)
 
     def repetitions(self, func: ir.Operation, sequence: OperationSequence) -> list[RepeatedLayers]:
-        """Return the repetitions of a function, of which the pass leaves most layers out."""
+        """Return the repetitions of a function whose layers the pass mostly leaves out."""
         return repeated_layers(func, sequence, self.kept, self.least_operations)
 
 
-# Bytes of device memory that the arguments of a function take at least, from their types alone.
+# A lower bound of the device memory that the arguments of a function need, from their types alone.
 
-#: The device holds wider elements in as many bits.
+#: The device stores wider elements in at least this number of bits.
 _MOST_BITS = 16
 
 
@@ -86,7 +86,7 @@ def require_room(func: ir.Operation) -> None:
 
 
 def _is_read_whole(value: ir.Value) -> bool:
-    """Return whether an operation computes with all of a value; of one that is sliced the device gets a part."""
+    """Return whether an operation reads a whole value; if a value is sliced, the device may need only a part of it."""
     users = [use.owner.operation for use in value.uses]
     return any(
         _is_read_whole(user.results[0])

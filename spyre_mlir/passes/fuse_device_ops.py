@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Recognises what the device does in one operation: silu, gelu, mean, the parts of norms, clip, ..."""
+"""Recognises functions that the device computes in one operation: silu, gelu, mean, parts of norms, clip, ..."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _ABSOLUTE = {"max": "absmax", "maxnonstick": "absmaxnonstick"}
 
 @dataclass(frozen=True)
 class FuseDeviceOps(Pass):
-    """Replace groups of device operations by the one operation that computes the same.
+    """Replace groups of device operations by a single operation that computes the same function.
 
         exp(neg(x)) + 1, reciprocal, * x   ->   silu(x)
 
-    Only where the numbers agree: the fused operation rounds once where the group rounded after each step.
-    A group is taken if no other operation reads its inner values. Means and mean squares are fused with their
-    scaling, so that a sum larger than the format never has to be written.
+    The results agree except that the fused operation rounds once where the group rounded after each step.
+    A group is fused only if no other operation reads its inner values. Means and mean squares are fused with their
+    scaling, so that a sum beyond the range of the format is never written.
     """
 
     name: ClassVar[str] = "fuse-device-ops"
@@ -56,7 +56,7 @@ class FuseDeviceOps(Pass):
                     self._fuse(op)
 
     def _fuse(self, op: ir.Operation) -> None:
-        """Fuse as long as a rule applies: a fused op may be the root of the next."""
+        """Fuse as long as a rule applies: a fused op may be the root of the next group."""
         current: ir.Operation | None = op
         while current is not None:
             root = structured(current)
@@ -64,7 +64,7 @@ class FuseDeviceOps(Pass):
                 return
             with ir.InsertionPoint(current):
                 fused = (
-                    # Specific rules first: a pattern of pointwise operations could take a part of their group.
+                    # Specific rules first: a pattern of pointwise operations could match a part of their group.
                     rounded_sum(root)
                     or _mean(root)
                     or _mean_square(root)
@@ -91,7 +91,7 @@ def _names(root: Structured) -> str:
 
 
 def _erase_dead(op: ir.Operation) -> None:
-    """Erase an op without readers, then all that only it read."""
+    """Erase an op without readers, and then all ops that only the erased op read."""
     waiting = [op]
     while waiting:
         current = waiting.pop()
@@ -99,7 +99,7 @@ def _erase_dead(op: ir.Operation) -> None:
             continue
         owners = [owner for operand in current.operands if (owner := defining_op(operand))]
         current.erase()
-        # x * x has one owner twice, which may be erased once only.
+        # x * x has the same owner twice, which must be erased only once.
         seen: list[ir.Operation] = []
         for owner in owners:
             if owner not in seen and owner.name != "func.func":
@@ -116,7 +116,7 @@ def _mean(root: Structured) -> ir.Value | None:
         return None
     scale = _constant(root.inputs[1])
     total = _inner(root.inputs[0])
-    # A scale of 0 has no reciprocal, and a sum without a scale is no mean.
+    # A scale of 0 has no reciprocal, and a sum without a scale is not a mean.
     if not scale or total is None or total.opcode not in _MEANS:
         return None
     factor = 1.0 / scale if root.opcode == "realdiv" else scale
@@ -190,7 +190,7 @@ def _reduction(
 
 
 def _pointwise(root: Structured) -> ir.Value | None:
-    """Return the operation of the first pattern that is rooted here, in a format that it has."""
+    """Return the operation of the first pattern rooted here that the operation supports in the element format."""
     if root.reduced:
         return None
     needed = {FP32} if element_of(root.result) == "f32" else set()
@@ -203,7 +203,7 @@ def _pointwise(root: Structured) -> ir.Value | None:
 
 
 def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
-    """Build the operation that takes the place of a pattern; None where the pattern is not the root."""
+    """Build the operation that replaces a pattern; None if the pattern does not match at the root."""
     bound = next(
         _Matcher(pattern).match(pattern.expression, root, tuple(range(len(root.iterators))), {}), None
     )
@@ -223,10 +223,10 @@ def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
 
 
 class _Matcher:
-    """Matcher of the expression of a pattern with device operations.
+    """Matcher of a pattern's expression against device operations.
 
-    What it binds are numbers for constants, for operands values with the dims of the root that index them. What occurs
-    twice in an expression may have readers outside of it; everything else goes.
+    Bindings map constants to numbers, and operands to values with the root's dims that index them. A subexpression that
+    occurs twice may have readers outside the group; all other matched operations must have a single reader.
     """
 
     def __init__(self, pattern: Pattern) -> None:
@@ -234,7 +234,7 @@ class _Matcher:
         self.shared = _applications(pattern.expression)
 
     def match(self, expression: tuple, op: Structured, dims: Map, bound: dict) -> Iterator[dict]:
-        """Yield the bindings under which an expression is ``op``, whose iteration dims are ``dims`` of the root's."""
+        """Yield the bindings under which an expression matches ``op``, whose iteration dims are the root's ``dims``."""
         opcode, *arguments = expression
         operands, numbers = arguments[: len(op.inputs)], arguments[len(op.inputs) :]
         if opcode != op.opcode or op.reduced or len(operands) < len(op.inputs):
@@ -282,15 +282,15 @@ def _applications(expression: tuple) -> Counter[tuple]:
 
 
 def _is_number(constant: float, number: float) -> bool:
-    """Return whether a constant is the number of a pattern, which a program in fp16 may have rounded."""
+    """Return whether a constant equals the number in a pattern, up to rounding to fp16."""
     is_exact = float(np.float16(number)) == number
     return constant == number or (not is_exact and abs(constant - number) <= 1e-3 * abs(number))
 
 
 def _inner(value: ir.Value, opcode: str = "", may_be_shared: bool = False) -> Structured | None:
-    """Return the device operation, of an ``opcode`` or any, of a value with one reader, or with several if it may be.
+    """Return the device operation that defines a value, if it has ``opcode`` ("" is any) and one reader.
 
-    Of an operation with another opcode nothing else is read, which is most of the time of the pass.
+    With ``may_be_shared`` it may have several readers. The opcode is tested first, which saves most of the pass's time.
     """
     owner = defining_op(value)
     name = None if owner is None else sdsc.opcode_of(owner)
@@ -300,14 +300,14 @@ def _inner(value: ir.Value, opcode: str = "", may_be_shared: bool = False) -> St
 
 
 def _has_one_reader(value: ir.Value) -> bool:
-    """Return whether one op reads a value; stops at the second, as a value may have thousands and each asks."""
+    """Return whether a single op reads a value. Iteration stops at a second op: a value may have many readers."""
     uses = iter(value.uses)
     first = next(uses, None)
     return first is not None and all(use.owner.operation == first.owner.operation for use in uses)
 
 
 def _constant(value: ir.Value) -> float | None:
-    """Return the number that a rank-0 constant holds."""
+    """Return the number in a rank-0 constant; None if the value is not a splat constant."""
     owner = defining_op(value)
     if owner is None or owner.name != "arith.constant" or not isinstance(value.type, ir.RankedTensorType):
         return None

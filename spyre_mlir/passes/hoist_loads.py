@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Puts operations that wait for device memory right behind ones that compute."""
+"""Moves operations that wait for device memory directly after operations that compute."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from spyre_mlir.remarks import Remarks
 
 @dataclass(frozen=True)
 class HoistLoads(EvaluatingPass):
-    """Move an operation that reads only what the host gave behind an earlier one that computes longer than it loads.
+    """Move an operation that reads only host data after an earlier operation that computes longer than the load takes.
 
-    The memory is idle meanwhile, and the next operation's loads begin early (``timeline/events.py``). Such are
-    restickifies of tiles in loops. An operation stays in its block and behind what it needs; one is put behind each.
-    ``compare`` keeps the new order only if the timeline of the program, planned to its end, is shorter.
+    The memory is idle meanwhile, and the loads of the next operation begin early (``timeline/events.py``). Typical
+    loads are restickifies of tiles in loops. A load stays in its block and after its producers; at most one is placed
+    after each operation. ``compare`` keeps the order only if the timeline of the planned program is shorter.
 
     Before, level *divided*:
         %s = matmul(%q, %k); %e = exp(%s); %t = restickify(%v); %o = matmul(%t, %e)
@@ -55,11 +55,11 @@ class HoistLoads(EvaluatingPass):
                 _apply(moves)
 
     def _pays(self, func: ir.Operation, evaluator: Evaluator) -> bool:
-        """Return whether the program takes less time in the new order, or nothing tells."""
+        """Return whether the program takes less time in the new order, or its time is unknown."""
         if not self.compare:
             return True
         before, after = module_of(func), module_of(func)
-        # The moves of a copy are not those of the program.
+        # Remarks about a copy are not remarks about the program.
         with Remarks().collecting():
             _apply(list(_moves(Usage(functions(after.operation)[0]))))
         old, new = evaluator.time(before), evaluator.time(after)
@@ -67,7 +67,7 @@ class HoistLoads(EvaluatingPass):
 
 
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
-    """Yield each operation to move, and the one that it goes behind."""
+    """Yield each operation to move, and the operation after which it is placed."""
     known = {user.op.results[0]: user for user in usage.ops}
     for block in nested_blocks(usage.memory.block):
         ops = [op.operation for op in block.operations]
@@ -87,22 +87,22 @@ def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
 def _behind(
     ops: Sequence[ir.Operation], index: int, work_by_op: Sequence[OperationWork | None], occupied: set[int]
 ) -> int | None:
-    """Return the nearest earlier operation that computes longer than ``index`` loads, another one between; or None."""
+    """Return the nearest earlier, non-adjacent operation that computes longer than ``index`` loads; None if none."""
     needed = {ops.index(op) for op in needed_in_block(ops[index]) if op in ops}
     moved = work_by_op[index]
     assert moved is not None
     between = False
     for before in range(index - 1, -1, -1):
-        # Nothing may move in front of what computes its operands.
+        # An operation must not move before the producers of its operands.
         if before in needed and work_by_op[before] is not None:
             return None
         work = work_by_op[before]
         if work is None:
-            # Loads in the loop use the memory themselves.
+            # A loop contains loads that use the memory themselves.
             if ops[before].name == LOOP:
                 return None
             continue
-        # Behind its neighbour it would stay where it is, and one operation hides one load.
+        # After its predecessor the operation would not move, and one operation hides only one load.
         if between and before not in occupied and compute_ns(work) >= memory_ns(moved):
             return before
         between = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lets the host cut weights into the pieces that the program reads."""
+"""Turns views of weights into arguments, so that the host cuts weights into the pieces that the program reads."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class HoistWeightViews(Pass):
-    """Make slices and reshapes of weights arguments of their own, which the host's transfer cuts out.
+    """Turn slices and reshapes of weights into separate arguments, which the host's transfer cuts out.
 
     A view of a tiled tensor may cut its sticks, so that the device would have to move the data in every run.
-    Of a weight the host can take any part ahead of time. Transposes stay: every layout has them for nothing.
-    Of an input it takes only what no layout can show: a last dim whose sticks collect pieces from several places, as
-    the patches of an image. If other dims are in pieces beside sticks, the argument gets a layout with this one in
-    the stick.
-    A weight that is read in other ways, too, or in several pieces, is given several times
-    (``sdsc.source``); ``sdsc.host_view`` says which elements of the host array an argument takes.
+    The host can transfer any part of a weight ahead of time. Transposes are kept: layouts express them for free.
+    From an input the host cuts only views that no layout can express: a last dim whose sticks gather pieces from
+    several places, as the patches of an image. If the pieces of other dims do not fall on sticks, the argument gets a
+    layout with the last dim in the stick. A weight that is also read in other ways, or in several pieces, becomes
+    several arguments (``sdsc.source``); ``sdsc.host_view`` gives the elements of the host array in an argument.
 
     Before, with ``%w: tensor<512x96xf16>`` a parameter:
         %v = tensor.extract_slice %w[0, 5] [512, 64] [1, 1]
@@ -58,8 +57,8 @@ class _Hoist:
     def run(self) -> None:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
             is_filled_by_host = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
-            # A layout or a view of the caller says already how the host transfers the argument, and one whose size
-            # changes is no view of an array of one size.
+            # The caller's layout or view already determines how the host transfers the argument, and an argument with
+            # a run-time size is not a view of an array of fixed size.
             is_whole = sdsc.HOST_VIEW not in attrs and SYMBOLIC not in attrs
             if is_filled_by_host and not stick.has_layout(argument.type) and is_whole:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
@@ -68,7 +67,7 @@ class _Hoist:
                 self._view(op)
         if not self.cut_arguments:
             return
-        # Before arguments are rewritten: a dead view would keep the old weight alive.
+        # Erased before arguments are rewritten, because a dead view would keep the old weight alive.
         self._erase_unread()
         for (number, view), value in self.cut_arguments.items():
             self._add_argument(number, view, value)
@@ -86,7 +85,7 @@ class _Hoist:
         result = op.results[0]
         cuts = cuts or not isinstance(step, Transpose)
         self.views[result] = (root, view, cuts)
-        # A view that only views read is composed into theirs.
+        # A view that only other views read is composed into those views.
         if not self._is_cut(root, view, cuts) or all(
             _is_composed(use.owner.operation) for use in result.uses
         ):
@@ -103,7 +102,7 @@ class _Hoist:
                 user.operands[use.operand_number] = self.cut_arguments[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
-        """Return whether the host cuts a view out."""
+        """Return whether the host cuts out a view."""
         if view.in_pieces:
             return view.gathers_sticks(elements_per_stick(self.target, _element(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
@@ -114,7 +113,7 @@ class _Hoist:
                 op.erase()
 
     def _add_argument(self, number: int, view: HostView, value: ir.Value) -> None:
-        """Write the attributes of a new argument; a weight that nothing reads any more becomes its first view."""
+        """Write the attributes of a new argument. A weight without remaining readers is replaced by its first view."""
         root = self.block.arguments[number]
         entries: dict[str, ir.Attribute] = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}
         if use_empty(root) and sdsc.HOST_VIEW not in self.attrs[number]:
@@ -135,7 +134,7 @@ class _Hoist:
 
 
 def _is_composed(op: ir.Operation) -> bool:
-    """Return whether an op is a view that the host can show; windows overlap, so they are a view of the device."""
+    """Return whether an op is a view that the host can express; windows overlap, so they are not."""
     return op.name in VIEWS and op.name != "sdsc.windows"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Puts the functions that are bodies of loops back into the loops."""
+"""Inlines the functions that are outlined loop bodies back into the loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.rewriting.loop_bodies import inline_bodies
 
 @dataclass(frozen=True)
 class InlineLoopBodies(Pass):
-    """Replace the calls of private functions, which ``outline-loop-bodies`` made, by their operations.
+    """Inline the private functions that ``outline-loop-bodies`` created.
 
     Before:
         func private @loop_body_0(%x) { return exp(%x) }

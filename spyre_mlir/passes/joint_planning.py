@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Chooses divisions and placements of buffers together: which stay in LX, how sliced, and which go over the ring."""
+"""Chooses divisions and placements of buffers jointly: which buffers stay in LX, their slices, and relayouts."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
 
-# Joint division: neighbouring operations slice a buffer alike where that keeps it on chip.
+# Joint division: neighbouring operations slice a buffer in the same way if that keeps the buffer on chip.
 #
-# Work division looks at one operation at a time, so two of them may want other parts of the buffer between them, and it
-# has to go through device memory. Here each operation has a few *variants* (``division_candidates.py``), and each
-# buffer a *placement* (``placements.py``): views that its writer and readers share, maybe with a relayout over the ring
-# between them, or device memory. Both are chosen at once, for the shortest program. The search is that of
-# ``joint_choice.py``, or another.
+# Work division considers one operation at a time, so two operations may need different parts of the buffer between
+# them, which must then go through device memory. Here each operation has a few *candidates*
+# (``division_candidates.py``), and each buffer has a *placement* (``placements.py``): either views that its writer and
+# readers share, possibly with a relayout over the ring between them, or device memory. Both are chosen jointly, for the
+# shortest program. The default search is in ``joint_choice.py``.
 
 
 @dataclass(frozen=True)
 class JointDivision:
-    """The division of each operation and the placement of each buffer, None in device memory.
+    """The division of each operation and the placement of each buffer (None: device memory).
 
-    Nanoseconds ``before``, with the divisions as they came and buffers in their best placements, and ``after``; no
-    choice of these candidates takes less than ``bound``.
+    ``before`` and ``after`` are nanoseconds: with the original divisions and the best placements of buffers, and with
+    this choice. No choice of these candidates takes less than ``bound``.
     """
 
     candidates: tuple[DivisionCandidate, ...]
@@ -88,13 +88,13 @@ def divide_jointly(
     limit: int = 8,
     relayouts: bool = True,
 ) -> JointDivision:
-    """Return the best choice; each operation has at most ``limit`` candidates, ``capacity`` is that of LX in bytes."""
+    """Return the best choice with at most ``limit`` candidates per operation and an LX of ``capacity`` bytes."""
     return DivisionProblem.of(ops, buffers, limit).divide(capacity, relayouts)
 
 
 @dataclass(frozen=True)
 class DivisionProblem:
-    """Operations with their division candidates, and buffers with their accesses; to be divided under any limits."""
+    """Operations with their division candidates, and buffers with their accesses, without limits such as capacity."""
 
     ops: Sequence[DividedOp]
     buffers: Sequence[SharedBuffer]
@@ -104,7 +104,7 @@ class DivisionProblem:
     @classmethod
     def of(cls, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> DivisionProblem:
         """Return the problem in which each operation has at most ``limit`` candidates."""
-        # Equal tuples become one object, which makes keys of caches cheap to compare.
+        # Equal tuples become one object, so that cache keys are cheap to compare.
         unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
         candidates = [
             unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
@@ -120,12 +120,12 @@ class DivisionProblem:
         return cls(ops, buffers, candidates, accesses)
 
     def divide(self, capacity: int, relayouts: bool, algorithm: str = "lagrangian") -> JointDivision:
-        """Return the best choice with buffers of at most ``capacity`` bytes per core, over the ring or not."""
+        """Return the best choice with buffers of at most ``capacity`` bytes per core; ``relayouts`` allows the ring."""
         return _JointSearch(self, capacity, relayouts).solve(algorithm)
 
 
 class _JointSearch:
-    """Operations with candidates and buffers with placements; the first state of a buffer is device memory."""
+    """The search over division candidates and placements of buffers; the first state of a buffer is device memory."""
 
     def __init__(self, problem: DivisionProblem, capacity: int, relayouts: bool) -> None:
         self.ops, self.buffers = problem.ops, problem.buffers
@@ -139,7 +139,7 @@ class _JointSearch:
             )
             for buffer, accesses in zip(self.buffers, self.accesses, strict=True)
         ]
-        # A choice is asked for its placements and its work several times before the next one.
+        # Placements, times and work of a choice are requested several times before the next choice.
         self._placements: dict[tuple[int, ...], list[BufferPlacement | None]] = {}
         self._times: dict[tuple[int, ...], JointTimes] = {}
         self._work: dict[tuple[int, ...], list[OperationWork]] = {}
@@ -148,7 +148,7 @@ class _JointSearch:
         """Return the choice of an algorithm, with its bound."""
         problem = self._problem()
         states, bound = joint_states(algorithm, problem)
-        # What there is without a joint division, to compare with.
+        # The choice without a joint division is measured for comparison.
         before, after = (self._measured(chosen).total_ns for chosen in (problem.as_is, states))
         return JointDivision(
             tuple(options[state] for options, state in zip(self.candidates, states, strict=False)),
@@ -159,7 +159,7 @@ class _JointSearch:
         )
 
     def _problem(self) -> JointProblem:
-        """The choice as plain data."""
+        """Return the choice as plain data."""
         splits = [tuple(candidate.division.splits for candidate in options) for options in self.candidates]
         return JointProblem(
             tuple(map(len, (*self.candidates, *self.placements))),
@@ -170,7 +170,7 @@ class _JointSearch:
         )
 
     def _placements_of(self, states: tuple[int, ...]) -> list[BufferPlacement | None]:
-        """The placement of each buffer."""
+        """Return the placement of each buffer."""
         if states not in self._placements:
             self._placements[states] = [
                 self._placement(number, states) for number in range(len(self.buffers))
@@ -178,10 +178,10 @@ class _JointSearch:
         return self._placements[states]
 
     def _placement(self, number: int, states: Sequence[int]) -> BufferPlacement | None:
-        """The placement of a buffer, without copies and relayouts that no reader needs.
+        """Return the placement of a buffer, without copies and relayouts that no reader needs.
 
-        A clone of an argument for one reader mostly takes longer than reading it, but by the model the bus need not
-        turn round then; ``clone-inputs`` makes none.
+        A clone of an argument for a single reader usually takes longer than reading the argument, but the model credits
+        the clone for avoiding a turnaround of the bus; ``clone-inputs`` does not make such clones.
         """
         placement = self.placements[number][states[len(self.ops) + number]]
         if placement is None:
@@ -193,7 +193,7 @@ class _JointSearch:
         return replace(placement, relayout_view=None, relayout_ns=0.0)
 
     def _clone_pays(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> bool:
-        """Return whether the reads of a buffer that find it on chip pay for its clone."""
+        """Return whether the on-chip reads of a buffer's clone save more time than the clone costs."""
         buffer, reads, saved = self.buffers[number], 0, 0.0
         for access, (index, operand) in zip(self.accesses[number], buffer.accesses, strict=True):
             if access.writes or not placement.accepts_reader(self._view(access, index, states)):
@@ -209,7 +209,7 @@ class _JointSearch:
     # -- the sum ---------------------------------------------------------------------------------------
 
     def _tables(self) -> Iterator[JointTable]:
-        """Yield the tables; the planes of equal ones are one object."""
+        """Yield the tables; equal tables share one array."""
         shared = frozenset(access for buffer in self.buffers for access in buffer.accesses)
         for index, op in enumerate(self.ops):
             unshared = tuple(
@@ -234,7 +234,7 @@ class _JointSearch:
     # -- real times ------------------------------------------------------------------------------------
 
     def _measured(self, states: tuple[int, ...]) -> JointTimes:
-        """The time that a choice takes: compute and memory of each operation overlapped."""
+        """Return the time of a choice, with compute and memory of each operation overlapped."""
         if states not in self._times:
             self._times[states] = self._computed_times(states)
         return self._times[states]
@@ -256,7 +256,7 @@ class _JointSearch:
         return JointTimes(math.fsum(spent), compute, memory)
 
     def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
-        """Count the relayouts of a buffer that run: one of each value that a reader needs so."""
+        """Count the executions of a buffer's relayouts: one relayout of each value that a reader needs relaid out."""
         buffer = self.buffers[number]
         values = {
             buffer.value(position)
@@ -270,7 +270,7 @@ class _JointSearch:
         return access.view(self.candidates[index][states[index]])
 
     def _work_of_ops(self, states: tuple[int, ...]) -> list[OperationWork]:
-        """The work of each operation, with its operands in LX."""
+        """Return the work of each operation, with operands in LX according to the choice."""
         if states not in self._work:
             self._work[states] = self._computed_work(states)
         return self._work[states]
@@ -302,7 +302,7 @@ def _without_relayouts(placements: Sequence[BufferPlacement | None]) -> int:
     )
 
 
-# -- tables: waits that nothing overlaps, compute, memory; one plane each --------------------------------
+# -- tables with one plane each for waits that nothing overlaps, compute, and memory ---------------------
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -313,7 +313,7 @@ def _operation_table(
     candidates: tuple[DivisionCandidate, ...],
     unshared: tuple[int, ...],
 ) -> Table:
-    """[3, candidates]: cost of an operation without its operands that could be on chip."""
+    """Return [3, candidates]: the cost of an operation without the operands that could be on chip."""
     table = np.zeros((3, len(candidates)))
     for column, candidate in enumerate(candidates):
         work = operation_work(opcode, space, candidate.division)
@@ -329,7 +329,7 @@ def _access_table(
     relayouts: float,
     placements: tuple[BufferPlacement | None, ...],
 ) -> Table:
-    """[3, candidates, placements]: nothing, or ``relayouts``, where they match; else device memory, or impossible."""
+    """Return [3, candidates, placements]: 0 or the relayouts if both match; else device memory, or infinity."""
     op, table = access.op, np.zeros((3, len(access.candidates), len(placements)))
     for row, candidate in enumerate(access.candidates):
         work = operation_work(op.opcode, op.space, candidate.division)
@@ -355,19 +355,19 @@ def _access_table(
 
 @functools.lru_cache(maxsize=1 << 13)
 def _placement_table(copies: int, placements: tuple[BufferPlacement | None, ...]) -> Table:
-    """[3, placements]: cost of the copies of a buffer to or from device memory."""
+    """Return [3, placements]: the cost of the copies of a buffer to or from device memory."""
     table = np.zeros((3, len(placements)))
     table[0] = [0.0 if placement is None else copies * placement.copy_ns for placement in placements]
     return table
 
 
-#: A plan, and the cost of the function with it; None where that is not known, or the rest of the pipeline refuses it.
+#: A plan, and the cost of the function with it; None if it is unknown, or if the rest of the pipeline refuses it.
 _Attempt = tuple[JointDivision, ProgramCost | None]
 
 
 @dataclass(frozen=True)
 class _PlannedFunction:
-    """A function and its problem; of each shared buffer the number among the ``buffers`` of the usage."""
+    """A function and its problem; ``buffers`` has the index of each shared buffer among the buffers of the usage."""
 
     usage: Usage
     problem: DivisionProblem
@@ -375,24 +375,24 @@ class _PlannedFunction:
 
     @scope("joint division")
     def divide(self, algorithm: str, relayouts: bool, parts: int = 1) -> JointDivision:
-        """Return the joint division with buffers that each take at most one of the ``parts`` of LX."""
+        """Return the joint division in which each buffer is at most 1 / ``parts`` of LX."""
         return self.problem.divide(self.usage.memory.target.usable_lx_bytes // parts, relayouts, algorithm)
 
 
 @dataclass(frozen=True)
 class JointPlanning(EvaluatingPass):
-    """Change divisions, and relay buffers over the ring, where the program then takes less time.
+    """Change divisions, and redistribute buffers over the ring, if the program then takes less time.
 
-    ``work-distribution`` divides each operation for itself. A buffer that its readers slice in another way than its
-    writer goes through device memory (core division mismatch). Here operations take other divisions, their
-    neighbours' or good ones of their own, or a shuffle carries the buffer from LX to LX, whatever is best for the
-    whole program by the cost model; lost parallelism is part of the cost. A
-    remark tells how much less time no such plan takes. What a plan file pins stays.
+    ``work-distribution`` divides each operation separately. A buffer that is sliced differently by its readers and its
+    writer goes through device memory (core division mismatch). This pass gives operations other divisions, either their
+    neighbours' or other good ones, or inserts a shuffle that copies the buffer from LX to LX. It chooses the best plan
+    for the whole program by the cost model, which includes lost parallelism. A remark reports a lower bound on the time
+    of any such plan. Choices that a plan file pins are kept.
 
-    ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring;
-    ``matmul=specified`` leaves the slices of matmuls as they are; ``compare`` takes the new plan only if the timeline
-    of the whole program, planned to its end, is shorter than with the old one; ``joint_division`` is the name of
-    another search (docs/writing-an-algorithm.md).
+    ``variants`` is the most divisions to try per operation; ``relayouts`` allows the ring;
+    ``matmul=specified`` keeps the slices of matmuls; ``compare`` accepts the new plan only if the timeline of the whole
+    program, planned to its end, is shorter than with the old plan; ``joint_division`` is the name of another search
+    (docs/writing-an-algorithm.md).
 
     Before, level *divided*:
         %0 = max .. division<[2, 16]>
@@ -416,21 +416,21 @@ class JointPlanning(EvaluatingPass):
             self._plan(func, evaluator)
 
     def candidates(self, func: ir.Operation) -> list[tuple[Divided, tuple[DivisionCandidate, ...]]]:
-        """Return each operation of a divided function with the divisions to choose from, its present one first."""
+        """Return each operation of a divided function with its division candidates, the present division first."""
         plan = self._planned_function(usage_of(func))
         return list(zip(plan.usage.ops, plan.problem.candidates, strict=True))
 
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        """Apply the best joint division if it is better than none; a function that uses the ring already stays."""
+        """Apply the best joint division if it is an improvement. A function that already uses the ring is kept."""
         usage = usage_of(func)
-        # Shuffles are those of an earlier run or of a plan file.
+        # Existing shuffles come from an earlier run or from a plan file.
         if any(user.opcode == SHUFFLE for user in usage.ops):
             return
         plan = self._planned_function(usage)
         attempts: list[_Attempt] = []
         unplanned: ProgramCost | None = None
-        # The search is not exact, and the timeline overlaps what the cost model adds up: without the ring it can find
-        # a better plan.
+        # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
+        # can find a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
             joint, planned = plan.divide(self.joint_division, relayouts), None
             if not _changes(joint, usage) or not _may_win(joint, attempts, unplanned):
@@ -439,7 +439,7 @@ class JointPlanning(EvaluatingPass):
             if unplanned is not None:
                 joint, planned = self._fitted(plan, joint, relayouts, evaluator)
             attempts.append((joint, planned))
-            # By the cost model alone what may use the ring is no worse.
+            # By the cost model alone, a plan that may use the ring is not worse.
             if not _uses_ring(joint) or unplanned is None:
                 break
         if not attempts:
@@ -455,7 +455,7 @@ class JointPlanning(EvaluatingPass):
 
     @scope("joint division")
     def _planned_function(self, usage: Usage) -> _PlannedFunction:
-        """Return a function with the candidates of its operations, which all attempts share."""
+        """Return a function with the candidates of its operations, which are shared by all attempts."""
         shared = [
             (number, shared)
             for number, buffer in enumerate(usage.buffers.values())
@@ -468,11 +468,11 @@ class JointPlanning(EvaluatingPass):
     def _fitted(
         self, plan: _PlannedFunction, joint: JointDivision, relayouts: bool, evaluator: Evaluator
     ) -> tuple[JointDivision, ProgramCost | None]:
-        """Return a joint division and its cost, or one with smaller buffers that is better."""
+        """Return a joint division and its cost, or a better joint division with smaller buffers."""
         planned = self._evaluated(plan, joint, evaluator)
         if planned is None or planned.nanoseconds <= joint.after:
             return joint, planned
-        # It takes longer than its placements say: they are chosen each for itself, and LX had no room for all.
+        # It takes longer than predicted: placements are chosen independently, and LX had no capacity for all.
         smaller = replace(plan.divide(self.joint_division, relayouts, parts=2), bound=joint.bound)
         if _changes_alike(joint, smaller):
             return joint, planned
@@ -485,9 +485,9 @@ class JointPlanning(EvaluatingPass):
         return work
 
     def _unplanned_cost(self, plan: _PlannedFunction, evaluator: Evaluator) -> ProgramCost | None:
-        """Return the cost of a function without a plan; None if there is nothing to compare with.
+        """Return the cost of a function without a joint division; None if no comparison is needed.
 
-        So it is where a plan file wants relayouts, which it had when they were found to be better.
+        No comparison is needed if a plan file pins relayouts, because they were better when the plan was made.
         """
         pinned = any(pins_of(user.op).relayout for user in plan.usage.ops)
         return self._evaluated(plan, None, evaluator) if self.compare and not pinned else None
@@ -495,7 +495,7 @@ class JointPlanning(EvaluatingPass):
     def _is_better(
         self, joint: JointDivision, unplanned: ProgramCost | None, planned: ProgramCost | None
     ) -> bool:
-        """Return whether a function is better with a plan; by the cost model alone if it is no whole program."""
+        """Return whether a function is better with a plan; by the cost model alone if there is no timeline."""
         if unplanned is None:
             return joint.after < joint.before
         return planned is not None and planned.is_better_than(unplanned)
@@ -503,7 +503,7 @@ class JointPlanning(EvaluatingPass):
     def _evaluated(
         self, plan: _PlannedFunction, joint: JointDivision | None, evaluator: Evaluator
     ) -> ProgramCost | None:
-        """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
+        """Evaluate a function with a plan, or without one; None if the rest of the pipeline refuses it."""
         module = module_of(plan.usage.func)
         if joint is not None:
             with Remarks().collecting():
@@ -511,7 +511,7 @@ class JointPlanning(EvaluatingPass):
         return evaluator.time(module)
 
     def _apply(self, func: ir.Operation, plan: _PlannedFunction, joint: JointDivision) -> None:
-        """Write divisions and shuffles into the function that was planned, or a clone of it."""
+        """Write divisions and shuffles into the planned function or a clone of it."""
         ops = [op for op in all_ops(func) if is_compute(op)]
         divider = Divider()
         for op, user, candidate in zip(ops, plan.usage.ops, joint.candidates, strict=True):
@@ -528,7 +528,7 @@ class JointPlanning(EvaluatingPass):
                 self._insert_relayouts(usage, buffers[number], placement)
 
     def _insert_relayouts(self, usage: Usage, buffer: BufferAccesses, placement: BufferPlacement) -> None:
-        """Shuffle each value of a buffer before the first reader whose cores need other parts than they have."""
+        """Shuffle each value of a buffer before the first reader whose cores need parts that they do not have."""
         readers_of: dict[ir.Value, list[BufferUse]] = {}
         for access in buffer.reads:
             view = view_of(access.user.space, access.operand, access.user.division)
@@ -559,7 +559,7 @@ class JointPlanning(EvaluatingPass):
 
 
 def _changes(joint: JointDivision, usage: Usage) -> bool:
-    """Return whether a plan changes any division or relays any buffer."""
+    """Return whether a plan changes any division or redistributes any buffer."""
     pairs = zip(usage.ops, joint.candidates, strict=True)
     if any(candidate.division.owners != user.division.owners for user, candidate in pairs):
         return True
@@ -567,7 +567,7 @@ def _changes(joint: JointDivision, usage: Usage) -> bool:
 
 
 def _changes_alike(joint: JointDivision, other: JointDivision) -> bool:
-    """Return whether two plans write the same divisions and relayouts; which buffers stay in LX is planned later."""
+    """Return whether two plans have the same divisions and relayouts; which buffers stay in LX is planned later."""
     rings = (
         [(number, placement) for number, placement in enumerate(plan.placements) if _is_relayout(placement)]
         for plan in (joint, other)
@@ -584,7 +584,7 @@ def _uses_ring(joint: JointDivision) -> bool:
 
 
 def _may_win(joint: JointDivision, attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> bool:
-    """Return whether a plan is worth a run: no attempt before is better than none, or it should take less time."""
+    """Return whether a plan is worth an evaluation: it should be faster than each earlier attempt that is a gain."""
     return all(
         planned is None
         or unplanned is None
@@ -595,7 +595,7 @@ def _may_win(joint: JointDivision, attempts: Sequence[_Attempt], unplanned: Prog
 
 
 def _better(one: _Attempt, other: _Attempt) -> _Attempt:
-    """Return the attempt that takes less time, the first of equal ones; by the cost model where neither was run."""
+    """Return the faster attempt, or the first of equal ones; by the cost model if neither was evaluated."""
     (joint, planned), (other_joint, other_planned) = one, other
     if planned is None or other_planned is None:
         wins = other_planned is not None or (planned is None and other_joint.after < joint.after)
@@ -610,7 +610,7 @@ def _change(user: Divided, candidate: DivisionCandidate) -> str:
 
 
 def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
-    """Yield a buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
+    """Yield a buffer that could be in LX if divisions allow it; for a buffer of the host, yield each value to clone."""
     if buffer.from_host:
         read: dict[ir.Value, list[BufferUse]] = {}
         for access in buffer.reads:
@@ -619,14 +619,14 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
         for whole, accesses in read.items():
             first = min(accesses, key=lambda access: access.position).user.op
             copies = executions(ancestor_in(block_of(whole), first))
-            # As in clone-inputs: fewer reads do not pay for the clone, unless they take long.
+            # As in clone-inputs, fewer reads do not pay for the clone unless the reads are slow.
             times = sum(access.user.executions for access in accesses)
             if times >= 2 * copies or clone_saves_time(usage.memory, whole, accesses, copies):
                 space = _space(usage, whole)
                 yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space)
     elif buffer.reads and not any(access.moving for access in buffer.accesses):
         pieces = buffer.partial_accesses
-        # No access covers the buffer, so none says how many bytes a core needs.
+        # No access covers the buffer, so the bytes per core are unknown.
         if pieces is not None and pieces.holder is None:
             return
         copies = buffer.accesses[0].user.executions
@@ -638,7 +638,7 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
 
 
 def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:
-    """Return the index of the access that says how LX holds a buffer."""
+    """Return the index of the access that determines how a buffer is stored in LX."""
     if pieces is None or pieces.holder is None:
         return 0
     user, operand = pieces.holder
@@ -647,8 +647,8 @@ def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:
 
 
 def _allows_relayout(buffer: BufferAccesses, pieces: PartialAccesses | None) -> bool:
-    """Return whether a buffer is written as a whole and no plan file keeps it on its cores or in device memory."""
-    # Parts are written one by one: there is no moment at which one shuffle has all.
+    """Return whether a buffer is written as a whole and no pin keeps it on its cores or in device memory."""
+    # Parts are written one by one, so a single shuffle cannot copy them all.
     if pieces is not None and pieces.written:
         return False
     pins = pins_of(maker_of(buffer.root))
@@ -656,7 +656,7 @@ def _allows_relayout(buffer: BufferAccesses, pieces: PartialAccesses | None) -> 
 
 
 def _values(usage: Usage, buffer: BufferAccesses) -> tuple[tuple[int, int], ...]:
-    """Return for each access the index of the value that it takes, and how often a copy before it would run."""
+    """Return for each access the index of the accessed value, and the number of executions of a copy before it."""
     numbers: dict[ir.Value, int] = {}
     values = []
     for access in buffer.accesses:
@@ -667,7 +667,7 @@ def _values(usage: Usage, buffer: BufferAccesses) -> tuple[tuple[int, int], ...]
 
 
 def _space(usage: Usage, whole: ir.Value) -> Space | None:
-    """Return the space of a copy; None if the buffer lies in pieces that are no slices."""
+    """Return the space of a copy; None if the pieces of the buffer are not slices."""
     try:
         return copy_space(usage.memory, whole)
     except ViewError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Turns hints and names into decisions: the loops around each operation."""
+"""Lowers hints and dim names to decisions: the loops around each operation."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class LowerHints(Pass):
         {sdsc.hints = [{id = 3, tiles = [{dim = "M", count = 8}]}], sdsc.dims = [["M"], ["K"], ["N"]]}
         -> {sdsc.tiling = [{loop = "3.M", dim = 0, tiles = 8}]}
 
-    The loops are in the order of the hints and their tiles, but those over reduced dims are inside of the others
-    (``tiling.tiled_loops``). A hint that no program could follow is an error, a hint without an operation to tile, and
-    an operation that it cannot tile, a warning.
+    The loops are in the order of the hints and their tiles, but loops over reduced dims are inside the other loops
+    (``tiling.tiled_loops``). A hint that cannot be followed in any program is an error. A hint without an operation to
+    tile, and an operation that a hint cannot tile, are warnings.
 
     Before: ``propagate-named-dims`` and ``split-named-dims``. After: no hints or names on operations, and plain
     locations.
@@ -76,7 +76,7 @@ class _HintLowering:
         self.hints: dict[ir.Attribute, tuple[Hint, ...]] = {}
         self.tree = HintTree()
         self.iterations = NamedIterations()
-        # By hint and dim: the elements of which its tiles are multiples, so that all are whole sticks.
+        # By hint and dim: tiles are multiples of this number of elements, so that all tiles are whole sticks.
         self.units: dict[tuple[int, str], int] = {}
         self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
         self.followed: set[tuple[int, str]] = set()
@@ -86,7 +86,7 @@ class _HintLowering:
         marked = [generic for op in ops if (generic := self.iterations.visit(op)) is not None]
         for generic in marked:
             self._align(generic)
-        # All tiles are aligned first: operations that share a hint share its loop.
+        # All tiles are aligned first, because operations that share a hint share its loop.
         for generic in marked:
             self._lower(generic)
         for (number, name), op in self.first.items():
@@ -123,7 +123,7 @@ class _HintLowering:
 
     def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
         attr = op.attributes[HINTS]
-        # Attributes are unique in a context, so thousands of operations share one parse.
+        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
         if attr not in self.hints:
             self.hints[attr] = hints_of(attr, op.location)
         return self.hints[attr]
@@ -131,7 +131,7 @@ class _HintLowering:
     def _note(
         self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration, units: Mapping[str, int]
     ) -> None:
-        """Record the dims of hints that an operation follows, and warn of those that it cannot."""
+        """Record the dims of hints that an operation follows, and warn about dims that it cannot follow."""
         tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
             for name, count in hint.tiles:
@@ -163,7 +163,7 @@ def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
 
 
 def _fewer(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Return a clause on hints that ask for more tiles than there are: all but the last are of whole sticks."""
+    """Return a clause about hints that request more tiles than there are, because tiles are whole sticks."""
     counts = {f"{hint.id}.{name}": count for hint in hints for name, count in hint.tiles}
     fewer = [f"{counts[loop.loop]} by {loop.loop}" for loop in loops if loop.tiles != counts[loop.loop]]
     text = "all tiles but the last are equal and of whole sticks"
@@ -171,7 +171,7 @@ def _fewer(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
 
 
 def _moved(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Return a clause on loops over reduced dims that sorting moved inside; the others keep their order."""
+    """Return a clause about loops over reduced dims that sorting moved inside."""
     written = [f"{hint.id}.{name}" for hint in hints for name, _ in hint.tiles]
     inside = [
         loop.loop
@@ -189,7 +189,7 @@ def _forget(op: ir.Operation) -> None:
 
 
 class _PlainLocations(dict[ir.Attribute, ir.Location | None]):
-    """Map of each location to one without hints, None for one that has none: many ops share few locations."""
+    """A map from each location to the location without hints (None: it has no hints). Many ops share few locations."""
 
     def write(self, op: ir.Operation) -> ir.WalkResult:
         """Remove the hints from the locations of an op and of the arguments of its blocks."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives device operations the names that plan files call them by."""
+"""Assigns device operations the names that plan files use."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 
-#: What stands in names for what has no name of its own.
+#: Placeholders in names for sources that have no name.
 NAMELESS = ("constant", "buffer", "loop")
 
 
 @dataclass(frozen=True)
 class NameOperations(Pass):
-    """Name the device operations that have no name yet; names that are there stay.
+    """Name the device operations that have no name yet, and keep existing names.
 
-    Of the level *device ops* an operation is called by its opcode (of a reduction without ``nonstick``) and its
-    number among those with that opcode, in program order: ``exp.0``. What the compiler inserts later is called by
-    what it copies (an operation or an argument), what it is, and its number among those of that kind:
-    ``exp.0/restickify.0``, ``x/clone.0``. So no name depends on what is inserted elsewhere. ``constant``, ``buffer``
-    (put together from parts) and ``loop`` stand for what has no name of its own. Where a pass makes several
-    operations of one, the first keeps the name and the others are its parts: of a sum over tiles ``sum.0`` is that of
-    the first tile, ``sum.0/part.0`` that of another, and ``sum.0/part.0/add.0`` adds it to those before.
+    At the level *device ops* an operation is named by its opcode (for a reduction, without ``nonstick``) and its
+    number among the operations with that opcode, in program order: ``exp.0``. An operation that the compiler inserts
+    later is named by its source (an operation or an argument), its kind, and its number among operations of that kind:
+    ``exp.0/restickify.0``, ``x/clone.0``. Therefore a name does not depend on operations inserted elsewhere.
+    ``constant``, ``buffer`` (assembled from parts) and ``loop`` represent unnamed sources. If a pass splits an
+    operation, the first part keeps the name and the others are named as its parts: for a sum over tiles, ``sum.0`` sums
+    the first tile, ``sum.0/part.0`` another tile, and ``sum.0/part.0/add.0`` adds that to the previous sum.
 
     ``inserted`` says that the operations without a name were inserted.
 
@@ -45,7 +45,7 @@ class NameOperations(Pass):
         unnamed = []
         for op in [op for func in funcs for op in all_ops(func) if is_compute(op)]:
             name = sdsc.name_of(op)
-            # Passes that rewrite one operation into several let all inherit its name; the first keeps it.
+            # If a pass rewrites one operation into several, all inherit its name, and the first keeps the name.
             if name is None or numbers.is_taken(name):
                 unnamed.append(op)
             else:
@@ -75,7 +75,7 @@ class _Numbers:
     def take(self, name: str) -> None:
         stem, _, number = name.rpartition(".")
         self._taken.add(name)
-        # New names take numbers above all that are there, so that these stay unique.
+        # New names get numbers above all existing ones, so that all names stay unique.
         if number.isdecimal():
             self._next[stem] = max(self._next.get(stem, 0), int(number) + 1)
 
@@ -86,7 +86,7 @@ class _Numbers:
 
 
 def _kind(op: ir.Operation) -> str:
-    """Return the name of an op's kind whatever the layouts: of a reduction the stick form, of a copy the op's name."""
+    """Return the kind of an op, independent of layouts: the stick form of a reduction, the op name of a copy."""
     if op.name in COPIES:
         return op.name.rpartition(".")[2]
     return (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
@@ -103,13 +103,13 @@ def _labels(func: ir.Operation) -> dict[ir.Value, str]:
 
 
 def _source(op: ir.Operation, labels: dict[ir.Value, str]) -> str:
-    """Return the name of the first operand that has one, else the stand-in of the first."""
+    """Return the name of the first named operand, or the placeholder of the first operand."""
     origins = [_origin(value, labels) for value in op.operands]
     return next((origin for origin in origins if origin not in NAMELESS), origins[0])
 
 
 def _origin(value: ir.Value, labels: dict[ir.Value, str]) -> str:
-    """Return the name of the op that defines a value, or defines the source of a view."""
+    """Return the name of the op that defines a value or the source of a view."""
     op = defining_op(value)
     if op is None:
         return labels.get(value, "loop")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lets matmuls take operands of 16 and 8 bits as they are, not cast to f32 before."""
+"""Lets matmuls read 16-bit and 8-bit operands directly, without casts to f32 before the matmul."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _VIEWS = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"
 
 @dataclass(frozen=True)
 class NarrowMatmuls(Pass):
-    """Take the casts to f32 of both operands of a matmul into the matmul.
+    """Fold the casts to f32 of both operands of a matmul into the matmul.
 
         %a = extf %x : f16 to f32            linalg.generic ins(%x, %y : f16, f16) outs(.. : f32) {
         %b = extf %y : f16 to f32     ->       %p = mulf (extf x), (extf y)
         linalg.matmul ins(%a, %b)              addf %p, acc
                                              }
 
-    A product of two such numbers is exact in f32, so the numbers are the same, and the device has this matmul, of fp8
-    too. Casts are seen through views, transposes and broadcasts.
+    A product of two such numbers is exact in f32, so results do not change, and the device supports this matmul, also
+    for fp8. Casts are found through views, transposes and broadcasts.
     """
 
     name: ClassVar[str] = "narrow-matmuls"
@@ -41,13 +41,13 @@ class NarrowMatmuls(Pass):
                         self._narrow(op)
 
     def _narrow(self, op: ir.Operation) -> None:
-        # Both or none: the device has no matmul of a narrow and a wide operand.
+        # Both or none, because the device does not support a matmul of a narrow and a wide operand.
         sources = [_source(value) for value in list(op.operands)[:2]]
         if any(source is None for source in sources):
             return
         bits = {8 if element_of(source) == _FP8 else 16 for source in sources if source is not None}
         if len(bits) > 1:
-            return  # no matmul takes fp8 and 16 bits
+            return  # no matmul supports fp8 with 16 bits
         maps = [selection(map_) for map_ in indexing_maps(op)]
         if any(dims is None for dims in maps):
             return
@@ -59,7 +59,7 @@ class NarrowMatmuls(Pass):
 
 
 def _is_matmul(op: ir.Operation) -> bool:
-    """Return whether an op adds products of two f32 operands."""
+    """Return whether an op sums products of two f32 operands."""
     if len(op.operands) != 3 or any(element_of(value) != "f32" for value in op.operands):
         return False
     body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
@@ -71,7 +71,7 @@ def _iterators(op: ir.Operation) -> str:
 
 
 def _source(value: ir.Value) -> ir.Value | None:
-    """Return the narrow tensor that a value is by one cast and by moving data; None if there is none."""
+    """Return the narrow tensor that a value is computed from by one cast and data movement; None if there is none."""
     op = defining_op(value)
     if op is None:
         return None
@@ -88,13 +88,13 @@ def _cast_or(value: ir.Value) -> ir.Value | None:
 
 
 def _is_move(op: ir.Operation) -> bool:
-    """Return whether a generic op has one input and casts at most."""
+    """Return whether a generic op has one input and at most casts its elements."""
     body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
     return len(op.operands) == 2 and body in (["arith.extf", "linalg.yield"], ["linalg.yield"])
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
-    """Return a value that has a narrow source in the element type of that."""
+    """Rebuild a value that has a narrow source in the element type of the source."""
     if element_of(value) in _NARROW:
         return value
     op = defining_op(value)
@@ -110,7 +110,7 @@ def _narrowed(value: ir.Value) -> ir.Value:
         copy.results[0].set_type(type_)
         return copy.results[0]
     maps = [selection(map_) for map_ in indexing_maps(op)]
-    # The op was the cast alone.
+    # The op was only the cast.
     if maps[0] == maps[1]:
         return source
     empty = ir.Operation.create("tensor.empty", results=[type_]).result
@@ -122,7 +122,7 @@ def _narrowed(value: ir.Value) -> ir.Value:
 
 
 def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Value:
-    """Return the sum of the products of 16-bit numbers in f32."""
+    """Return the f32 sum of the products of narrow numbers."""
     rank = 1 + max(dim for dims in maps for dim in dims if dim is not None)
     reduced = [dim for dim in range(rank) if dim not in maps[-1]]
     order = [*(dim for dim in range(rank) if dim not in reduced), *reduced]
@@ -132,7 +132,7 @@ def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Va
     elements = [ir.RankedTensorType(value.type).element_type for value in inputs]
     block = ir.Block.create_at_start(generic.regions[0], [*elements, wide])
     with ir.InsertionPoint(block):
-        # Casts in the body are exact, so the products are those of the f32 matmul.
+        # Casts in the body are exact, so the products are the same as in the f32 matmul.
         factors = [
             ir.Operation.create("arith.extf", results=[wide], operands=[argument]).result
             for argument in list(block.arguments)[:2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites attention so that it can run over tiles of keys, without the matrix of scores."""
+"""Rewrites attention so that it can run over tiles of keys, without materializing the matrix of scores."""
 
 from __future__ import annotations
 
@@ -36,29 +36,27 @@ from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 from spyre_mlir.tiling.mask_tiles import MaskTiles
 
-#: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
+#: Ratios of times and bytes that are considered equal. The error of the cost model is larger (docs/cost.md, anchors).
 _SAME_TIME, _SAME_BYTES = 1.1, 1.01
 
-#: After so many numbers of heads that are no better, those with more heads at once are not tried.
+#: After this number of head counts without improvement, larger head counts are not tried.
 _PATIENCE = 2
 
 
 @dataclass(frozen=True)
 class OnlineSoftmax(EvaluatingPass):
-    """Run attention over tiles of keys where its matrix of scores does not fit the scratchpads and it pays.
+    """Run attention over tiles of keys if its matrix of scores does not fit in the scratchpads and tiling pays.
 
-    The division by the sum of a softmax comes after the matmul that takes its result: ``(e / l) @ v = (e @ v) / l``.
-    Then e is all that the matmul waits for, and ``coarse-tiling`` can run both over tiles of keys: the maximum is the
-    one so far, and the sums so far are corrected by ``exp(maximum before - maximum now)`` (Milakov and Gimelshein,
-    "Online normalizer calculation for softmax", 2018). Loops over the outer dims (batch, groups, heads), rows and keys
-    are those with the least time by the cost model, after the rest of the pipeline; the loops that a hint asks for are
-    taken as they are. A remark tells of each attention what was chosen, or why it stays
-    as it is, and what that costs.
+    The division by the sum of a softmax is moved after the matmul that reads its result: ``(e / l) @ v = (e @ v) / l``.
+    Then the matmul depends only on e, and ``coarse-tiling`` can run both over tiles of keys with a running maximum; the
+    previous sums are rescaled by ``exp(previous maximum - new maximum)`` (Milakov and Gimelshein,
+    "Online normalizer calculation for softmax", 2018). The loops over the outer dims (batch, groups, heads), rows and
+    keys are chosen for the least time by the cost model, after the rest of the pipeline; loops that a hint requests are
+    kept. A remark reports for each attention the chosen loops, or why it is not tiled, and the cost.
 
-    Where masks hide keys and their numbers are known, tiles that they hide are not computed (``skip_masked_tiles``). A
-    choice of tiles then costs its time by the model times the share of the scores that is left, and tiles of rows are
-    written out: each has a loop of its own over the keys that it sees, and only tiles that a mask cuts through are
-    masked, by small constants.
+    If masks with known numbers hide keys, hidden tiles are not computed (``skip_masked_tiles``). The cost of a choice
+    is then its time by the model, multiplied by the share of scores that remains. Tiles of rows are unrolled: each has
+    a separate loop over its visible keys, and only tiles that a mask cuts through are masked, by small constants.
 
     Before, level *device-ops*:
         %m = max(%s); %e = exp(%s - %m); %l = sum(%e); %p = %e / %l; %o = %p @ %v
@@ -86,7 +84,7 @@ class OnlineSoftmax(EvaluatingPass):
                     number += 1
 
     def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
-        """Emit a remark with the cost of a softmax and the matmul that takes it."""
+        """Emit a remark with the cost of a softmax and of the matmul that reads it."""
         price = evaluator.cost(group_module(around_softmax(matmul), {}))
         self.remark(
             matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
@@ -95,7 +93,7 @@ class OnlineSoftmax(EvaluatingPass):
     def _visit(self, attention: Attention, name: str, evaluator: Evaluator) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
         ops = [generic.op for generic in attention.ops]
-        # Hints decide the loops; this pass only makes them possible.
+        # Hints determine the loops; this pass only makes them possible.
         if any(TILING in op.attributes for op in ops):
             keys = attention.maximum.reduced[0]
             online = any(loop.dim == keys for loop in tiling_of(attention.maximum.op))
@@ -106,7 +104,7 @@ class OnlineSoftmax(EvaluatingPass):
             return online
         target, exp = target_of(attention.matmul.op), attention.exp.result
         scores = default_bytes(target, shape_of(exp), element_of(exp)) // target.cores
-        # Half: operands and results of the matmuls need the other one.
+        # Half of the scratchpad, because operands and results of the matmuls need the other half.
         if scores <= target.usable_lx_bytes // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
             price = evaluator.cost(group_module(ops, {})) or "not possible"
@@ -117,7 +115,7 @@ class OnlineSoftmax(EvaluatingPass):
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
-        """Complete the maximum in a loop of its own before it is read, if not all ops share the loops."""
+        """Remove the marks unless all ops share the loops, so that the maximum is complete before it is read."""
         try:
             check_running(Nests(ops[0].block))
         except CompileError as error:
@@ -131,7 +129,7 @@ class OnlineSoftmax(EvaluatingPass):
         return hiding_masks(attention) if self.skip_masked_tiles else []
 
     def _rewrite(self, attention: Attention, name: str) -> list[ir.Operation]:
-        """Put the division last, and return the ops of the attention in order."""
+        """Move the division to the end, and return the ops of the attention in order."""
         op, mark = attention.matmul.op, ir.StringAttr.get(name, attention.matmul.op.context)
         masks = {generic.result for generic, _ in self._masks(attention)}
         with ir.InsertionPoint(op), op.location:
@@ -179,7 +177,7 @@ class OnlineSoftmax(EvaluatingPass):
         masks: Sequence[MaskTiles],
         evaluator: Evaluator,
     ) -> None:
-        """Give the ops the loops with the least time; none where that is best."""
+        """Attach the loops with the least time to the ops; no loops if that is best."""
         group = [Tiled(op, _device_op(structured(op))) for op in ops]
         space = AttentionSpace.of(group, columns, target_of(ops[0]))
         search = _TileSearch(ops, space, masks, name, evaluator)
@@ -188,7 +186,7 @@ class OnlineSoftmax(EvaluatingPass):
         if best.share < 1:
             bands = search.in_bands(best)
             if bands.nanoseconds >= min(attempt.whole_nanoseconds for attempt in search.attempts):
-                # Layouts of a long program may be found worse, or not at all.
+                # For a long program the layout search may find worse layouts, or none.
                 best = _best([replace(attempt, share=1.0) for attempt in search.attempts])
             else:
                 best = bands
@@ -203,7 +201,7 @@ class OnlineSoftmax(EvaluatingPass):
 
 
 class _TileSearch:
-    """The search for the tiles of an attention; ``attempts`` are those that were evaluated, the first one untiled."""
+    """The search for the tiles of an attention; ``attempts`` are the evaluated choices, the first one untiled."""
 
     def __init__(
         self,
@@ -218,36 +216,36 @@ class _TileSearch:
         self.attempts = [_Attempt((), {}, evaluator.cost(group_module(ops, {})))]
 
     def run(self) -> None:
-        """Evaluate the fewest tiles that may fit, and finer ones where these take less time."""
+        """Evaluate the fewest tiles that may fit, and finer tiles as long as they take less time."""
         worse, worse_dense = 0, 0
         for first, *dense in self.space.choices():
             is_any_better = self._is_better(first)
-            # Fewer rows with more tiles of keys: where that was worse for some heads, it is for more of them.
+            # Fewer rows with more tiles of keys: if that was worse for some heads, it is also worse for more heads.
             for tiles in dense if worse_dense < _PATIENCE else ():
                 price = self.attempts[-1].nanoseconds
                 is_any_better |= self._is_better(tiles)
                 worse_dense = worse_dense + 1 if self.attempts[-1].nanoseconds > price else 0
             worse = 0 if is_any_better or _least(self.attempts) == math.inf else worse + 1
             if worse == _PATIENCE and not self.masks:
-                # More heads at once share less and less of what they read.
+                # The more heads run at once, the smaller is the share of data that they read in common.
                 break
         tiled = [attempt for attempt in self.attempts if attempt.tiles]
         for start in sorted(tiled, key=lambda attempt: attempt.nanoseconds)[:_PATIENCE]:
             for tiles in self.space.finer(start.tiles):
                 if not self._is_better(tiles):
                     break
-        # Smaller bands of rows see fewer keys that masks hide.
+        # Smaller bands of rows read fewer keys that masks hide.
         while self.masks and (finer := self.space.narrower(_fastest(self.attempts).tiles)) is not None:
             if not self._is_better(finer):
                 break
 
     def in_bands(self, attempt: _Attempt) -> _Attempt:
-        """Evaluate tiles whose rows are written out, without what masks hide."""
+        """Evaluate tiles whose rows are unrolled, without the tiles that masks hide."""
         tiling = self.space.tiling(attempt.tiles, self.name, unrolled=("rows",))
         return _Attempt(attempt.tiles, tiling, self.evaluator.cost(group_module(self.ops, tiling)))
 
     def _is_better(self, tiles: Tiles) -> bool:
-        """Evaluate tiles, and return whether none before took less time."""
+        """Evaluate tiles, and return whether they are faster than all earlier attempts."""
         least = _least(self.attempts)
         tiling = self.space.tiling(tiles, self.name)
         price = self.evaluator.cost(group_module(self.ops, tiling))
@@ -257,12 +255,12 @@ class _TileSearch:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Numbers of tiles that were evaluated, none for no tiling, with their cost; None where the rest refuses them."""
+    """An evaluated choice of tiles (none: untiled) with its cost; None if the remaining passes refuse it."""
 
     tiles: Tiles
     tiling: Tiling
     price: ProgramCost | None
-    share: float = 1.0  # of the scores that are in tiles of which masks do not hide all
+    share: float = 1.0  # of the scores in tiles that masks do not hide completely
 
     @property
     def nanoseconds(self) -> float:
@@ -270,7 +268,7 @@ class _Attempt:
 
     @property
     def whole_nanoseconds(self) -> float:
-        """The time with all tiles."""
+        """The time with all tiles, including hidden tiles."""
         return math.inf if self.price is None else self.price.nanoseconds
 
     @property
@@ -293,7 +291,7 @@ def _fastest(attempts: Sequence[_Attempt]) -> _Attempt:
 
 
 def _best(attempts: Sequence[_Attempt]) -> _Attempt:
-    """Return the one with the least time; of times that the model cannot tell apart, the one that moves least."""
+    """Return the fastest attempt; of attempts whose times the model cannot distinguish, the one that moves least."""
     possible = [attempt for attempt in attempts if attempt.price is not None]
     if not possible:
         return _Attempt((), {}, None)
@@ -304,14 +302,14 @@ def _best(attempts: Sequence[_Attempt]) -> _Attempt:
 
 
 def _division_loops(attention: Attention) -> list[TiledLoop]:
-    """Return the loops of the division after the matmul: those of the matmul over its rows and columns."""
+    """Return the loops of the division after the matmul: the loops of the matmul over its rows and columns."""
     dims = attention.matmul.maps[-1]
     loops = [loop for loop in tiling_of(attention.matmul.op) if loop.dim in dims]
     return [replace(loop, dim=dims.index(loop.dim)) for loop in loops]
 
 
 def _row_loops(attention: Attention) -> list[TiledLoop]:
-    """Return the loops of an operation on a number per row: those of the sum over its rows."""
+    """Return the loops of an operation on one number per row: the loops of the sum over its rows."""
     loops = [loop for loop in tiling_of(attention.sum.op) if loop.dim not in attention.sum.reduced]
     return [replace(loop, dim=attention.sum.maps[-1].index(loop.dim)) for loop in loops]
 
@@ -340,13 +338,13 @@ def _quotient(attention: Attention, product: ir.Value, sums: ir.Value) -> ir.Val
 
 
 def _row_dims(attention: Attention) -> tuple[int, ...]:
-    """Return the iteration dims of the matmul that the sum has: those of its weights that are not reduced."""
+    """Return the iteration dims of the matmul that the sum also has: the dims of its weights that are not reduced."""
     dims = attention.matmul.maps[attention.side]
     return tuple(dim for dim in dims if dim is not None and dim not in attention.matmul.reduced)
 
 
 def _check_dims(attention: Attention) -> None:
-    """Raise ``NotOnline`` where maxima and sums are not those of whole rows, which the matmul contracts."""
+    """Raise ``NotOnline`` unless maxima and sums are over whole rows, which the matmul contracts."""
     rank = len(attention.exp.extents)
     whole, rows = tuple(range(rank)), tuple(range(rank - 1))
     if attention.exp.maps != (whole, whole) or attention.sub.maps != (whole, rows, whole):
@@ -371,9 +369,9 @@ def _check_dims(attention: Attention) -> None:
         raise NotOnline("the rows of the softmax are not the first dims of the matmul's result, in order")
 
 
-# Dims of an attention that loops may tile, and the numbers of tiles that are worth a look.
+# Dims of an attention that loops may tile, and the tile counts that are worth evaluating.
 
-#: Tiles of rows at most that are written out, each with the keys that a mask leaves it.
+#: The most tiles of rows that are unrolled, each with the keys that a mask leaves visible.
 _MOST_BANDS = 16
 
 #: Tiles of the outer dims, of rows and of keys.
@@ -382,7 +380,7 @@ Tiles = tuple[DimTiles, ...]
 
 @dataclass(frozen=True)
 class AttentionSpace:
-    """Dims of an attention that loops may tile: outer ones, rows and keys; ``columns`` are those of values."""
+    """Dims of an attention that loops may tile: outer dims, rows and keys. The values have ``columns`` columns."""
 
     group: Sequence[Tiled]
     maximum: Tiled
@@ -408,7 +406,7 @@ class AttentionSpace:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the dims: the innermost of the outer ones are heads."""
+        """Names of the dims. The innermost of the outer dims is called heads."""
         outer = len(self.sizes) - 2
         return (
             *(f"outer{index}" for index in range(outer - 1)),
@@ -423,11 +421,11 @@ class AttentionSpace:
         return f"{', '.join(others)} and {last}"
 
     def choices(self) -> Iterator[list[Tiles]]:
-        """Yield numbers of tiles: for each number of groups of heads, many first, the fewest that may fit.
+        """Yield tile counts: for each number of groups of heads, many groups first, the fewest tiles that may fit.
 
-        Per core, rows of the operands and of the statistics take at most half of the room, scores of one tile a
-        quarter; or, where that makes fewer tiles of rows, three quarters without statistics (they are dense if rows
-        lie in the sticks), and a sixth.
+        Per core, rows of the operands and of the statistics use at most half of the capacity, and the scores of a tile
+        a quarter. An alternative with fewer tiles of rows uses three quarters without statistics, which are dense if
+        rows lie in the sticks, and a sixth for scores.
         """
         tiles_by_groups = [(groups, self._inner(groups)) for groups in self._groups()]
         whole = [
@@ -435,7 +433,7 @@ class AttentionSpace:
         ]
         for groups, inner in tiles_by_groups:
             if groups in whole[:-1]:
-                # All rows and keys of more heads fit, too.
+                # All rows and keys of a larger group of heads also fit.
                 continue
             choices = [(*map(DimTiles.equal, groups), *tiles) for tiles in inner]
             choices = [tiles for tiles in choices if any(cut.tiles > 1 for cut in tiles)]
@@ -443,10 +441,10 @@ class AttentionSpace:
                 yield choices
 
     def _groups(self) -> Iterator[tuple[int, ...]]:
-        """Yield tiles of the outer dims: one head at a time, then more of the innermost dim, then of the next.
+        """Yield tiles of the outer dims: one head at a time, then more of the innermost dim, then of the next dim.
 
-        The outermost dim is in one tile where there are others: in the default layout of tensors of several dims it
-        lies between their rows and the sticks.
+        The outermost dim is not tiled if there are other outer dims, because the default layout of such tensors has it
+        between rows and sticks.
         """
         *outer, _, _ = self.sizes
         if not outer:
@@ -483,7 +481,7 @@ class AttentionSpace:
         return list(options.values())
 
     def finer(self, tiles: Tiles) -> Iterator[Tiles]:
-        """Yield more and more tiles of keys than ``tiles`` has, the others as they are."""
+        """Yield choices with increasingly more tiles of keys than ``tiles``, and the other tiles unchanged."""
         *outer, keys = tiles
         for more in self.loops[-1].cuts(keys.tiles + 1, self.target.loop_iterations, self.target.cores):
             yield (*outer, more)
@@ -495,7 +493,7 @@ class AttentionSpace:
         )
 
     def narrower(self, tiles: Tiles) -> Tiles | None:
-        """Return twice as many tiles of rows as ``tiles`` has; None where these are too many to be written out."""
+        """Return a choice with twice as many tiles of rows as ``tiles``; None if these are too many to be unrolled."""
         if not tiles:
             return None
         *outer, rows, keys = tiles
@@ -503,7 +501,7 @@ class AttentionSpace:
         return None if more is None else (*outer, more, keys)
 
     def share(self, tiles: Tiles, masks: Sequence[MaskTiles]) -> float:
-        """Return the share of the scores that are in tiles of which no mask hides all."""
+        """Return the share of the scores that are in tiles that no mask hides completely."""
         rows, keys = (
             [
                 (int(size * cut.part) * tile, min(int(size * cut.part) * (tile + 1), size))
@@ -514,7 +512,7 @@ class AttentionSpace:
         return min((mask.share(rows, keys) for mask in masks if len(rows) <= _MOST_BANDS), default=1.0)
 
     def tiling(self, tiles: Tiles, name: str, unrolled: Sequence[str] = ()) -> Tiling:
-        """Return the loops of each operation, those over keys inside; some may be unrolled."""
+        """Return the loops of each operation, with loops over keys innermost; loops in ``unrolled`` are unrolled."""
         return {
             tiled_op.result: [
                 replace(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cuts a program into functions for the device and functions for the host."""
+"""Partitions a program into functions for the device and functions for the host."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from spyre_mlir.rewriting.outlining import (
 )
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
-#: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
+#: Ops that name or move data. They run on the side of their neighbours, because alone they are not worth a bundle.
 _VIEWS = {
     "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast", "linalg.transpose",
     "linalg.broadcast",
 }  # fmt: skip
-#: Elements that the device has not, and those that it reads and does not write.
+#: Element types that the device does not support, and element types that it can read but not write.
 _FOREIGN, _READ_ONLY = {"i16", "ui16", "f64"}, {"i8", "ui8"}
 
 
 @dataclass(frozen=True)
 class OutlineHostFunctions(EvaluatingPass):
-    """Put what the device cannot run into functions for the host, as few as possible.
+    """Outline operations that the device cannot run to functions for the host, as few as possible.
 
         func.func @main(%x) {                  func.func @device_0(%x) {exp} .. func.func @host_0(%0) {sin}
           %0 = linalg.generic {exp}            func.func @main(%x) {
@@ -49,10 +49,10 @@ class OutlineHostFunctions(EvaluatingPass):
         }                                        return %1
                                                }
 
-    An op runs on the host if the device's passes refuse it alone, or if all it works on are integers: those serve as
-    indices there. Views and logic on booleans go where their neighbours are. Assertions, and what only they read, are
-    for the host, which has the numbers of the program's types; one that is never true is an error. Device and host
-    take turns, as rarely as the program allows. A program that the device can run whole is left alone.
+    An op runs on the host if the device's passes refuse it alone, or if it operates only on integers, which are used as
+    indices there. Views and logic on booleans run on the side of their neighbours. Assertions, and ops that only they
+    read, run on the host, which has the program's exact types; an assertion that is never true is an error. Device and
+    host alternate as rarely as possible. A program that the device can run completely is not changed.
 
     Before: linalg, one function. After: functions without a call, and ``@main`` of calls.
     """
@@ -81,7 +81,7 @@ class _Partition:
         self.ops = [op for op in body if not is_free(op) or op in returned]
         self.asserted = _asserted(self.block)
         self.evaluator = evaluator
-        # By the text of a group, so that equal groups are evaluated once.
+        # Keyed by the text of a group, so that equal groups are evaluated once.
         self.refusals: dict[str, Refusal | None] = {}
         self.reasons: dict[int, Refusal] = {}
         self.untiled: set[int] = set()
@@ -90,7 +90,7 @@ class _Partition:
 
     def run(self) -> None:
         if not all(op.results or op.name == ASSERT for op in self.ops):
-            # Ops on memory, which the passes of the device refuse with their reason.
+            # Ops on memory: the device's passes refuse them and report the reason.
             return
         sides = [self._side(index) for index in range(len(self.ops))]
         program_phases = self._settled(sides)
@@ -126,14 +126,14 @@ class _Partition:
             return ExecutionSide.HOST
         refusal = self._refusal([op])
         if refusal is not None:
-            self.reasons[index] = refusal  # kept for a part, which may have to go yet
-        # Both sides compute booleans, so they go where their neighbours are.
+            self.reasons[index] = refusal  # also kept for a part, which may still have to go to the host
+        # Both sides support booleans, so such operations run on the side of their neighbours.
         elif elements == {"i1"}:
             return ExecutionSide.EITHER
         return ExecutionSide.DEVICE if refusal is None or refusal.is_part else ExecutionSide.HOST
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
-        """Return why ops cannot be one program of the device; None if they can."""
+        """Return why ops cannot be one device program; None if they can."""
         module = program_of(ops)
         text = str(module)
         if text not in self.refusals:
@@ -141,7 +141,7 @@ class _Partition:
         return self.refusals[text]
 
     def _settled(self, sides: list[ExecutionSide]) -> list[Phase]:
-        """Return the phases; parts of unfused operations go to the host, and the program is cut again."""
+        """Return the phases. Parts of operations that are not fused go to the host, and phases are computed again."""
         where = {op: index for index, op in enumerate(self.ops)}
         reads = [frozenset(where[maker] for maker in producers(op)) for op in self.ops]
         bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
@@ -154,14 +154,14 @@ class _Partition:
                 if phase.side is ExecutionSide.DEVICE
                 for index in self._unfused(phase, sides)
             }
-            # Each round moves at least one operation to the host, so this ends.
+            # Each round moves at least one operation to the host, so the loop terminates.
             if not lost:
                 return program_phases
             for index in lost:
                 sides[index] = ExecutionSide.HOST
 
     def _unfused(self, phase: Phase, sides: Sequence[ExecutionSide]) -> list[int]:
-        """Return the parts in a phase that its passes refuse: those with the same refusal if any, else all."""
+        """Return the parts that make the device refuse a phase: parts with the same refusal if any, else all parts."""
         parts = [
             index for index in phase.nodes if index in self.reasons and sides[index] is ExecutionSide.DEVICE
         ]
@@ -192,7 +192,7 @@ class _Partition:
             ]
             with self.func.location, ir.InsertionPoint(self.func):
                 func = outlined.build(name, attrs, layouts=on_device)
-            # Hints tile on the device alone, so only its functions need the sizes of named dims.
+            # Hints tile only on the device, so only device functions need the sizes of named dims.
             if on_device:
                 for key, value in dim_sizes_of(self.func).items():
                     func.attributes[key] = value
@@ -204,13 +204,13 @@ class _Partition:
         self._call(calls)
 
     def _argument_attributes(self) -> dict[ir.Value, ir.DictAttr]:
-        """Return the attributes that functions need of each argument of the program, and name each."""
+        """Return the attributes of each program argument for the outlined functions, and give each argument a name."""
         declared = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
         attributes = {}
         for number, value in enumerate(self.block.arguments):
             attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[number])} if declared else {}
             attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
-            # The number of a result of the whole program.
+            # The attribute is the index of a result of the whole program.
             updated = attrs.pop(sdsc.UPDATED, None)
             if updated is not None:
                 self.updates[value] = self.end.operands[ir.IntegerAttr(updated).value]
@@ -219,7 +219,7 @@ class _Partition:
         return attributes
 
     def _updated(self, attributes: ir.DictAttr, argument: ir.Value, outlined: Outlined) -> ir.DictAttr:
-        """Add to the attributes of an argument which result of the function is its new value, if one is."""
+        """Record in the attributes of an argument which result of the function updates it, if any."""
         new = self.updates.get(argument)
         if new is None or new not in outlined.results:
             return attributes
@@ -241,14 +241,14 @@ class _Partition:
         for number, value in enumerate(self.end.operands):
             if value in values:
                 self.end.operands[number] = values[value]
-        # Readers first, so that a chain of moved operations is dead as a whole.
+        # Readers are erased first, so that a whole chain of moved operations becomes dead.
         for op in reversed([op.operation for op in self.block.operations]):
             is_kept = op.name in ("func.call", "func.return", "tensor.cast")
             if not is_kept and not any(list(value.uses) for value in op.results):
                 op.erase()
 
     def _remark(self, phase: Phase) -> None:
-        """Remark why operations are on the host."""
+        """Emit remarks about why operations run on the host."""
         if phase.side is not ExecutionSide.HOST:
             return
         for index in phase.nodes:
@@ -258,7 +258,7 @@ class _Partition:
                 self._warn_of_hints(self.ops[index])
 
     def _warn_of_hints(self, op: ir.Operation) -> None:
-        """Warn of each hint once: nothing tiles an operation on the host."""
+        """Warn once about each hint on an operation on the host, where nothing is tiled."""
         attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
         for hint in () if attr is None else hints_of(attr, op.location):
             if hint.id not in self.untiled and hint.tiles:
@@ -270,7 +270,7 @@ class _Partition:
 
 
 def _asserted(block: ir.Block) -> set[ir.Operation]:
-    """Return the assertions of a block, and the operations that nothing but assertions read."""
+    """Return the assertions of a block, and the operations whose only readers are assertions."""
     found: set[ir.Operation] = set()
     for op in reversed([op.operation for op in block.operations]):
         if op.name == ASSERT:
@@ -282,13 +282,13 @@ def _asserted(block: ir.Block) -> set[ir.Operation]:
 
 
 def _is_foreign(view: ir.Operation) -> bool:
-    """Return whether the device cannot read a view: no such elements, or 8-bit ones for more than a matmul."""
+    """Return whether the device cannot read a view: unsupported elements, or 8-bit elements not only for matmuls."""
     element = _element(view.results[0])
     return element in _FOREIGN or (element in _READ_ONLY and not _is_for_a_product(view))
 
 
 def _is_for_a_product(view: ir.Operation) -> bool:
-    """Return whether matmuls of integers, and nothing else, read a view and the views of it."""
+    """Return whether only integer matmuls read a view and the views of that view."""
     users = [use.owner.operation for use in view.results[0].uses]
     return all(
         is_integer_product(user) or (user.name in _VIEWS and _is_for_a_product(user)) for user in users
@@ -296,7 +296,7 @@ def _is_for_a_product(view: ir.Operation) -> bool:
 
 
 def _plain(value: ir.Value, callee: str) -> ir.Value:
-    """Return a value as its callee takes it: without a layout for the host, as it is for the device."""
+    """Return a value in the form that its callee expects: without a layout for the host, unchanged for the device."""
     plain = stick.without_layout(value.type)
     if callee.startswith(ExecutionSide.DEVICE.value) or plain == value.type:
         return value
@@ -321,14 +321,14 @@ def _bytes(value: ir.Value) -> int:
     return math.prod(shape_of(value)) * width
 
 
-# Cuts a program into phases that alternate between device and host, as few as there can be.
+# Partitioning of a program into the fewest phases that alternate between device and host.
 #
-# A phase runs all that is ready for it, in program order; so the number of phases is the least possible for the side
-# that begins (an operation can only be ready sooner in a schedule that runs more before it). Both sides are tried.
+# A phase runs all operations that are ready, in program order. The number of phases is therefore minimal for the side
+# that begins, because running more operations earlier can only make an operation ready sooner. Both sides are tried.
 
 
 class ExecutionSide(Enum):
-    """Where an operation may run; ``EITHER`` follows what is around it."""
+    """The side on which an operation may run; ``EITHER`` means the side of its neighbours."""
 
     DEVICE = "device"
     HOST = "host"
@@ -337,7 +337,7 @@ class ExecutionSide(Enum):
 
 @dataclass(frozen=True)
 class PhaseOp:
-    """One operation: which earlier ones it reads (positions), and the bytes of what it gives."""
+    """One operation: its side, the indices of the earlier operations that it reads, and the bytes of its results."""
 
     side: ExecutionSide
     reads: frozenset[int]
@@ -346,14 +346,14 @@ class PhaseOp:
 
 @dataclass(frozen=True)
 class Phase:
-    """Operations that run together on one side: their positions in program order."""
+    """Operations that run together on one side, as indices in program order."""
 
     side: ExecutionSide
     nodes: tuple[int, ...]
 
 
 def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
-    """The program in phases; where both sides may begin, the device does."""
+    """Return the phases of the program; if beginning on either side gives equally many, the device begins."""
     options = [_phases(nodes, first) for first in (ExecutionSide.DEVICE, ExecutionSide.HOST)]
     # ``min`` takes the first of equals, so a tie lets the device begin.
     fewest = min(options, key=len)
@@ -369,7 +369,7 @@ def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
     while waiting:
         ready = []
         for index in waiting:
-            # ``scheduled`` grows on the way, so a chain of operations of one side is ready in one phase.
+            # ``scheduled`` grows during the loop, so a chain of operations on one side runs in a single phase.
             if nodes[index].side in (side, ExecutionSide.EITHER) and nodes[index].reads <= scheduled:
                 scheduled.add(index)
                 ready.append(index)
@@ -381,17 +381,16 @@ def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
 
 
 def _sunk(nodes: Sequence[PhaseOp], phases: Sequence[Phase]) -> list[Phase]:
-    """Moves each operation into the latest phase of its side before its readers, or with them, where less crosses then.
+    """Move each operation to the latest phase of its side before or with its readers, if fewer bytes then cross phases.
 
-    What an operation reads would cross instead of what it gives; what it reads from outside the program costs nothing.
+    The operands of a moved operation cross instead of its results; operands from outside the program cost nothing.
     """
     phase_of = {index: number for number, phase in enumerate(phases) for index in phase.nodes}
     readers: dict[int, list[int]] = {index: [] for index in phase_of}
     for index, node in enumerate(nodes):
         for source in node.reads:
             readers[source].append(index)
-    # Readers come later in program order; from the end on their phases are settled when they are asked
-    # for.
+    # Readers come later in program order, so in reverse order the phases of readers are already final.
     for index in reversed(range(len(nodes))):
         if not readers[index]:
             continue

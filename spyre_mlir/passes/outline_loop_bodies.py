@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Puts the bodies of loops into functions, so that the passes up to *tiled* see straight lines."""
+"""Outlines the bodies of loops to functions, so that the passes up to *tiled* see straight-line code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spyre_mlir.rewriting.loop_bodies import BodyOutliner
 
 @dataclass(frozen=True)
 class OutlineLoopBodies(Pass):
-    """Make a private function of what each ``scf.for`` computes; ``inline-loop-bodies`` puts it back.
+    """Outline the body of each ``scf.for`` to a private function; ``inline-loop-bodies`` inlines it again.
 
-    Slices at offsets that follow from the variable of a loop stay in the loop, with loops inside that read it.
+    Slices at offsets that depend on the loop variable stay in the loop, and so do inner loops that read the variable.
 
     Before:
         scf.for %i .. { %x = slice %xs[%i]; %y = exp(%x); insert %y into %ys[%i] }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Places every buffer that is not in LX in HBM: in a kernel argument or at an offset in the pool."""
+"""Places each buffer that is not in LX in HBM: in a kernel argument, or at an offset in the pool."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from spyre_mlir.scratchpad.instance import Instance
 
 @dataclass(frozen=True)
 class PlaceInHbm(Pass):
-    """Place results in kernel arguments and all other buffers outside of LX in one pool, by lifetime.
+    """Place results in kernel arguments, and all other buffers outside LX in one pool, by live range.
 
-    A buffer is live from the op that first writes it to the last op that reads it or a view of it, in a loop as
-    long as other iterations need it. The pool is as large as the highest of its buffers; the best of several
-    orders is taken, ``order_by_size`` takes the largest buffers first. Arguments and constants are placed
-    already. Buffers that a plan file pins (``apply-plan``) are where it says, the others are fitted around them.
+    A buffer is live from the op that first writes it to the last op that reads it or a view of it, and in a loop as
+    long as other iterations need it. The size of the pool is the highest end of its buffers. The best of several
+    placement orders is used; ``order_by_size`` places the largest buffers first instead. Arguments and constants are
+    already placed. Buffers that a plan file pins (``apply-plan``) are at their pins, and the others are fitted around.
 
         sdsc.placement = #sdsc.hbm<"pool", 4096>
     """
@@ -46,12 +46,12 @@ class PlaceInHbm(Pass):
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             if root in updated_arguments(func, index):
-                continue  # in the memory of the argument, whose new value it is
+                continue  # the result updates an argument in place
             owner = defining_op(root)
             if owner is None or root not in live_ranges:
                 raise CompileError(f"result {index} has no buffer of its own", location_of(ops[-1].location))
             owner.attributes[sdsc.PLACEMENT] = sdsc.hbm_attr(f"result{index}", 0)
-            # A result has its own argument, so it takes no bytes of the pool.
+            # A result has a separate kernel argument, so it needs no bytes of the pool.
             del live_ranges[root]
         buffers = {
             str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, live_range)
@@ -79,7 +79,7 @@ class PlaceInHbm(Pass):
         space = MemorySpace.of_pool(target_of(func))
         chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
         plan = chosen.plan(buffers, space)
-        # Pins seldom hold by chance; only then the others are planned around them.
+        # If the plan does not satisfy the pins by chance, the other buffers are planned around the pins.
         if any(plan.addresses.get(name) != pin.placement.address for name, pin in pinned.items()):
             plan = plan_around(pinned, buffers, space)
         if plan.spilled:
@@ -92,9 +92,9 @@ class PlaceInHbm(Pass):
 
 
 def live_ranges_of(memory: AliasAnalysis) -> dict[ir.Value, tuple[int, int]]:
-    """Return first and last operation on each buffer that an op defines, in program order; constants left out.
+    """Return the first and the last operation on each buffer that an op defines, in program order, except constants.
 
-    Views and insertions access nothing by themselves. In a loop a buffer lives as long as another iteration needs it.
+    Views and insertions do not access buffers. In a loop a buffer is live as long as another iteration needs it.
     """
     live_ranges = {}
     for root, live_range in memory.live_ranges.items():

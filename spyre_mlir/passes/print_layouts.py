@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Prints how every tensor lies on the device."""
+"""Prints the device layout of every tensor."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class PrintLayouts(Pass):
         %1      exp  512x240  f16   4x512x64     d1 x 64  d1 + 16  262,144  result0  example.mlir:5
         total: buffers 2, bytes 524,288, padding 32,768 (6.2 %), restickifies 0 (0 bytes)
 
-    A view and a part of another buffer have no bytes of their own. Destinations (``tensor.empty``) are left
-    out: they stand for the result of their op. Once ``resolve-padding`` has run, the padding says what it
-    holds: ``d1 + 16: undefined``. Changes nothing.
+    A view and a part of another buffer are listed without bytes. Destinations (``tensor.empty``) are left
+    out, because they represent the result of their op. After ``resolve-padding``, the padding column includes the
+    contents: ``d1 + 16: undefined``. The pass does not change the module.
 
     Before: level *laid out* or later, while there are tensors.
     """
@@ -43,7 +43,7 @@ class PrintLayouts(Pass):
 
 
 def laid_out_tensors(module: ir.Operation) -> list[tuple[str, list[ListedTensor]]]:
-    """Return the tensors of each function in program order; ``CompileError`` where not all have a layout."""
+    """Return the tensors of each function in program order; ``CompileError`` if a tensor has no layout."""
     funcs = functions(module)
     if not any(_has_layouts(func) for func in funcs):
         where = location_of(funcs[0].location) if funcs else location_of(module.location)
@@ -61,7 +61,7 @@ def _has_layouts(func: ir.Operation) -> bool:
 
 
 class _Lister:
-    """List of the tensors of one function, with the origin of each."""
+    """Lister of the tensors of one function, with the origin of each."""
 
     def __init__(self, func: ir.Operation) -> None:
         self.func, self.memory = func, AliasAnalysis(func)
@@ -104,7 +104,7 @@ class _Lister:
         )
 
     def _related(self, op: ir.Operation, value: ir.Value, buffer: ir.Value) -> list[str]:
-        """Return the value of which this one is a view, part or copy; or that it is a constant."""
+        """Return a text that states which value this value is a view, part or copy of, or that it is a constant."""
         if op.name in VIEWS:
             return [f"view of {self._name(op.operands[0])}"]
         if op.name == "tensor.insert_slice":
@@ -116,7 +116,7 @@ class _Lister:
         return ["constant"] if op.name == "arith.constant" else []
 
     def _results(self) -> dict[ir.Value, list[str]]:
-        """Return for each returned value, and for its buffer, the names under which the host gets it."""
+        """Return for each returned value, and for its buffer, the names of the result on the host."""
         returned = list(terminator(self.func.regions[0].blocks[0]).operands)
         hosts = _result_hosts(self.func, len(returned))
         named: dict[ir.Value, list[str]] = {}
@@ -127,7 +127,7 @@ class _Lister:
         return named
 
     def _name(self, value: ir.Value) -> str:
-        """Return the host's name of an argument, else the name in the printed IR."""
+        """Return the host's name of an argument, or the name of the value in the printed IR."""
         if value in self.arguments:
             host = self.hosts[ir.BlockArgument(value).arg_number]
             if host is not None:
@@ -135,13 +135,13 @@ class _Lister:
         return value.get_name(self.state)
 
     def _line(self, value: ir.Value) -> str:
-        """Return ``file:line`` without folders: a table is read side by side with its source."""
+        """Return ``file:line`` without folders, because a table is read together with its source."""
         file, _, rest = location_of(value.location).rpartition(":")[0].rpartition(":")
         return f"{PurePath(file).name}:{rest}" if rest else ""
 
 
 def _result_hosts(func: ir.Operation, count: int) -> list[sdsc.HostAttr | None]:
-    """Return the host boundary of each result, where it is known."""
+    """Return the ``sdsc.host`` attribute of each result; None if it is not known."""
     if "res_attrs" not in func.attributes:
         return [None] * count
     entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["res_attrs"])]
@@ -153,12 +153,12 @@ def _is_tensor(value: ir.Value) -> bool:
 
 
 def _is_listed(op: ir.Operation, value: ir.Value) -> bool:
-    """Return whether a value is a tensor in memory: no scalar, nor the destination of an op."""
+    """Return whether a value is a tensor in memory and not a scalar or the destination of an op."""
     return _is_tensor(value) and op.name != "linalg.fill" and not _is_destination(value)
 
 
 def _is_destination(value: ir.Value) -> bool:
-    """Return whether an empty tensor only stands for the result of one op; insertions or a loop fill others."""
+    """Return whether a value is an empty tensor that is not filled by insertions or a loop."""
     owner = defining_op(value)
     if owner is None or owner.name != "tensor.empty":
         return False

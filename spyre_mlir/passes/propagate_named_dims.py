@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tells every operation under hints the names of its iteration dims."""
+"""Attaches the names of iteration dims to all operations under hints."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class PropagateNamedDims(Pass):
     """Write ``sdsc.hints`` and ``sdsc.dims``, the names of each iteration dim, on the operations of a function.
 
     Hints come from locations, names from the arguments: ``sdsc.dims = ["M", "K"]`` names their storage, outermost
-    first, ``sdsc.dim_sizes`` of the function has the sizes. They go through operations by their indexing maps and
-    through views by sizes. An iteration dim has the names of the first operand that knows all of them.
+    first, and ``sdsc.dim_sizes`` of the function has the sizes. Names propagate through operations by indexing maps and
+    through views by sizes. An iteration dim gets its names from the first operand that has names for all of the dim.
 
         %p = linalg.generic ins(%x, %y) {sdsc.op = #sdsc.op<"batchmatmul", {}>} .. loc(fused<{sdsc.hints = [..]}>[..])
         -> {sdsc.op = .., sdsc.hints = [..], sdsc.dims = [["M"], ["K"], ["N"]]}
 
-    A warning where names are missing that a hint may need, do not fit a shape, or contradict each other; the
-    operation then goes on with what is known, ``[]`` for a dim without a name. A function without hints is left as
-    it is. Before: level *device ops*. After: ``lower-hints`` reads the attributes.
+    The pass warns if names that a hint may need are missing, do not fit a shape, or contradict each other. The
+    operation then gets the known names, and ``[]`` for a dim without a name. A function without hints is not
+    changed. Before: level *device ops*. After: ``lower-hints`` reads the attributes.
     """
 
     name: ClassVar[str] = "propagate-named-dims"
@@ -64,7 +64,7 @@ class PropagateNamedDims(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             ops = all_ops(func)
-            # Without hints no pass reads names, and warnings about them would be noise.
+            # Without hints no pass reads names, so warnings about names would be noise.
             if any(hints_in(op.location) is not None for op in ops):
                 _Propagation(self, func).run(ops)
 
@@ -77,7 +77,7 @@ class _Propagation:
         self.func = func
         self.names: dict[ir.Value, Names] = {}
         self.warned: set[tuple[str, NamedDim | UnnamedDim]] = set()
-        # dims of arguments that have no name, and the operation under hints that iterates over each first
+        # unnamed dims of arguments, each with the first operation under hints that iterates over the dim
         self.nameless: dict[UnnamedDim, ir.Operation] = {}
         self.tiled: dict[ir.Attribute, dict[str, int]] = {}
         self.known: Known = {}
@@ -102,9 +102,9 @@ class _Propagation:
     def _argument(
         self, name: str, dim_names: tuple[str, ...], view: HostView, sizes: dict[str, int]
     ) -> Names:
-        """Return the dims of an argument from the names of its host array, of which it takes a ``view``."""
+        """Return the dims of an argument, a ``view`` of its host array, from the names of the array."""
         array = view.array_shape
-        # The reason is kept: a hint that needs the name can say which argument lacks it.
+        # The reason is kept, so that a warning about a hint can state which argument lacks the name.
         if not dim_names:
             return tuple(unnamed(size, f"dim {dim} of {name}") for dim, size in enumerate(view.shape))
         undeclared = [dim_name for dim_name in dim_names if dim_name not in sizes]
@@ -141,7 +141,7 @@ class _Propagation:
             self._device_op(generic)
 
     def _of(self, value: ir.Value) -> Names:
-        """Return the names of a value; a constant, or a buffer that nothing has written yet, has none."""
+        """Return the names of a value; a constant, or a buffer that is not yet written, has no names."""
         if value not in self.names:
             self.names[value] = tuple(unnamed(size) for size in shape_of(value))
         return self.names[value]
@@ -155,7 +155,7 @@ class _Propagation:
                 for value, operand in zip(generic.inputs, maps, strict=False)
                 if dim in operand
             ]
-            is_looked_up = dim in generic.reduced and _is_gather(generic)  # nothing of it can be left out
+            is_looked_up = dim in generic.reduced and _is_gather(generic)  # such a dim cannot be tiled
             named = candidates and not is_looked_up
             dims.append(self._agreed(op, f"iteration dim {dim}", candidates) if named else unnamed(size))
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
@@ -168,14 +168,14 @@ class _Propagation:
                 self._check_names(op, dim, parts, tiled)
 
     def _tiled(self, op: ir.Operation, hints: ir.Attribute) -> dict[str, int]:
-        """Return the names that hints tile, each with the innermost hint that does."""
+        """Return the names that hints tile, each with the id of the innermost hint that tiles it."""
         if hints not in self.tiled:
             parsed = hints_of(hints, op.location)
             self.tiled[hints] = {name: hint.id for hint in parsed for name, _ in hint.tiles}
         return self.tiled[hints]
 
     def _insertion(self, op: ir.Operation) -> None:
-        """Name the dims of a buffer that is filled by parts: by its own names, and by a part for dims that it fills."""
+        """Name the dims of an assembled buffer by its names, and by the part's names for dims that the part fills."""
         part, buffer = self._of(op.operands[0]), self._of(op.operands[1])
         place, shape = place_of(op), shape_of(op.operands[1])
         dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
@@ -188,7 +188,7 @@ class _Propagation:
     def _assembled(
         self, op: ir.Operation, dim: int, buffer: DigitRun, part: DigitRun, fills: bool
     ) -> DigitRun:
-        """Return the names of a dim after an insertion; ``fills``: the part takes all of it."""
+        """Return the names of a dim after an insertion; ``fills`` states that the part covers the whole dim."""
         if fills:
             return self._agreed(op, f"dim {dim} of the result", [buffer, part])
         lost = [name for name in mentioned(part) if name not in mentioned(buffer)]
@@ -198,7 +198,7 @@ class _Propagation:
         return unnamed(size, _ASSEMBLED, [*lost, *mentioned(buffer)])
 
     def _agreed(self, op: ir.Operation, what: str, candidates: Sequence[DigitRun]) -> DigitRun:
-        """Return the names of a dim from those that several operands give it."""
+        """Return the names of a dim, given the names in several operands; warn if they contradict each other."""
         chosen = best(candidates)
         other = next((parts for parts in candidates if contradict(chosen, parts)), None)
         if other is not None:
@@ -208,7 +208,7 @@ class _Propagation:
     # -- warnings -------------------------------------------------------------------------------------
 
     def _check_names(self, op: ir.Operation, dim: int, parts: DigitRun, tiled: dict[str, int]) -> None:
-        """Warn, once for each, of names that a hint cannot tile here, and record dims that lack a name."""
+        """Warn once about each name that a hint cannot tile here, and record dims without a name."""
         usable = labels(parts)
         for part in parts:
             if isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Changes the order of independent operations so that fewer bytes are alive at once."""
+"""Changes the order of independent operations so that fewer bytes are live at once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from spyre_mlir.scratchpad.ordering import Task, better_order
 
 @dataclass(frozen=True)
 class ReorderOperations(BeforePlanning):
-    """Put independent operations of a function in another order, so that more fits into LX.
+    """Reorder independent operations of a function, so that more buffers fit in LX.
 
-    Only where all that could be in LX does not fit, and only if the planned program then moves fewer bytes and takes
-    no longer by the cost model; else the order stays as it is. An operation stays behind those that make what it
-    reads; operations on one buffer, of which one writes it or a part of it, stay in their order; a loop is one unit.
-    ``scratchpad/ordering.py`` is the search.
+    The order changes only if the eligible buffers do not fit in LX together, and if the planned program then moves
+    fewer bytes and takes no longer by the cost model. An operation stays after the producers of its operands.
+    Operations on the same buffer keep their order if one of them writes the buffer or a part of it. A loop is one unit.
+    The search is in ``scratchpad/ordering.py``.
 
     Before, level *divided*:
         %0 = exp(%x); %1 = exp(%y); %2 = sum(%0); %3 = sum(%1)
@@ -55,7 +55,7 @@ class ReorderOperations(BeforePlanning):
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
             return
-        # An order is free, so equal time is enough where fewer bytes move.
+        # Reordering has no cost, so equal time is enough if fewer bytes move.
         if after.bytes >= before.bytes or after.nanoseconds > before.nanoseconds:
             self.remark(
                 func, "no order", f"{before} in the order of the program, {after} in the best one known"
@@ -67,7 +67,7 @@ class ReorderOperations(BeforePlanning):
 
 
 def _movable(block: ir.Block) -> list[ir.Operation]:
-    """Return all ops of a block but the terminator; neither device ops nor loops, some only name values."""
+    """Return all ops of a block except the terminator, including ops that only name values."""
     return [op.operation for op in block.operations][:-1]
 
 
@@ -83,7 +83,7 @@ def _tasks(memory: AliasAnalysis) -> list[Task]:
         steps = _steps(op)
         for step in steps:
             *read, written = (memory.place(value).buffer for value in memory.operands(step))
-            # Operations on a buffer stay behind its writer, and a writer behind the readers before it.
+            # Operations on a buffer stay after its writer, and a writer stays after earlier readers.
             after |= {writer[root] for root in (*read, written) if root in writer}
             after.update(readers.get(written, ()))
             for root in read:
@@ -94,13 +94,13 @@ def _tasks(memory: AliasAnalysis) -> list[Task]:
 
 
 def _steps(op: ir.Operation) -> list[ir.Operation]:
-    """Return the operations that run on the device: the op, or the ops of a loop."""
+    """Return the operations of an op that run on the device: the op itself, or the ops of a loop."""
     ops = nested_ops(body_block(op)) if op.name == LOOP else [op]
     return [inner for inner in ops if is_compute(inner)]
 
 
 def _used(op: ir.Operation) -> Iterator[ir.Value]:
-    """Yield the values that an op and the ops inside of it use."""
+    """Yield the values that an op and its nested ops use."""
     yield from op.operands
     for region in op.regions:
         for block in region.blocks:
@@ -109,7 +109,7 @@ def _used(op: ir.Operation) -> Iterator[ir.Value]:
 
 
 def _apply(func: ir.Operation, order: Sequence[int]) -> None:
-    """Put the ops of a function in an order, in front of its terminator."""
+    """Move the ops of a function into the given order, before its terminator."""
     block = func.regions[0].blocks[0]
     ops, end = _movable(block), terminator(block)
     for index in order:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Says what the padding of every tensor holds, and masks what would reach a result."""
+"""Records the contents of the padding of each tensor, and masks padding that would affect a result."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class ResolvePadding(Pass):
-    """Record what the padding of each buffer holds, and a mask wherever an operation needs another number.
+    """Record the contents of the padding of each buffer, and a mask wherever an operation needs another number.
 
-    ``host_padding`` is what arguments and constants hold there: ``zero`` if the host that runs the bundle
-    fills them, as the manifest then says. The SuperDSC specification promises nothing: the loops of a transfer write
-    elements only, and operations "are masked as needed" (RFC 0047), so ``undefined`` is the default.
-    Device operations leave padding undefined. That of an argument with several stick dims is zero
-    always where it lies between elements, for a conversion moves whole pieces.
+    ``host_padding`` is the padding of arguments and constants: ``zero`` if the host that runs the bundle
+    fills it with zeros, as the manifest then states. The SuperDSC specification does not guarantee any contents: the
+    loops of a transfer write only elements, and operations "are masked as needed" (RFC 0047), so the default is
+    ``undefined``. Device operations leave padding undefined. In an argument with several stick dims, padding between
+    elements is always zero, because a conversion moves whole pieces.
 
     Before: level *laid out*, without ``stick.padding`` and ``sdsc.masks``. After: ``verify-padding`` holds.
 
@@ -43,12 +43,12 @@ class ResolvePadding(Pass):
 
 
 class _Resolver:
-    """States of the buffers of one function, and the masks that they need."""
+    """Padding states of the buffers of one function, and the masks that the states require."""
 
     def __init__(self, owner: ResolvePadding, func: ir.Operation, host: State) -> None:
         self.owner, self.func, self.host = owner, func, host
         self.memory = AliasAnalysis(func)
-        self.host_states: dict[ir.Value, States] = {}  # what the host writes, by buffer
+        self.host_states: dict[ir.Value, States] = {}  # states of the padding that the host writes, by buffer
         self.undefined: dict[ir.Type, ir.DictAttr | None] = {}
 
     def run(self) -> None:
@@ -76,7 +76,7 @@ class _Resolver:
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in entries])
 
     def _by_the_host(self, layout: StickLayout) -> States:
-        """Return the states that the host leaves in an argument: a number where copies cannot leave padding out."""
+        """Return the states that the host leaves in an argument: 0 if copies cannot leave out the padding."""
         return uniform(layout, 0.0 if padding.is_scattered(layout) else self.host)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -91,7 +91,7 @@ class _Resolver:
         return {stick.PADDING: stick.padding_attr(states)} if states else {}
 
     def _filled(self, buffer: ir.Value) -> None:
-        """Leave the padding of a buffer undefined that insertions fill: they write none."""
+        """Mark the padding of a buffer assembled by insertions as undefined: insertions do not write padding."""
         maker = defining_op(buffer)
         if maker is not None and maker.name == "tensor.empty":
             self._leave_undefined(maker)
@@ -109,7 +109,7 @@ class _Resolver:
     # -- masks ----------------------------------------------------------------------------------------
 
     def _mask(self, op: ir.Operation) -> None:
-        """Mask the dims whose padding is not neutral in all operands: a mask is for all of them."""
+        """Mask the dims whose padding is not neutral in all operands. A mask applies to all operands."""
         if _reduces_whole_sticks(op):
             return
         opcode, space, values = self.memory.space(op)
@@ -133,11 +133,11 @@ class _Resolver:
 
 
 def _reduces_whole_sticks(op: ir.Operation) -> bool:
-    """Return whether no stick of a reduced dim can have padding: asked first, because most operations are so."""
+    """Return whether no stick of a reduced dim can have padding. This is a fast test that holds for most operations."""
     generic = structured(op)
     if generic is None:
         return False
-    # Operands of several element types have sticks of several lengths.
+    # Operands with different element types have sticks of different lengths.
     longest = max(
         elements_per_stick(target_of(op), element_of(value)) for value in (*generic.inputs, generic.result)
     )

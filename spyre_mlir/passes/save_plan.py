@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes what the compiler decided to a file that can be edited and given back."""
+"""Writes the decisions of the compiler to a plan file, which can be edited and applied."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class SavePlan(Pass):
-    """Write a plan file: layout, division and placement of every operation, as far as they are decided.
+    """Write a plan file: layout, division and placement of each operation, as far as they are decided.
 
-    ``file`` is written as a whole (``-`` is stdout); without it the text is the attribute ``sdsc.plan`` of the
-    module, which ``apply-plan`` takes, too. Changes nothing else. ``docs/plans.md`` is the manual of the format.
+    ``file`` is overwritten (``-`` is stdout). Without it the plan is stored as the attribute ``sdsc.plan`` of the
+    module, which ``apply-plan`` also accepts. Nothing else is changed. ``docs/plans.md`` describes the format.
 
     Before: ``name-operations``, at any level from *device ops* to *placed*.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decides which buffers are in the scratchpads, and at which addresses."""
+"""Chooses the buffers in the scratchpads, and their addresses."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from spyre_mlir.timing import scope
 
 @dataclass(frozen=True)
 class ScratchpadPlanning(Pass):
-    """Place in LX what is read again, so that little goes through device memory ("Scratchpad (LX) optimization").
+    """Place buffers that are read again in LX, to save device memory traffic ("Scratchpad (LX) optimization").
 
-    A buffer is ineligible for one of the reasons of ``scratchpad/eligibility.py``; of the others the solver places
-    those that save most traffic. What stays in device memory says why (``sdsc.spilled``). Optional clones that
-    got no address are removed.
+    A buffer may be ineligible for one of the reasons in ``scratchpad/eligibility.py``; of the eligible buffers the
+    solver places those that save most traffic. Buffers in device memory record the reason (``sdsc.spilled``). Optional
+    clones without an address are removed.
 
-    ``layout_solver`` is a name of ``scratchpad/solvers.py``; ``order_by_size`` takes the largest buffers first
-    instead. ``in_place`` lets a pointwise result take
-    the place of an operand that is not read later. ``lx_ops``, if given, are the only operations whose results
-    may be in LX, on other cores by a shuffle, too. What a plan file pins (``apply-plan``) holds: where the
-    solver's plan would break it, the others are fitted around the pinned buffers instead.
+    ``layout_solver`` is a name in ``scratchpad/solvers.py``; ``order_by_size`` places the largest buffers first
+    instead. ``in_place`` lets a pointwise result overwrite an operand that is not read later. If ``lx_ops`` is given,
+    only results of these operations may be in LX, including copies on other cores by a shuffle. Pins of a plan file
+    (``apply-plan``) are kept: if the solver's plan would break them, the other buffers are fitted around the pinned
+    buffers instead.
 
     Before: level *divided*. After:
         sdsc.placement = #sdsc.lx<4096>
@@ -73,19 +73,19 @@ class ScratchpadPlanning(Pass):
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
         usage = usage_of(func)
         all_candidates, plan = self._planned(usage, rules)
-        # What the shuffle copied goes through device memory now, so all is planned anew.
+        # Data of a dropped shuffle now goes through device memory, so everything is planned again.
         while self._drop_relayouts(usage, all_candidates, plan):
             usage = Usage(func)
             all_candidates, plan = self._planned(usage, rules)
         eligible = [candidate for candidate in all_candidates if not candidate.reasons]
-        # Before anything is placed: the usage counts what the IR says.
+        # Computed before buffers are placed, because the usage reads placements from the IR.
         before = usage.hbm_bytes()
         self._write_addresses(eligible, plan)
         self._report(all_candidates, plan)
         self._drop_clones(usage)
         placed = [candidate for candidate in eligible if candidate.buffer.name in plan.addresses]
         saved = sum(candidate.saved for candidate in placed)
-        # The planner counts the time of short runs as bytes; another choice may cost time and move less.
+        # The planner counts the time of short runs as bytes; another choice may take longer but move less.
         unknown = plan.gap + sum(candidate.unmoved_bytes for candidate in placed)
         least = before - saved - (unknown if len(placed) < len(eligible) else 0)
         text = (
@@ -96,12 +96,12 @@ class ScratchpadPlanning(Pass):
         self.remark(func, "plan", text, before=before, after=before - saved)
 
     def _planned(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
-        """Return the candidates, and the plan of those that are eligible."""
+        """Return the candidates, and the plan of the eligible ones."""
         all_candidates = candidates(usage, rules)
         eligible = [candidate for candidate in all_candidates if not candidate.reasons]
         plan = self._solver_plan(usage.func, eligible, rules.space)
         pins = placement_pins(usage.memory, (user.op for user in usage.ops))
-        # The solver's plan is better than one around pins, so it stays where it meets them anyway.
+        # The solver's plan is better than a plan around pins, so it is kept if it satisfies the pins anyway.
         if _keeps_pins(pins, all_candidates, plan):
             return all_candidates, plan
         all_candidates = [_pinned(candidate, pins) for candidate in all_candidates]
@@ -109,9 +109,9 @@ class ScratchpadPlanning(Pass):
         return all_candidates, self._plan_around_pins(usage.func, pins, eligible, rules.space)
 
     def _drop_relayouts(self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> bool:
-        """Remove shuffles whose source or result got no placement in LX, and return whether there were any.
+        """Remove shuffles whose source or result has no placement in LX, and return whether there were any.
 
-        What they copied goes through device memory then.
+        Readers of a removed shuffle read its source through device memory.
         """
         placed = {
             root
@@ -149,7 +149,7 @@ class ScratchpadPlanning(Pass):
         eligible: Sequence[Candidate],
         space: MemorySpace,
     ) -> MemoryPlan:
-        """Return a plan that keeps the pins of a plan file, because that of the solver does not."""
+        """Return a plan that satisfies the pins of a plan file, because the solver's plan does not."""
         buffers = {root: candidate.buffer for candidate in eligible for root in candidate.addresses(0)}
         pinned = {
             buffers[root].name: pin
@@ -169,7 +169,7 @@ class ScratchpadPlanning(Pass):
                 maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(buffer_address)
 
     def _report(self, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> None:
-        """Emit a remark for every buffer, and record the reasons of each that is not in LX on its defining op."""
+        """Emit a remark for each buffer, and record why a buffer is not in LX on its defining op."""
         for candidate in all_candidates:
             owner, buffer = maker_of(candidate.root), candidate.buffer
             if buffer.name in plan.addresses:
@@ -190,15 +190,15 @@ class ScratchpadPlanning(Pass):
         for user in usage.ops:
             if sdsc.OPTIONAL not in user.op.attributes:
                 continue
-            # Not its first value, which may be that of a clone that is gone by now.
+            # The operand is read from the op, because ``user.values`` may refer to a clone that was already erased.
             source, clone = user.op.operands[0], user.values[-1]
-            # Such a clone only costs: its readers can take the source.
+            # Such a clone only adds cost: its readers can read the source.
             if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
                 clone.replace_all_uses_with(source)
                 user.op.erase()
 
 
-# Trials and the passes behind them plan the same buffers: a trial without a change, and the program that one became.
+# Cached because evaluations and later passes plan the same buffers, for example after an evaluation without changes.
 @functools.lru_cache(maxsize=64)
 def _plan_of(
     chosen: type[MemoryPlanSolver], buffers: tuple[LifetimeBoundBuffer, ...], space: MemorySpace
@@ -208,7 +208,7 @@ def _plan_of(
 
 
 def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[LifetimeBoundBuffer]:
-    """Drop in-place parents that are not in LX themselves."""
+    """Return the buffers without in-place parents that are not among the buffers."""
     names = {buffer.name for buffer in buffers}
     return [
         replace(buffer, in_place_parents=tuple(name for name in buffer.in_place_parents if name in names))
@@ -234,7 +234,7 @@ def _keeps_pins(
 def _joint_pins(
     candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]
 ) -> Iterator[tuple[ir.Value, PinnedBuffer]]:
-    """Yield the pin of a candidate as the placement of its first buffer; an error where pins of a pair disagree."""
+    """Yield the pin of a candidate, as the placement of its first buffer; an error if the pins of a pair disagree."""
     known: PinnedBuffer | None = None
     for root, offset in candidate.addresses(0).items():
         pinned = pins.get(root)
@@ -252,7 +252,7 @@ def _joint_pins(
 
 
 def _pinned(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> Candidate:
-    """Return the candidate as a plan file leaves it: ineligible for LX if it is pinned to device memory."""
+    """Return the candidate with pins applied: it is ineligible for LX if it is pinned to device memory."""
     for _, pinned in _joint_pins(candidate, pins):
         if pinned.placement.memory == "lx" and candidate.reasons:
             pinned.refuse("; ".join(map(str, candidate.reasons)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Converts tiles in the loop that reads them instead of whole tensors before it."""
+"""Converts tiles in the loop that reads them, instead of the whole tensor before the loop."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import division_of_copy, insert_clone, read_instead
 from spyre_mlir.rewriting.divider import core_map
 
-#: What converts a tensor: to another stick, or to another order of its dims.
+#: Operations that convert a tensor to another stick dim or to another order of its dims.
 _CONVERSIONS = ("stick.restickify", "sdsc.clone")
 
-#: The cores that read a tile convert it themselves unless that takes so many times as long to read.
+#: The cores that read a tile convert it themselves, unless that makes reading slower by more than this factor.
 _TOO_SLOW = 2
 
 
 @dataclass(frozen=True)
 class SinkRestickify(Pass):
-    """Move a restickify, or a copy in another layout, into the loops that read tiles of its result, which stay in LX.
+    """Move a restickify, or a copy to another layout, into the loops that read tiles of its result, which stay in LX.
 
-    Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
-    cores that read it, into their scratchpads; where several cores read the same part, each tile is converted in the
-    cheapest way, and a shuffle brings it to them. That is done where the readers of a tile are divided alike, the
-    tiles take at most three quarters of LX, and the bytes that are saved take longer than the further waits for the
-    first byte.
+    A conversion before a loop moves the whole result through device memory once more. In the loop, each tile is
+    converted by the cores that read it, into their scratchpads. If several cores read the same part, each tile is
+    converted with the cheapest division, and a shuffle copies it to its readers. This is done if the readers of a tile
+    are divided alike, the tiles use at most three quarters of LX, and the saved traffic takes longer than the
+    additional waits for the first byte.
 
     Before, level *divided*:
         %r = restickify(%x); scf.for { %t = slice %r; %s = matmul(%t, ..) }
@@ -59,10 +59,10 @@ class SinkRestickify(Pass):
     name: ClassVar[str] = "sink-restickify"
 
     def run(self, module: ir.Operation) -> None:
-        # The rest is for the operands that the same loop reads.
+        # The rest of LX is for the other operands of the same loop.
         tile_bytes = target_of(module).usable_lx_bytes * 3 // 4
         for func in functions(module):
-            # Only loops read tiles, and the usage of a large function takes time.
+            # Only loops read tiles, and computing the usage of a large function is slow.
             if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):
                 continue
             usage = Usage(func)
@@ -78,7 +78,7 @@ class SinkRestickify(Pass):
             return
         conversions = [_tile_conversion(usage, user, slice_, tile_bytes) for slice_ in slices]
         possible = [conversion for conversion in conversions if conversion is not None]
-        # All tiles or none: one reader of the whole result keeps the whole conversion.
+        # All tiles or none are moved: a single reader of the whole result keeps the whole conversion.
         if len(possible) < len(slices) or not _pays(usage, user, slices):
             return
         for number, (slice_, conversion) in enumerate(zip(slices, possible, strict=True)):
@@ -110,14 +110,14 @@ class SinkRestickify(Pass):
 
 
 def _is_tile(usage: Usage, op: ir.Operation) -> bool:
-    """Return whether an op is a slice in a loop that moves with it."""
+    """Return whether an op is a slice in a loop that moves with the loop."""
     if op.name != "tensor.extract_slice":
         return False
     return executions(op) > 1 and bool(usage.memory.place(op.results[0]).moves)
 
 
 def _has_known_padding(op: ir.Operation) -> bool:
-    """Return whether readers rely on numbers in the padding of the result."""
+    """Return whether readers rely on known numbers in the padding of the result."""
     return any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values())
 
 
@@ -138,7 +138,7 @@ def _readers(usage: Usage, op: ir.Operation) -> list[BufferUse]:
 
 @dataclass(frozen=True)
 class _TileConversion:
-    """Slices and core order of the restickify of a tile; ``shared``: several cores read the same, over the ring."""
+    """Slices and core order of the restickify of a tile; ``shared``: several cores read each part, over the ring."""
 
     mapping: Mapping
     shared: bool
@@ -163,12 +163,12 @@ def _tile_conversion(
     try:
         before = viewed(op, source.view)
     except ViewError:
-        return None  # the tile cuts the sticks of what is converted
+        return None  # the tile cuts the sticks of the source
     result = op.results[0]
     space = usage.memory.copy_space(result, [usage.memory.place(result).view, before])
     mapping = matching_division(space, 0, views[0])
     splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
-    # Converting where it is read saves the shuffle, which is worth a slower read.
+    # Converting on the reading cores saves the shuffle, which is worth a slower read.
     if mapping is not None and _read_ns(user, space, mapping[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
         return _TileConversion(mapping, shared=False)
     if copy_division(space, views[0]) is None:
@@ -177,7 +177,7 @@ def _tile_conversion(
 
 
 def _read_ns(user: Divided, space: Space, splits: Sequence[int]) -> float:
-    """Return the time to read a tile from device memory, each core its part, in longer or shorter runs."""
+    """Return the time for all cores to read their parts of a tile from device memory, with the given splits."""
     work = even_work(user.opcode, space, splits)
     return access_ns(work, work.operands[1])
 
@@ -188,19 +188,19 @@ def _reversed(space: Space) -> Space:
 
 
 def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
-    """Return whether writing the whole and reading it back takes longer than the waits of all tiles."""
+    """Return whether writing the whole tensor and reading it back takes longer than the waits of all tiles."""
     work = operation_work(user.opcode, user.space, user.division)
     saved = access_ns(work, work.operands[-1])
     for slice_ in slices:
         for access in _readers(usage, slice_):
             read = operation_work(access.user.opcode, access.user.space, access.user.division)
             saved += access.user.executions * access_ns(read, read.operands[access.operand])
-    # Each tile waits for its first byte where the whole waited once.
+    # Each tile waits for its first byte, but the whole tensor waited only once.
     return saved > usage.memory.target.hbm_access_ns * sum(map(executions, slices))
 
 
 def _name(op: ir.Operation, number: int) -> None:
-    """Name the conversion of a tile differently from that of the whole, for plan files."""
+    """Give the conversion of a tile a name that differs from the whole conversion, for plan files."""
     name = sdsc.name_of(op)
     if name is not None:
         op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", op.context)

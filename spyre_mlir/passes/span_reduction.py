@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Splits operations as far as the reach of a core needs."""
+"""Splits operations so that each core can address its part of every operand."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from spyre_mlir.target.ops import DEVICE_OPS
 class SpanReduction(Pass):
     """Split each op into the fewest slices with which no core spans more than 256 MiB - 4 KiB of any operand.
 
-    The first of the two passes of work division, and the mandatory one: ``must_split_vars`` of
-    "Work Division Planning". Most ops need nothing and stay as they are.
+    This is the first of the two passes of work division, and the mandatory one: ``must_split_vars`` of
+    "Work Division Planning". Most ops do not need a split and are not changed.
     ``limit_bytes`` replaces the limit of the device description, for experiments.
 
-    Before: level *laid out*. After: ops that need it have an ``sdsc.division`` with these slices, which
-    ``work-distribution`` takes as a lower bound. A conversion of layouts that no legal split brings within
-    the limit is done part by part. An operand of another operation that none brings within the limit, or only
-    one of two reduction dims, is an error.
+    Before: level *laid out*. After: ops that need splits have an ``sdsc.division`` with these slices, which
+    ``work-distribution`` uses as a lower bound. A layout conversion that no legal split brings within
+    the limit is done part by part. For any other operation it is an error if no split, or only a split of two
+    reduction dims, brings an operand within the limit.
 
         %c = linalg.generic .. sdsc.op = #sdsc.op<"batchmatmul", {}>
     ->  %c = linalg.generic .. sdsc.division = #sdsc.division<[1, 1, 2], affine_map<(d0) -> (0, 0, d0 mod 2)>>
@@ -56,7 +56,7 @@ class SpanReduction(Pass):
                     self._reduce(memory, op, cores, divider)
 
     def _cut(self, func: ir.Operation, cores: int) -> None:
-        """Split conversions that no division brings into reach into several."""
+        """Split a conversion into several if no division brings its tensors within the span limit."""
         for op in all_ops(func):
             if op.name in CONVERSIONS:
                 memory = AliasAnalysis(func)
@@ -85,12 +85,12 @@ class SpanReduction(Pass):
             )
 
 
-# Conversions of a tensor part by part, where each core's slice of the whole would exceed the span limit.
+# Conversion of a tensor part by part, if each core's slice of the whole would exceed the span limit.
 
-#: Operations that change the layout of a tensor, its stick dims or just the order of its dims.
+#: Operations that change the layout of a tensor: its stick dims, or only the order of its dims.
 CONVERSIONS = ("stick.restickify", "sdsc.clone")
 
-#: Parts of one tensor at most: each is an operation of its own.
+#: The most parts of one tensor: each part is a separate operation.
 _MOST_PARTS = 64
 
 
@@ -102,7 +102,7 @@ class Parts:
     count: int
 
     def boxes(self, shape: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """Offsets and sizes of each part of a tensor of ``shape``."""
+        """Yield the offsets and sizes of each part of a tensor of ``shape``."""
         sizes = [size // self.count if dim == self.dim else size for dim, size in enumerate(shape)]
         for number in range(self.count):
             yield [number * size if dim == self.dim else 0 for dim, size in enumerate(sizes)], sizes
@@ -111,11 +111,11 @@ class Parts:
 def parts_in_reach(
     memory: AliasAnalysis, op: ir.Operation, cores: int, limit_bytes: int | None
 ) -> Parts | None:
-    """The fewest parts of a conversion that can be divided; None if the whole can be, or has to stay so."""
+    """Return the fewest parts of a conversion that can be divided; None if the whole can be or must not be cut."""
     (source,), (result,) = op.operands, op.results
     if op.name not in CONVERSIONS or pins_of(op).slices is not None:
         return None
-    # A result in a region of another buffer, or with numbers in its padding, cannot be inserted part by part.
+    # A result in a region of another buffer, or with known padding, cannot be assembled from parts.
     is_part = any(use.owner.operation.name == "tensor.insert_slice" for use in result.uses)
     if is_part or any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values()):
         return None
@@ -133,7 +133,7 @@ def parts_in_reach(
 
 
 def convert_by_parts(memory: AliasAnalysis, op: ir.Operation, parts: Parts) -> None:
-    """Replace a conversion by conversions of parts, which are inserted into the result."""
+    """Replace a conversion by conversions of its parts, which are inserted into the result."""
     (source,), (result,) = op.operands, op.results
     before, after = memory.place(source).view, memory.place(result).view
     with ir.InsertionPoint(op), op.location:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Makes a dim of its own of each name that a hint cuts inside of a merged dim."""
+"""Splits merged dims, so that each name that a hint cuts has a separate dim."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from spyre_mlir.rewriting.groups import default_bytes
 from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, transposed
 from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
 
-#: The split of iteration dims, by dim.
+#: Splits of iteration dims, by dim.
 Splits = Mapping[int, DimSplit]
 
 
 @dataclass(frozen=True)
 class SplitNamedDims(Pass):
-    """Split an iteration dim of several names where a hint cuts one inside of it (``tiling/splits.py``).
+    """Split an iteration dim of several names if a hint cuts an inner name (``tiling/splits.py``).
 
-    Operands and results are regrouped by views, through the views that they come by: what merged the dims and what
-    splits them cancel out, so the operations between which a name is merged share the loops over it. An operation that
-    takes no more dims of the kind (a matmul has one reduced dim) gets the number of the tile first in its dim: a copy
-    of what has it. The remark tells the bytes.
+    Operands and results are regrouped by views. A new split cancels with an existing view that merged the dims, so
+    operations between which a name is merged share the loops over the name. If an operation does not support another
+    dim of the kind (a matmul has one reduced dim), the tile index becomes outermost in the existing dim, which copies
+    the tensors with that dim. The remark reports the bytes.
 
     Before:
         %0 = exp(%x : tensor<4096>) {sdsc.dims = [["A", "B"]], sdsc.hints = [{tiles = [{dim = "B", count = 2}]}]}
@@ -77,7 +77,7 @@ class SplitNamedDims(Pass):
                     results.add(_split(generic, splits[generic.result]))
                 else:
                     _read_through(generic, results)
-        # Views that cancelled out are dead now, as are the old operations.
+        # Views that cancelled out and the old operations are dead now.
         for op in reversed(ops):
             if (op.name in VIEWS or sdsc.OP in op.attributes) and use_empty(op.results[0]):
                 op.erase()
@@ -98,7 +98,7 @@ class SplitNamedDims(Pass):
 
 
 def _copied_bytes(generic: Structured, dim: int) -> int:
-    """Return the bytes that copies of all values with a dim read and write at most."""
+    """Return the most bytes that copies of all values with a dim read and write."""
     values = zip((*generic.inputs, generic.result), generic.maps, strict=True)
     target = target_of(generic.op)
     sizes = (
@@ -129,13 +129,13 @@ def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, S
 def _splits_of(
     generic: Structured, iteration: NamedIteration, sizes: Mapping[str, int]
 ) -> dict[int, DimSplit]:
-    """Return for each dim the first of its splits with which the device still has the operation."""
+    """Return for each dim the first of its splits with which the device still supports the operation."""
     hints = hints_of(generic.op.attributes[HINTS], generic.op.location)
     tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
     chosen: dict[int, DimSplit] = {}
     for dim, names in enumerate(iteration.dims):
         ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
-        # The best way comes first: a split into dims, before a copy with the tiles outermost.
+        # The best split comes first: a split into dims, before a copy with the tile index outermost.
         way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
         if way is not None:
             chosen[dim] = way
@@ -143,7 +143,7 @@ def _splits_of(
 
 
 def _is_legal(generic: Structured, splits: Splits) -> bool:
-    """Return whether the device has the operation with these dims, in the same stick form."""
+    """Return whether the device supports the operation with these dims, in the same stick form."""
     places = _places(generic, splits)
     extents = _extents(generic, splits)
     maps = tuple(_mapped(dims, places) for dims in generic.maps)
@@ -156,7 +156,7 @@ def _is_legal(generic: Structured, splits: Splits) -> bool:
 
 
 def _split(generic: Structured, splits: Splits) -> ir.Value:
-    """Replace an operation by one over the new dims, and return its result, of which the old one is a view."""
+    """Replace an operation by one over the new dims, and return the new result; the old result is a view of it."""
     places = _places(generic, splits)
     inputs = [
         _operand(value, dims, splits) for value, dims in zip(generic.inputs, generic.maps, strict=False)
@@ -194,7 +194,7 @@ def _operand(value: ir.Value, dims: Map, splits: Splits) -> ir.Value:
 
 
 def _result(result: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
-    """Return the result of an operation over new dims as one over the old dims."""
+    """Return the result of an operation over new dims as a tensor with the old dims."""
     factors: list[tuple[int, ...]] = []
     order: list[int] = []
     counts: list[int] = []
@@ -213,7 +213,7 @@ def _result(result: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
 
 
 def _read_through(generic: Structured, results: set[ir.Value]) -> None:
-    """Give an operation its operands past the views that cancel out."""
+    """Replace operands of an operation by operands without the views that cancel out."""
     for number, value in enumerate(generic.inputs):
         root = value
         while (op := defining_op(root)) is not None and op.name in VIEWS:
@@ -257,17 +257,17 @@ def _names(generic: Structured, splits: Splits) -> ir.Attribute:
     )
 
 
-# Values with their dims split into factors, through the views that define them.
+# Splitting the dims of values into factors, through the views that define the values.
 #
-# The factors of a dim, outermost first, have its size as their product; those of a dim of size 1 are (1,), others have
-# none of 1. Where a value is a view, its source is split instead, so that a merge and a split of the same dims cancel.
+# The product of the factors of a dim, outermost first, is its size. A dim of size 1 has the factors (1,); other dims
+# have no factor 1. If a value is a view, its source is split instead, so that a merge and a split of a dim cancel.
 
-#: Per dim its factors.
+#: The factors of each dim.
 Factors = Sequence[tuple[int, ...]]
 
 
 def regrouped(value: ir.Value, factors: Factors) -> ir.Value:
-    """A value with a dim per factor, by views at the current insertion point."""
+    """Return a value with one dim per factor, by views at the current insertion point."""
     op = defining_op(value)
     view = None
     if op is not None and op.name in VIEWS:
@@ -282,13 +282,13 @@ def regrouped(value: ir.Value, factors: Factors) -> ir.Value:
 
 
 def split(value: ir.Value, factors: Factors) -> ir.Value:
-    """A value with a dim per factor as a view of it."""
+    """Return a view of a value with one dim per factor."""
     shape = tuple(itertools.chain.from_iterable(factors))
     return value if shape == shape_of(value) else expanded(value, _groups(map(len, factors)), shape)
 
 
 def merged(value: ir.Value, counts: Iterable[int]) -> ir.Value:
-    """Merge successive dims of a value, ``counts`` of them each."""
+    """Merge successive dims of a value; ``counts`` are the numbers of dims that are merged."""
     groups = _groups(counts)
     return value if all(len(group) == 1 for group in groups) else collapsed(value, groups)
 
@@ -301,10 +301,10 @@ def _of_transposed(source: ir.Value, permutation: Sequence[int], factors: Factor
 
 
 def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:
-    """Split the source of an expansion: the factors of a group are those of the source dim, without dims of size 1."""
+    """Split the source of an expansion: a source dim gets all factors of its group except factors of 1."""
     if not groups:
         return None
-    # Dims of size 1 are added after the source is split, for it has none of them.
+    # Dims of size 1 are added after the source is split, because the source does not have them.
     source_factors = [_together(factors[dim] for dim in group) for group in groups]
     inner = regrouped(source, source_factors)
     shape = list(itertools.chain.from_iterable(factors))
@@ -315,7 +315,7 @@ def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fac
 
 
 def _with_units(shape: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """The dims of ``shape``, so many for each source dim, in groups of one sized dim and those of size 1 around it."""
+    """Group the dims of ``shape``, ``counts`` per source dim: each group has one sized dim and dims of size 1."""
     groups: list[list[int]] = []
     for places in _groups(counts):
         groups.append([])
@@ -327,7 +327,7 @@ def _with_units(shape: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
 
 
 def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:
-    """Split the source of a merge; None where a factor ends inside of a source dim that it does not divide."""
+    """Split the source of a merge; None if a factor ends inside a source dim that it does not divide."""
     shape = shape_of(source)
     if not groups:
         return None
@@ -338,7 +338,7 @@ def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fa
     inner: list[tuple[int, ...]] = []
     counts: list[int] = []
     for group, dim_factors, common in zip(groups, factors, finest, strict=True):
-        # The split cuts across the dims that were merged, so the merge stays.
+        # The split cuts across the merged dims, so the merge is kept.
         if common is None:
             return None
         parts = _distributed(common, [shape[dim] for dim in group])
@@ -348,7 +348,7 @@ def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fa
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
-    """The common refinement of two factorizations, without factors of 1; None if there is none."""
+    """Return the common refinement of two factorizations, without factors of 1; None if there is none."""
     ends = sorted({*_ends(first), *_ends(second)})
     pairs = list(itertools.pairwise([1, *ends]))
     if any(after % before for before, after in pairs):
@@ -357,12 +357,12 @@ def _common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
 
 
 def _ends(sizes: Sequence[int]) -> list[int]:
-    """The products of prefixes of sizes, those above 1."""
+    """Return the products of all prefixes of sizes that are above 1."""
     return [product for product in itertools.accumulate(sizes, lambda one, other: one * other) if product > 1]
 
 
 def _distributed(common: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The common factors, in order, whose product is each size."""
+    """Distribute the common factors, in order, so that the product of each group is the corresponding size."""
     pending = iter(common)
     parts = []
     for size in sizes:
@@ -374,7 +374,7 @@ def _distributed(common: Sequence[int], sizes: Sequence[int]) -> list[tuple[int,
 
 
 def _counts(common: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """The number of successive factors whose product is each size, units included; the last has all that remain."""
+    """Return for each size the number of successive factors, 1s included, with that product; the last gets the rest."""
     counts, position = [], 0
     for size in sizes:
         begin, product = position, 1
@@ -391,6 +391,6 @@ def _together(factors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _groups(counts: Iterable[int]) -> list[list[int]]:
-    """Groups of successive numbers, ``counts`` of them each."""
+    """Return groups of successive numbers; ``counts`` are the sizes of the groups."""
     numbers = itertools.count()
     return [list(itertools.islice(numbers, count)) for count in counts]

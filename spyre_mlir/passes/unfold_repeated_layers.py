@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies what was planned for one layer to those that were left out."""
+"""Copies the plan of one layer to the layers that were left out."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from spyre_mlir.rewriting.outlining import read_by, replace_operands
 
 
 class NotPeriodic(Exception):
-    """The plan of the layers that stayed goes on differently from layer to layer, so none of them can be copied."""
+    """Raised if the plans of the kept layers differ from layer to layer, so that no layer can be copied."""
 
 
 @dataclass(frozen=True)
 class UnfoldRepeatedLayers(Pass):
-    """Bring back the layers that ``fold-repeated-layers`` left out, as copies of one that is planned.
+    """Restore the layers that ``fold-repeated-layers`` left out, as copies of a planned layer.
 
-    Two layers that stayed have to be planned alike, scratchpad and all (``analysis/planned_layers.py``): then any
-    number of copies may stand between them. Copies read the arguments of their own layer, and have the source lines of
-    that. Where no two are alike the pass raises ``NotPeriodic``, and ``run_pipeline`` plans the whole program instead.
+    Two kept layers must have equal plans, including the scratchpads (``analysis/planned_layers.py``). Then any
+    number of copies may be inserted between them. A copy reads the arguments of its layer and has the source lines of
+    its layer. If no two plans are equal, the pass raises ``NotPeriodic``, and ``run_pipeline`` plans the whole program.
 
-    What was left out is known from the module in front of ``fold-repeated-layers``, which ``run_pipeline`` keeps: a
-    module that another process folded stays as it is. ``reuse=false`` plans each layer that was left out by itself,
-    where the one that is copied stands, for a test that both give the same program.
+    The layers left out are known from the module before ``fold-repeated-layers``, which ``run_pipeline`` keeps. A
+    module that another process folded is not changed. ``reuse=false`` plans each layer that was left out separately,
+    at the position of the copied layer; a test uses this to check that both give the same program.
 
     Before, level *divided* with placements in LX, and after: the whole program at that level.
     """
@@ -51,7 +51,7 @@ class UnfoldRepeatedLayers(Pass):
     reuse: bool = True
 
     def run(self, module: ir.Operation) -> None:
-        """Leave a module as it is: alone, the pass does not know what was left out."""
+        """Leave the module unchanged: without ``unfold``, the pass does not know the layers that were left out."""
 
     def unfold(
         self,
@@ -60,9 +60,9 @@ class UnfoldRepeatedLayers(Pass):
         folding: FoldRepeatedLayers,
         planned: Callable[[int], ir.Operation],
     ) -> bool:
-        """Rewrite ``module`` in place, and return whether there was anything to bring back.
+        """Rewrite ``module`` in place, and return whether there were layers to restore.
 
-        ``whole`` is what it was before ``folding`` left layers out, ``planned`` plans it with another ``shift``.
+        ``whole`` is the module before ``folding`` left layers out; ``planned`` plans it with another ``shift``.
         """
         if sdsc.FOLDED not in module.attributes:
             return False
@@ -85,12 +85,12 @@ class UnfoldRepeatedLayers(Pass):
         return True
 
 
-# Copies of the window of a planned layer, each with the arguments, results and locations of a layer of its own.
+# Copies of the window of a planned layer, each with the arguments, results and locations of another layer.
 
 
 @dataclass(frozen=True)
 class LayerTemplate:
-    """A function whose layers stand for all, with the window of each repetition that copies are made of."""
+    """A function whose layers represent all layers, with the window of each repetition from which copies are made."""
 
     sequence: OperationSequence
     arguments: FunctionArguments
@@ -100,7 +100,7 @@ class LayerTemplate:
     def of(
         cls, func: ir.Operation, repetitions: Sequence[FoldedLayers], names: Mapping[str, int]
     ) -> LayerTemplate | None:
-        """Return a function with its windows; None if a repetition has none."""
+        """Return the template of a function; None if a repetition has no window."""
         sequence = OperationSequence(func.regions[0].blocks[0])
         arguments = FunctionArguments(func, names)
         chosen = windows(sequence, repetitions, arguments)
@@ -109,25 +109,25 @@ class LayerTemplate:
 
 @dataclass(frozen=True)
 class LayerUnfolding:
-    """A planned function without most of its layers, on the way back to all.
+    """The restoration of all layers of a planned function from which most layers were left out.
 
-    ``shifted`` are functions of which each planned the very layer of one copy; without them all are copies of ``main``.
+    Each function in ``shifted`` planned exactly the layer of one copy; without them all copies are made from ``main``.
     """
 
     repetitions: Sequence[FoldedLayers]
     boundary: UnfoldedBoundary
     main: LayerTemplate
     shifted: Sequence[LayerTemplate]
-    #: What stands for a value of a window behind the copies of that.
+    #: Maps a value of a window to the value that replaces it after the copies of the window.
     latest: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, funcs: Sequence[ir.Operation], whole: ir.Operation, repetitions: Sequence[FoldedLayers]
     ) -> LayerUnfolding | None:
-        """Return the unfolding of the first function to the whole one, by the windows of the others.
+        """Return the unfolding of the first function to the whole function, with the windows of the other functions.
 
-        None if one is not planned alike from layer to layer.
+        None is returned if the plan of a function differs from layer to layer.
         """
         boundary = UnfoldedBoundary(funcs[0], whole, repetitions)
         planned = [LayerTemplate.of(func, repetitions, boundary.names) for func in funcs]
@@ -154,11 +154,11 @@ class _Copies:
         self.boundary = unfolding.boundary
         self.layer_arguments = self.main.arguments.layer_arguments(layers)
         self.names = LayerNames(self.main.sequence, window, self._argument_names())
-        # Before anything is inserted: what stands behind the window is of the last layers from now on.
+        # Computed before the insertion: operations after the window belong to the last layers from then on.
         self.later_uses = self._later_uses()
 
     def insert(self) -> None:
-        """Insert the copies behind the window, and let what follows them read the last one."""
+        """Insert the copies after the window, and make later operations read the last copy."""
         window, results = self.window, dict[Read, ir.Value]()
         for item in range(window.first, window.end):
             for number, value in enumerate(self.main.sequence.items[item].results):
@@ -170,7 +170,7 @@ class _Copies:
         self._shift_what_follows(copies)
 
     def _copy(self, copy: int, before: Mapping[Read, ir.Value]) -> dict[Read, ir.Value]:
-        """Insert one copy; return its values by what they are in the window."""
+        """Insert one copy; return its values, keyed by the corresponding values of the window."""
         sequence = self._template(copy).sequence
         begin, end = sequence.positions[self.window.first], sequence.positions[self.window.end]
         behind = self.main.sequence.items[self.window.end]
@@ -184,7 +184,7 @@ class _Copies:
     def _clone(
         self, ops: Sequence[ir.Operation], copy: int, behind: ir.Operation, values: dict[ir.Value, ir.Value]
     ) -> None:
-        """Insert clones in front of an operation that read ``values`` in place of the keys, and add their results."""
+        """Insert clones before operation ``behind``, with operands replaced by ``values``, and add their results."""
         template = self._template(copy)
         for op in ops:
             if template is not self.main:
@@ -207,7 +207,7 @@ class _Copies:
         behind: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> None:
-        """Insert clones of the constants that an operation of another function reads."""
+        """Insert clones of the constants that an operation of a shifted function reads."""
         for value in read_by(op):
             producer = defining_op(value)
             if value in values or producer is None or template.sequence.read_of(value).constant is None:
@@ -218,7 +218,7 @@ class _Copies:
             values[value] = clone.results[0]
 
     def _operands(self, copy: int, before: Mapping[Read, ir.Value]) -> dict[ir.Value, ir.Value]:
-        """Return what a copy reads in place of each value from outside that the window of its template reads."""
+        """Return for each outside value that the template's window reads the value that the copy reads instead."""
         template, window, values = self._template(copy), self.window, dict[ir.Value, ir.Value]()
         reads = self.main.sequence.reads
         for item in range(window.first, window.end):
@@ -227,7 +227,7 @@ class _Copies:
                 if read.is_argument:
                     values[value] = self._argument(read.number, copy)
                 elif read.index is not None and read.index < window.first:
-                    # The same place in the window before, unless all windows read one value.
+                    # The corresponding value of the previous window, unless all windows read the same value.
                     common = self.main.sequence.value_of(read)
                     values[value] = (
                         self.unfolding.latest.get(common, common) if read == other else before[other]
@@ -235,7 +235,7 @@ class _Copies:
         return values
 
     def _argument(self, number: int, layers: int) -> ir.Value:
-        """Return the argument that stands for argument ``number`` so many layers on."""
+        """Return the argument that corresponds to argument ``number`` in the layer ``layers`` layers later."""
         argument = self.layer_arguments.get(number)
         if argument is None:
             return self.main.sequence.arguments[number]
@@ -243,7 +243,7 @@ class _Copies:
         return self.boundary.argument(whole_number, number)
 
     def _argument_names(self) -> dict[str, tuple[Sequence[str], int]]:
-        """Return for the name of each argument of one layer those of all layers, and its layer."""
+        """Return for each argument name of a layer the corresponding names in all layers and the layer's index."""
         whole = list(self.boundary.names)
         columns = [[whole[number] for number in column] for column in self.layers.arguments]
         return {
@@ -252,7 +252,7 @@ class _Copies:
         }
 
     def _later_uses(self) -> list[tuple[ir.Value, ir.Operation, int]]:
-        """Return the operands behind the window that are of the window, or of one layer: value, operation, index."""
+        """Return the uses after the window of its values or of a layer's arguments: value, operation, operand index."""
         sequence, window = self.main.sequence, self.window
         values = [value for item in sequence.items[window.first : window.end] for value in item.results]
         values += [sequence.arguments[number] for number in self.layer_arguments]
@@ -264,7 +264,7 @@ class _Copies:
         ]
 
     def _is_behind(self, op: ir.Operation) -> bool:
-        """Return whether an operation, or the one of the function that it is in, is of what stands behind the layer."""
+        """Return whether an operation, or its ancestor in the function's block, comes after the window."""
         while op.parent.operation.name != "func.func":
             op = op.parent.operation
         if not op.results:
@@ -275,7 +275,7 @@ class _Copies:
         )
 
     def _shift_what_follows(self, copies: Sequence[Mapping[Read, ir.Value]]) -> None:
-        """Let what stands behind the window read the last copy and the arguments of the last layers."""
+        """Make operations after the window read the last copy and the arguments of the last layers."""
         sequence, last = self.main.sequence, copies[-1]
         numbers = {sequence.arguments[number]: number for number in self.layer_arguments}
         for value, op, index in self.later_uses:
@@ -292,7 +292,7 @@ class _Copies:
                 self.names.shift(op, self.layers.copies)
 
     def _return_results(self, copies: Sequence[Mapping[Read, ir.Value]]) -> None:
-        """Return what each layer returns."""
+        """Add the results that each layer returns to the results of the function."""
         for column, result in zip(self.layers.results, self.window.results, strict=True):
             stays = [self.boundary.returned(number) for number in column[: self.layers.kept]]
             behind = result.layer + 1
@@ -312,23 +312,23 @@ class _Copies:
         ops = [sequence.items[index] for index in chain]
         origin = sequence.value_of(result.origin)
         values = {origin: value}
-        # In the order of layers: in front of what the next one returns.
+        # In the order of layers: before the result of the next layer.
         position = self.main.sequence.positions[chain[-1]]
         self._clone(ops, copy, self.main.sequence.block_ops[position + 1], values)
         return values[ops[-1].results[0]]
 
 
-# Names of operations in layers that come back: those that ``name-operations`` gives in the whole function.
+# Names of operations in restored layers: the names that ``name-operations`` assigns in the whole function.
 
-#: What operations are called by, their number among those, and what passes made of the operation.
+#: The parts of a name: its stem, the number among operations with that stem, and the suffix of inserted operations.
 _NAME = re.compile(r"(?P<stem>.*?)\.(?P<number>\d+)(?P<part>/.*)?")
 
 
 class LayerNames:
-    """How names go on from layer to layer: by the number of operations of the same stem that a layer has.
+    """Names of operations in later layers: numbers increase by the number of operations of the same stem per layer.
 
-    What is called by an argument of a layer, as ``w/clone.0``, has the name of the argument so many layers on, which
-    ``arguments`` tells: by name those of all layers, and the layer of this one.
+    An operation named after an argument of a layer, as ``w/clone.0``, is renamed after the corresponding argument of
+    the later layer. ``arguments`` maps an argument name to the names in all layers and to the index of its layer.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ class LayerNames:
                     self._steps[before["stem"]] = int(after["number"]) - int(before["number"])
 
     def shift(self, op: ir.Operation, layers: int) -> None:
-        """Give an operation, and those in its regions, the names of those so many layers on."""
+        """Rename an operation and its nested operations as the corresponding operations ``layers`` layers later."""
         for named in _named(op):
             named.attributes[sdsc.NAME] = ir.StringAttr.get(self._shifted(_name(named), layers), op.context)
 
@@ -366,7 +366,7 @@ class LayerNames:
 
 
 def _named(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield the operations with a name among an operation and those in its regions."""
+    """Yield the named operations among an operation and its nested operations."""
     if sdsc.NAME in op.attributes:
         yield op
     if op.name == "scf.for":
@@ -378,13 +378,13 @@ def _name(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes[sdsc.NAME]).value
 
 
-# Arguments and results of a whole function, while layers come back into it.
+# Arguments and results of a function while its layers are restored.
 
 
 class UnfoldedBoundary:
-    """The boundary of a function on the way back to the whole one; new arguments are like those that stayed.
+    """Arguments and results of a function that is being restored; new arguments are modelled on the kept arguments.
 
-    ``results`` are the values of results by their numbers in the whole function, as far as they differ from what the
+    ``results`` maps indices of results in the whole function to values, if they differ from the values that the
     function returns for them.
     """
 
@@ -395,7 +395,7 @@ class UnfoldedBoundary:
             for number, entry in enumerate(self._whole_attributes)
         }
         self.results: dict[int, ir.Value] = {}
-        #: Of each result that was left out that of the first of the equal layers.
+        #: Maps each result that was left out to the corresponding result of the first of the equal layers.
         self._equal = {
             number: column[0]
             for layers in repetitions
@@ -416,11 +416,11 @@ class UnfoldedBoundary:
         self._index = {key: index for index, key in enumerate(zip(self.numbers, self._suffixes, strict=True))}
 
     def returned(self, number: int) -> ir.Value:
-        """Return the value that the function returned before layers came back for a result that stayed."""
+        """Return the value that the function returned for a kept result before layers were restored."""
         return self._returned[self._stays.index(number)]
 
     def argument(self, whole_number: int, like: int) -> ir.Value:
-        """Return the argument of a host array that lies in memory as argument ``like`` does; a new one if need be."""
+        """Return the argument of a host array with the same layout as argument ``like``; a new one if necessary."""
         key = whole_number, self._suffixes[like]
         if key not in self._index:
             self._index[key] = len(self.values)
@@ -440,7 +440,7 @@ class UnfoldedBoundary:
         return {**renamed, sdsc.SOURCE: name} if sdsc.SOURCE in entry else renamed
 
     def write(self) -> None:
-        """Write arguments, in the order of the whole function, and results; both get their attributes."""
+        """Write arguments, in the order of the whole function, and results, both with their attributes."""
         self._write_arguments()
         terminator = self.block.operations[len(self.block.operations) - 1].operation
         returned = dict(zip(self._stays, terminator.operands, strict=True)) | self.results
@@ -456,7 +456,7 @@ class UnfoldedBoundary:
         set_function_type(self.func)
 
     def _write_arguments(self) -> None:
-        # Arrays that passes added come last, and so do further layouts of an array.
+        # Arrays that passes added come last, and so do additional layouts of an array.
         order = sorted(
             range(len(self.values)),
             key=lambda index: (
@@ -476,14 +476,14 @@ class UnfoldedBoundary:
         )
 
     def _with_update(self, index: int) -> dict[str, ir.Attribute]:
-        """Return the attributes of an argument, which names the result that updates it by its whole number."""
+        """Return the attributes of an argument; an updating result is given by its index in the whole function."""
         entry, number = self.entries[index], self.numbers[index]
         if sdsc.UPDATED not in entry or number is None:
             return entry
         return {**entry, sdsc.UPDATED: self._whole_attributes[number][sdsc.UPDATED]}
 
     def _write_result_attributes(self, attributes: Mapping[int, ir.Attribute]) -> None:
-        """Write the attributes of each result: of one that came back those of a result of an equal layer."""
+        """Write the attributes of each result; a restored result has the attributes of the result of an equal layer."""
         entries = []
         for number in range(self._count):
             entry = {

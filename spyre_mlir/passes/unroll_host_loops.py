@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes out loops that the device does not run as they are, so that the host runs no more than it has to."""
+"""Unrolls loops that the device cannot run as loops, so that the host runs as few operations as possible."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from spyre_mlir.rewriting.outlining import program_of
 
 @dataclass(frozen=True)
 class UnrollHostLoops(EvaluatingPass):
-    """Write out the iterations of each ``scf.for`` that the passes of the device refuse.
+    """Unroll each ``scf.for`` that the passes of the device refuse.
 
-    ``outline-host-functions`` takes an operation as a whole, and a loop would be for the host with all that is in it.
-    Loops that would be more than ``most`` operations stay. Of loops inside of each other the outer is tried first.
+    ``outline-host-functions`` treats an operation as a unit, so a loop would run on the host with its whole body.
+    Loops that would unroll to more than ``most`` operations are kept. In a nest, the outer loop is tried first.
 
     Before:
         %r = scf.for %i = 0 to 2 iter_args(%a = %x) { %y = sin(%a); yield exp(%y) }
@@ -45,7 +45,7 @@ class UnrollHostLoops(EvaluatingPass):
                     pending = [op for op in unroll(loop) if op.name == LOOP] + pending
 
     def _can_be_unrolled(self, loop: ir.Operation) -> bool:
-        """Return whether the trip count is known, and the iterations are not too many operations."""
+        """Return whether the trip count is known and the unrolled loop has at most ``most`` operations."""
         bounds = [offsets_of(loop.operands[number]) for number in range(3)]
         if any(bound is None or bound.count != 1 for bound in bounds):
             return False

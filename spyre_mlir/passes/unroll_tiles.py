@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decides which loops inside of others are unrolled, so that their slices of a buffer stay in LX."""
+"""Chooses inner loops to unroll, so that their slices of a buffer stay in LX."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.groups import default_bytes, group_module
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
-#: Operations of a nest at most when its loops are unrolled: one trial takes as long as compiling them.
+#: The most operations of a nest with its loops unrolled: one evaluation takes as long as compiling them.
 _MOST_OPERATIONS = 256
 
 
 @dataclass(frozen=True)
 class UnrollTiles(EvaluatingPass):
-    """Unroll a loop that accesses, slice by slice, a buffer that an iteration of the loop around it writes and reads.
+    """Unroll an inner loop that accesses slices of a buffer that an iteration of the outer loop writes and reads.
 
-    An address in LX is a literal of a design and moves with no loop, so such a buffer would go through device memory.
-    Unrolled, each iteration has addresses of its own. That is done where the nest then takes less time by the cost
-    model, after the rest of the pipeline; a remark tells both costs, or why nothing was evaluated. Loops that a plan
-    file pins stay as they are.
+    An address in LX is a literal in a design and cannot move with a loop, so such a buffer would go through device
+    memory. After unrolling, each iteration has separate addresses. The loop is unrolled if the nest then takes less
+    time by the cost model, after the rest of the pipeline. A remark reports both costs, or why nothing was evaluated.
+    Loops that a plan file pins are not changed.
 
     Before, level *device-ops*:
         %0 = exp(%x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}, {loop = "2.N", dim = 1, tiles = 4}]}
@@ -49,10 +49,10 @@ class UnrollTiles(EvaluatingPass):
                     self._unroll(list(item.operations()), nests.tiled, evaluator)
 
     def _unroll(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], evaluator: Evaluator) -> None:
-        """Unroll those loops of a nest with which it takes less time."""
+        """Unroll the loops of a nest whose unrolling saves time."""
         unrolled = frozenset[Nest]()
         for maker, loops in _slicing(ops, tiled):
-            # Already unrolled for another buffer, or decided by a plan file or a hint.
+            # The loops are already unrolled for another buffer, or decided by a plan file or a hint.
             if loops <= unrolled or not all(_is_open(nest, ops) for nest in loops):
                 continue
             before = evaluator.cost(_group(ops, unrolled))
@@ -71,7 +71,7 @@ class UnrollTiles(EvaluatingPass):
     def _why_not(
         self, maker: Tiled, ops: Sequence[Tiled], unrolled: frozenset[Nest], loops: frozenset[Nest]
     ) -> str | None:
-        """Return why an evaluation is of no use; None if it may be."""
+        """Return why an evaluation would be useless; None if it may be useful."""
         copies = [math.prod(nest.tiles for nest in tiled_op.nests if nest in unrolled) for tiled_op in ops]
         if max(copies) > MOST_COPIES or sum(copies) > _MOST_OPERATIONS:
             return f"unrolled it is {sum(copies)} operations, {max(copies)} of one, which is too many"
@@ -81,7 +81,7 @@ class UnrollTiles(EvaluatingPass):
                 shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
         target = target_of(maker.op)
         size, room = default_bytes(target, shape, element_of(maker.result)), target.usable_lx_bytes
-        # Not even all scratchpads together hold it, so unrolling gains nothing.
+        # The buffer does not fit even in all scratchpads together, so unrolling gains nothing.
         if size > room * target.cores:
             return f"all of it are {size} bytes, and {target.cores} scratchpads have {room} each"
         return None
@@ -90,7 +90,7 @@ class UnrollTiles(EvaluatingPass):
 def _slicing(
     ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled]
 ) -> Iterator[tuple[Tiled, frozenset[Nest]]]:
-    """Yield operations whose result is whole in an iteration of a loop, with the inner loops that slice it."""
+    """Yield operations whose result is complete in an iteration of a loop, with the inner loops that slice it."""
     sliced_by: dict[Tiled, frozenset[Nest]] = {}
     for reader in ops:
         for operand, value in enumerate(reader.generic.inputs):
@@ -109,21 +109,21 @@ def _verb(loops: frozenset[Nest]) -> str:
 
 
 def _is_open(nest: Nest, ops: Sequence[Tiled]) -> bool:
-    """Return whether nothing has decided yet if a loop is unrolled."""
+    """Return whether it is not yet decided if a loop is unrolled."""
     return all(
         loop.unrolled is None for tiled_op in ops for loop in tiling_of(tiled_op.op) if loop.loop == nest.loop
     )
 
 
 def _group(ops: Sequence[Tiled], unrolled: frozenset[Nest]) -> ir.Module:
-    """Build the program of a nest when some loops are unrolled."""
+    """Build the program of a nest with some loops unrolled."""
     return group_module(
         [tiled_op.op for tiled_op in ops], {tiled_op.result: _loops(tiled_op, unrolled) for tiled_op in ops}
     )
 
 
 def _loops(tiled_op: Tiled, unrolled: frozenset[Nest]) -> list[TiledLoop]:
-    """Return the loops around an operation when some are unrolled."""
+    """Return the loops around an operation with some of them unrolled."""
     loops = (loop for loop in tiling_of(tiled_op.op) if loop.tiles > 1)
     return [
         replace(loop, unrolled=True) if nest in unrolled else loop

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Takes convolutions and poolings apart into one op per position of their kernel."""
+"""Decomposes convolutions and poolings into one op per kernel position."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ from spyre_mlir.rewriting.tensor_builders import (
 )
 from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling, iterated_by, padded
 
-#: Positions of a kernel that become operations; with thousands a program takes minutes to compile.
+#: The most positions of a kernel that become operations; with thousands, compilation takes minutes.
 _MOST_POSITIONS = 512
 
-#: Positions of a pooling up to which bands, tap by tap, go before its dims one by one: with 25 they take half the time.
+#: The most positions of a pooling for which bands are preferred to a reduction dim by dim: with 25 they halve the time.
 _MOST_TILED_POSITIONS = 64
 
 
 @dataclass(frozen=True)
 class UnrollWindows(Pass):
-    """Make of each op with windows a chain of ops without, one per position ("tap") of the kernel.
+    """Decompose each op with windows into a chain of ops without windows, one per position ("tap") of the kernel.
 
         y[n, f, i, j] = sum over c, p, q of x[n, c, s*i + d*p, s*j + d*q] * w[f, c, p, q]
     ->  y = sum over p of (sum over q of (sum over c of slice_pq(x) * w[:, :, p, q]))
 
-    The taps of one row of the kernel are combined in their order, then the rows in theirs: of partial sums that
-    are rounded one by one, few small ones go before few large ones. A tap of a convolution is a matmul, one of a
-    depthwise convolution a product per channel, one of a pooling the slice itself.
+    The taps of a kernel row are combined in order, then the rows in order. Because partial sums are rounded one by one,
+    a few small sums are added before a few large sums. A tap of a convolution is a matmul, a tap of a
+    depthwise convolution is a product per channel, and a tap of a pooling is the slice itself.
 
-    What they slide over is transposed and padded once, windows first and channels last, so that a slice is a
-    view. A matmul has two dims of rows at most: where there are more, all windows but the last and the images of
-    the batch are one. That is a view of the slice if it is one window without steps, else of a copy.
+    The source is transposed and padded once, with windows first and channels last, so that each slice is a
+    view. A matmul has at most two dims of rows; if there are more, all windows except the last and the batch of
+    images are merged. The merged dim is a view of the slice if it is one window without steps, else of a copy.
 
-    Windows that lie side by side (as patches of an image, steps as long as the kernel) over an argument are no slices:
-    the host cuts the patches out (``hoist-weight-views``), and the convolution is one matmul:
+    Adjacent windows over an argument (as patches of an image, with steps as long as the kernel) do not become slices:
+    the host cuts out the patches (``hoist-weight-views``), and the convolution is one matmul (im2col):
 
         y[i, j, f] = sum over k of x[i, j, k] * w[f, k],  k for all of c, p, q
 
-    A pooling whose windows overlap is reduced dim by dim where that computes fewer elements:
+    A pooling whose windows overlap is reduced dim by dim if that computes fewer elements:
     3 + 3 + 3 operations for a kernel of 3 x 3 x 3.
 
-    A convolution with fewer positions of its result than of its kernel, as the gradient of a weight, is a matmul per
-    position of the result. Kernels of more than 512 positions are refused else.
+    A convolution whose result has fewer positions than its kernel, as the gradient of a weight, becomes a matmul per
+    position of the result. Otherwise kernels of more than 512 positions are refused.
 
-    Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
+    If it is clearly faster, images are divided into bands of rows, one band per core, so that taps find their operands
     in LX (``halo_tiling.py``).
 
-    Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
-    linalg, single results (``drop-dead-results``). After: no windows.
+    The pass handles every op whose indexing maps have windows, named or not, with any number of dims, groups and
+    dilation. Before: linalg, single results (``drop-dead-results``). After: no windows.
     """
 
     name: ClassVar[str] = "unroll-windows"
@@ -93,7 +93,7 @@ class UnrollWindows(Pass):
         window.op.erase()
 
     def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
-        """Return a builder of the ops without windows, and for the remark the form that it builds."""
+        """Return a builder of the ops without windows, and a description of the chosen form for the remark."""
         element = element_of(window.inputs[window.source])
         if element not in ELEMENT_BITS:
             raise error_at(window.op, f"element type {element} has no form on the device")
@@ -107,7 +107,7 @@ class UnrollWindows(Pass):
             if folded.fits():
                 return lambda: _run_folded(folded), "; over steps of pixels as channels"
             return native.run, f"; '{native.opcode}' slides it"
-        # A gradient of a weight: its kernel is an image, its result a small one.
+        # The gradient of a weight: its kernel is an image, and its result is small.
         if is_by_position(window):
             how = "; the result has fewer positions: a matmul for each of them"
             return lambda: ByPosition(window).run(), how
@@ -124,7 +124,7 @@ class UnrollWindows(Pass):
 
 
 def _run_folded(folded: SpaceToDepth) -> ir.Value:
-    """Build the convolution by single steps: one operation of the device, or a matmul where a step has the kernel."""
+    """Build the convolution with stride 1: one device operation, or a matmul if a step covers the kernel."""
     window = folded.rewritten()
     native = native_windows(window)
     result = Unrolling(window).run() if native is None else native.run()
@@ -138,23 +138,23 @@ def _positions(window: Windowed) -> int:
 
 
 def _check_positions(window: Windowed, by_dim: bool) -> None:
-    """Refuse a kernel that would become thousands of operations."""
+    """Raise an error for a kernel that would become thousands of operations."""
     count = sum(window.extents[dim] for dim in window.kernel) if by_dim else _positions(window)
     if count > _MOST_POSITIONS:
         text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
         raise error_at(window.op, text)
 
 
-# Poolings whose windows are reduced dim by dim: an op per position of each dim, not of the whole kernel.
+# Poolings that are reduced dim by dim: one op per position of each dim, instead of one per position of the kernel.
 
 
 class Separable(Unrolling):
-    """The chains of a pooling, one chain per dim that it slides over, last dim first.
+    """Builder of the chains of a pooling, one chain per dim that the windows slide along, last dim first.
 
         y[i, j] = sum over p of (sum over q of x[s*i + d*p, s*j + d*q])
     ->  r[h, j] = sum over q of x[h, s*j + d*q],  y[i, j] = sum over p of r[s*i + d*p, j]
 
-    Maxima and minima are exact in any order. Sums of two dims are the same ones in the same order as tap by tap.
+    Maxima and minima are exact in any order. Sums over two dims have the same terms in the same order as tap by tap.
     """
 
     def run(self) -> ir.Value:
@@ -164,7 +164,7 @@ class Separable(Unrolling):
         return self._finished(self._restored(value))
 
     def _reduced_along(self, window: Window, source: ir.Value, maps_elements: bool) -> ir.Value:
-        """Reduce one dim; the first reduction also computes the pooling's function of each element."""
+        """Reduce one dim; the first reduction also applies the elementwise function of the pooling."""
         axis = self.order.index(self.windowed.indices.index(window))
         sizes = list(shape_of(source))
         offsets, strides = [0] * len(sizes), [1] * len(sizes)
@@ -182,12 +182,12 @@ class Separable(Unrolling):
         return result
 
     def _arguments(self) -> list[ir.Value]:
-        """The arguments of the body that a tap has: the element and the accumulator."""
+        """Return the body arguments of a tap: the element and the accumulator."""
         arguments = list(self.body.arguments)
         return [arguments[self.windowed.source], arguments[-1]]
 
     def _combine(self, tap: ir.Operation, alone: bool) -> None:
-        """The body of a tap of partial results."""
+        """Write the body of a tap that combines partial results."""
         types = [ir.RankedTensorType(operand.type).element_type for operand in tap.operands]
         block = ir.Block.create_at_start(tap.regions[0], types)
         with ir.InsertionPoint(block):
@@ -199,7 +199,7 @@ class Separable(Unrolling):
 
 
 def is_separable(windowed: Windowed) -> bool:
-    """Return whether an op is a pooling that computes fewer elements dim by dim than tap by tap."""
+    """Return whether an op is a pooling that is cheaper to reduce dim by dim than tap by tap."""
     arguments = list(windowed.op.regions[0].blocks[0].arguments)
     others = [argument for index, argument in enumerate(arguments[:-1]) if index != windowed.source]
     if len(windowed.windows) < 2 or windowed.reduced or any(True for other in others for _ in other.uses):
@@ -208,7 +208,7 @@ def is_separable(windowed: Windowed) -> bool:
 
 
 def _elements_by_dim(windowed: Windowed) -> int:
-    """Elements that all taps compute, dim by dim, last dim first."""
+    """Return the number of elements that all taps compute, dim by dim, last dim first."""
     sizes = {index: _input_extent(windowed, index) for index in windowed.indices if index is not None}
     count = 0
     for window in reversed(windowed.windows):
@@ -218,7 +218,7 @@ def _elements_by_dim(windowed: Windowed) -> int:
 
 
 def _input_extent(windowed: Windowed, index: int | Window) -> int:
-    """Elements of a dim of the source from the first that a window reads to the last."""
+    """Return the number of elements of a source dim from the first to the last element that a window reads."""
     steps = windowed.extents[iterated_by(index)] - 1
     if not isinstance(index, Window):
         return steps + 1
@@ -227,12 +227,12 @@ def _input_extent(windowed: Windowed, index: int | Window) -> int:
 
 # Convolutions whose kernel has more positions than their result: a matmul per position of the result.
 
-#: Positions of a kernel up to which there is a matmul for each: convolutions of networks have fewer.
+#: The most kernel positions for which there is always a matmul per kernel position: usual convolutions have fewer.
 _MANY = 64
 
 
 class ByPosition(Unrolling):
-    """The gradient of a weight is such a convolution: its kernel is the gradient of the result, as large as an image.
+    """Builder of a convolution with a large kernel, as the gradient of a weight, whose kernel is as large as an image.
 
         y[f, n, i, j] = sum over k of w[f, k] * x_ij[k, n],  k for all of p, q, c
 
@@ -260,7 +260,7 @@ class ByPosition(Unrolling):
 
     @property
     def _columns(self) -> list[int]:
-        """The dims of the result that the source has besides the windows."""
+        """The dims of the result that the source has in addition to the windows."""
         return [dim for dim in self.windowed.result if dim in self.windowed.indices and dim is not None]
 
     @property
@@ -275,7 +275,7 @@ class ByPosition(Unrolling):
         return ()
 
     def _order(self) -> tuple[int, ...]:
-        """The dims of the source in the order of its transpose: windows, contracted dims, columns."""
+        """Return the dims of the source in the order of its transpose: windows, contracted dims, columns."""
         indices = self.windowed.indices
         windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
         reduced = [dim for dim, index in enumerate(indices) if index in self.windowed.reduced]
@@ -292,7 +292,7 @@ class ByPosition(Unrolling):
         return constant_pad(transposed(inner, self.order), number, low, high, shape)
 
     def _weight(self) -> ir.Value:
-        """The weight as [features, contracted], all contracted dims as one."""
+        """Return the weight as [features, contracted], with all contracted dims merged."""
         dims, windowed = self._weight_dims, self.windowed
         value = windowed.inputs[windowed.others.index(dims)]
         order = [dims.index(dim) for dim in (*self._features, *self._contracted)]
@@ -300,12 +300,12 @@ class ByPosition(Unrolling):
         if math.prod(windowed.extents[dim] for dim in self._contracted) % elements_per_stick(
             target_of(windowed.op), element_of(value)
         ):
-            # A transfer bounds single dims of the host, not several that end together within a stick.
+            # A transfer can bound single dims of the host, but not several dims that end together within a stick.
             value = sdsc.clone(value, windowed.op.location)
         return collapsed(transposed(value, order), [range(split), range(split, len(order))])
 
     def _offsets(self) -> list[tuple[int, ...]]:
-        """Offsets of the first element that each position of the result reads, per window."""
+        """Return the offsets, per window, of the first element that each position of the result reads."""
         windows = self.windowed.windows
         steps = (range(self.windowed.extents[window.output]) for window in windows)
         return [
@@ -314,7 +314,7 @@ class ByPosition(Unrolling):
         ]
 
     def _part(self, source: ir.Value, weight: ir.Value, offsets: tuple[int, ...]) -> ir.Value:
-        """The result at one position: [1, features, columns]."""
+        """Build the result at one position: [1, features, columns]."""
         windowed = self.windowed
         indices = [windowed.indices[dim] for dim in self.order]
         read = [index.kernel if isinstance(index, Window) else iterated_by(index) for index in indices]
@@ -336,7 +336,7 @@ class ByPosition(Unrolling):
 
 
 def is_by_position(windowed: Windowed) -> bool:
-    """Return whether an op is a convolution with many positions of its kernel, and fewer of its result."""
+    """Return whether an op is a convolution with many kernel positions, and fewer result positions."""
     weights = [dims for dims in windowed.others if dims is not None]
     kernel, outputs = (
         math.prod(windowed.extents[dim] for dim in dims)
@@ -362,24 +362,24 @@ def is_by_position(windowed: Windowed) -> bool:
     )
 
 
-# Space to depth: a convolution by steps over few channels as one by single steps, over steps of rows as channels.
+# Space to depth: a strided convolution over few channels as a convolution with stride 1, with pixels as channels.
 
 
 @dataclass(frozen=True)
 class SpaceToDepth:
-    """A convolution of an image of few channels, which fill little of a stick, rewritten.
+    """Rewrite of a convolution of an image whose few channels fill only a small part of a stick.
 
         y[i, j, f] = sum over c, p, q of x[c, s*i + p - b, s*j + q - b] * w[f, c, p, q]
     ->  y[i, j, f] = sum over k, p, q of x'[i + p - b', j + q - b', k] * w'[f, p, q, k],  k for c and s x s pixels
 
-    The host writes an argument so: ``x'`` has its elements, ``s * s`` pixels side by side. The kernel is padded in
-    front to where a step begins, and behind to whole steps.
+    The host writes an argument in this form: ``x'`` has the same elements with ``s * s`` pixels adjacent. The kernel is
+    padded at its beginning to the begin of a step, and at its end to whole steps.
     """
 
     native: NativeWindows
 
     def rewritten(self) -> Windowed:
-        """Build the op by single steps behind the old one, and return its windows."""
+        """Build the op with stride 1 at the current insertion point, and return its windows."""
         old, windows = self.native.windowed, self.native.windows
         before = [self.native.pad.before[old.indices.index(window)] for window in windows]
         steps = [-(-amount // window.stride) for amount, window in zip(before, windows, strict=True)]
@@ -396,9 +396,9 @@ class SpaceToDepth:
         return result
 
     def fits(self) -> bool:
-        """Return whether the host can write the image so, and fewer bytes of it then."""
+        """Return whether the host can write the image in this form, and the image then has fewer bytes."""
         value, old, windows = self.native.pad.value, self.native.windowed, self.native.windows
-        # Groups of channels are no images, and features are those of each of them.
+        # Groups of channels are not supported: they are not images, and each group has separate features.
         if self.native.opcode != "conv2d" or set(self._images()) & set(self._weight_dims()):
             return False
         if not isinstance(value.owner, ir.Block) or stick.has_layout(value.type):
@@ -423,7 +423,7 @@ class SpaceToDepth:
         return self.native.windowed.reduced[0]
 
     def _images(self) -> list[int]:
-        """The iteration dims of the source besides windows and channels."""
+        """Return the iteration dims of the source except windows and channels."""
         indices = self.native.windowed.indices
         return [index for index in indices if isinstance(index, int) and index != self._channel()]
 
@@ -433,7 +433,7 @@ class SpaceToDepth:
     # -- operands -------------------------------------------------------------------------------------
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
-        """The view operations: images and steps of rows and columns first, then channels and the pixels of a step."""
+        """Return the view transforms to images, steps of rows and columns, and channels and pixels of a step merged."""
         old, value = self.native.windowed, self.native.pad.value
         groups, shape, place = [], [], {}
         for dim, index in enumerate(old.indices):
@@ -446,7 +446,7 @@ class SpaceToDepth:
         slid = [dim for dim, index in enumerate(old.indices) if isinstance(index, Window)]
         channel = old.indices.index(self._channel())
         images = [dim for dim in range(len(old.indices)) if dim not in slid and dim != channel]
-        # Channels outermost: a stick then begins with whole rows of pixels, which the host can gather.
+        # Channels come before pixels: a stick then begins with whole rows of pixels, which the host can gather.
         order = [place[dim] for dim in (*images, *slid, channel)] + [place[dim] + 1 for dim in slid]
         rank = len(images) + len(slid)
         merged = (*((dim,) for dim in range(rank)), tuple(range(rank, len(order))))
@@ -458,7 +458,7 @@ class SpaceToDepth:
         return collapsed(transposed(value, order.permutation), collapse.groups)
 
     def _weight(self, before: list[int], steps: list[int]) -> ir.Value:
-        """The weight as [features, windows.., channels and pixels of a step]."""
+        """Return the weight as [features, windows.., channels and pixels of a step]."""
         old, windows = self.native.windowed, self.native.windows
         dims = self._weight_dims()
         value = old.inputs[old.others.index(dims)]
@@ -485,7 +485,7 @@ class SpaceToDepth:
         return collapsed(value, [*([dim] for dim in range(rank)), range(rank, len(shape_of(value)))])
 
     def _padded(self, source: ir.Value, before: list[int], sizes: list[int]) -> ir.Value:
-        """The image with the padding of the windows, which the operation of the device takes up again."""
+        """Return the image with the padding of the windows, which the device operation folds into itself again."""
         shape = list(shape_of(source))
         images = len(shape) - 1 - len(before)
         low, high = [0] * len(shape), [0] * len(shape)
@@ -505,7 +505,7 @@ class SpaceToDepth:
     # -- the op ---------------------------------------------------------------------------------------
 
     def _op(self, inputs: list[ir.Value]) -> ir.Operation:
-        """The op over the same result, with the same body: images, windows, features, kernels, contracted."""
+        """Build the op with the same result and body, over images, windows, features, kernels, contracted dims."""
         old, windows = self.native.windowed, self.native.windows
         outputs = [window.output for window in windows]
         images = self._images()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lets insertions into an argument that the program changes write its memory, and gives every result a buffer."""
+"""Makes insertions into an argument that the program updates write its memory, and gives each result a buffer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
-    """Write the new values of changed arguments, such as caches of keys, to the memory of the arguments.
+    """Write the new values of updated arguments, such as key caches, to the memory of the arguments.
 
-    The frontend says which result is the new value of an argument (``spyre.updated``). Where that is the argument with
-    insertions, and nothing else reads the old one, the copy of it goes, and the attribute stays: result and argument
-    are one parameter of the bundle. Else the attribute goes. A position is inserted as the whole stick around it,
-    the rest of which stays as it is: then any dim may be in the sticks of the argument. A result that has become a
-    view of the buffer of another result, because CSE merged two operations, is copied: each result is an argument.
+    The frontend records which result is the new value of an argument (``spyre.updated``). If that result is the
+    argument with insertions, and no other operation reads the old value, the copy is removed and the attribute is kept:
+    result and argument are one parameter of the bundle. Otherwise the attribute is removed. A single position is
+    inserted as the whole stick around it with the rest unchanged, so that any dim may be in the sticks of the argument.
+    A result that CSE made a view of another result's buffer is copied, because each result is a separate parameter.
 
     Before:
         %c = "sdsc.clone"(%cache); %r = tensor.insert_slice %new into %c[0, 70, 0] [8, 1, 64] [1, 1, 1]
@@ -60,13 +60,13 @@ class UpdateInPlace(Pass):
             func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 
     def _update(self, argument: ir.Value, result: ir.Value) -> bool:
-        """Insert into an argument in place of its copy; return whether that is possible."""
+        """Insert into an argument instead of its copy; return whether that is possible."""
         chain, copy = _insertions(result)
         if copy is None or copy.operands[0] != argument or not chain:
             return False
         if len(list(argument.uses)) > 1 or len(list(copy.results[0].uses)) > 1:
             return False  # another operation reads the old value
-        # A layout that the caller chose is in the type of the argument, and so in those of what is inserted into it.
+        # A layout chosen by the caller is in the type of the argument, and must be in the types of the insertions, too.
         is_laid_out = copy.results[0].type != argument.type
         if is_laid_out and defining_op(result) != chain[-1]:
             return False
@@ -95,7 +95,7 @@ def _separate_results(end: ir.Operation) -> None:
 
 
 def _as_destination(op: ir.Operation) -> ir.Operation:
-    """An insertion again, with the type of its destination."""
+    """Replace an insertion by one with the type of its destination."""
     with ir.InsertionPoint(op), op.location:
         attributes = {name: op.attributes[name] for name in op.attributes}
         new = ir.Operation.create(op.name, [op.operands[1].type], list(op.operands), attributes)
@@ -105,10 +105,10 @@ def _as_destination(op: ir.Operation) -> ir.Operation:
 
 
 def _insertions(result: ir.Value) -> tuple[list[ir.Operation], ir.Operation | None]:
-    """Return the insertions behind a value, the first of them first, and the copy that they fill; None without."""
+    """Return the insertions that end in a value, in order, and the clone that they update; None if there is none."""
     chain: list[ir.Operation] = []
     op = defining_op(result)
-    # A result may be a reshape of the argument with its insertions.
+    # A result may be a reshape of the updated argument.
     while op is not None and op.name in VIEWS and op.name != "tensor.extract_slice":
         op = defining_op(op.operands[0])
     while op is not None and op.name == "tensor.insert_slice":
@@ -118,12 +118,12 @@ def _insertions(result: ir.Value) -> tuple[list[ir.Operation], ir.Operation | No
 
 
 def _widen(op: ir.Operation) -> None:
-    """Insert the whole stick around a single position in place of that position."""
+    """Insert the whole stick around a single position instead of the position."""
     place, whole = place_of(op), op.operands[1]
     shape, dtype = shape_of(whole), element_of(whole)
     cut = [dim for dim, size in enumerate(place.sizes) if size < shape[dim]]
     stick = elements_per_stick(target_of(op), dtype)
-    # The masks of a position that is known at run time only would be others in each call.
+    # If the position is known only at run time, the mask would differ in each call.
     if place.moves or len(cut) != 1 or place.sizes[cut[0]] != 1 or shape[cut[0]] <= stick or dtype != "f16":
         return
     (dim,) = cut
@@ -134,7 +134,7 @@ def _widen(op: ir.Operation) -> None:
     if clone is not None and clone.name == "sdsc.clone":
         part = clone.operands[0]
     dims = tuple(range(len(shape)))
-    # The part may lack dims of size 1.
+    # Dims of size 1 may be missing from the part.
     names = (
         list(dims)
         if len(shape_of(part)) == len(dims)
@@ -152,6 +152,6 @@ def _widen(op: ir.Operation) -> None:
         wide = device_op("where3", [mask.result, part, block], maps, sizes, dtype, location=op.location)
         op.results[0].replace_all_uses_with(inserted(wide, whole, offsets, sizes))
     op.erase()
-    # The copy into a private buffer, for the result of the selection is one.
+    # The copy into a private buffer is not needed, because the result of the selection is a private buffer.
     if clone is not None and clone.name == "sdsc.clone" and use_empty(clone.results[0]):
         clone.erase()

@@ -16,9 +16,9 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class VerifyBundle(Pass):
-    """Check that the module is a bundle and keeps all rules of the SuperDSC specification (``spyre-validate``).
+    """Check that the module is a bundle and obeys all rules of the SuperDSC specification (``spyre-validate``).
 
-    An error is at the op that executes the design which breaks a rule.
+    An error is reported at the op that executes the design that breaks a rule.
     """
 
     name: ClassVar[str] = "verify-bundle"
@@ -33,12 +33,12 @@ class VerifyBundle(Pass):
 
 
 def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
-    """Return the op that executes the design of a finding; the module where it is about no design alone."""
+    """Return the op that executes the design of a finding; the module if the finding is not about a single design."""
     for func in functions(module):
         for op in all_ops(func):
             if op.name == "sdscbundle.sdsc_execute":
                 filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
-                # A finding begins with the file that it is about.
+                # A finding begins with the name of the file that it concerns.
                 if finding.where.partition(" ")[0] == filename:
                     return op
     return module

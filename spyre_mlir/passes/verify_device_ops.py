@@ -39,20 +39,20 @@ _OTHERS = {
     "tensor.collapse_shape", "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill",
     "arith.constant", "func.return", "func.call", "scf.for", "scf.yield", INDEX_ARGUMENT,
 }  # fmt: skip
-#: What the offsets of slices in loops are made of.
+#: Operations that compute the offsets of slices in loops.
 _INDICES = {"affine.apply", "arith.addi", "arith.subi", "arith.muli"}
 
 
 @dataclass(frozen=True)
 class VerifyDeviceOps(Pass):
-    """Check that every compute op is one device operation in a format that it has; all else only moves or names data.
+    """Check that each compute op is one device operation in a supported format; other ops only move or name data.
 
-    Held from level *device ops* to *placed*: operation known, number of operands, formats of operands and
-    result, constants, reduced dims for reductions and none for others, element types of the device.
+    These properties hold from level *device ops* to *placed*: known operation, number of operands, formats of operands
+    and result, constants, reduced dims for reductions and none for other operations, element types of the device.
 
-    With ``meaning`` it checks what passes keep and IR from elsewhere may not: the body of an op computes its operation,
-    a reduction begins with its neutral number, what is read is written, what is inserted is read, and loops run. With
-    ``relayouts`` there may be shuffles, which level *divided* has.
+    With ``meaning`` the pass also checks properties that passes preserve but other IR may violate: the body of an op
+    computes its operation, a reduction begins with its neutral number, operands are written, insertions are read, and
+    loops run. With ``relayouts`` there may be shuffles, which exist from level *divided* on.
     """
 
     name: ClassVar[str] = "verify-device-ops"
@@ -76,7 +76,7 @@ def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = Fa
             raise error_at(op, f"'{op.name}' does not belong to the level of device operations")
         elif sdsc.OP in op.attributes:
             raise error_at(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")
-        # Passes keep bodies in step with sdsc.op; IR from elsewhere can have any body.
+        # Passes keep bodies consistent with sdsc.op; IR from elsewhere can have any body.
         if meaning:
             _check_entered(op)
         _check_elements(op)
@@ -87,7 +87,7 @@ def _is_index(op: ir.Operation) -> bool:
 
 
 def _check_entered(op: ir.Operation) -> None:
-    """Check that reads are written, insertions read and loops run: passes leave nothing else, others may."""
+    """Check that operands are written, insertions are read and loops run, which IR from elsewhere may violate."""
     if op.name == LOOP and not trip_count(op):
         raise error_at(op, "this loop never runs")
     if op.name == "tensor.insert_slice" and use_empty(op.results[0]):
@@ -97,7 +97,7 @@ def _check_entered(op: ir.Operation) -> None:
 
 
 def _check_written(op: ir.Operation) -> None:
-    """Refuse an operand that no operation writes: an empty buffer has no numbers."""
+    """Raise an error for an operand that no operation writes, because an empty buffer is uninitialized."""
     for number, value in enumerate(op.operands if op.name in COPIES else list(op.operands)[:-1]):
         source = defining_op(value)
         while source is not None and source.name in VIEWS:
@@ -125,7 +125,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
         )
         raise error_at(op, f"'{opcode}' is no device operation; {known}")
     for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
-        # A map that skips a larger dim would leave elements unread, which no design can say.
+        # A map that skips a dim larger than 1 would leave elements unread, which a design cannot express.
         if any(dim is None and size != 1 for dim, size in zip(dims, shape_of(value), strict=True)):
             raise error_at(op, f"operand {number} of '{opcode}' is larger than what its map reads of it")
     described = DEVICE_OPS[opcode]
@@ -143,7 +143,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
 
 
 def _element(data_format: str) -> str:
-    """Name of a format of the device by the element type that programs have for it: ``f16 (SEN169_FP16)``."""
+    """Return the name of a device format with its element type in programs: ``f16 (SEN169_FP16)``."""
     element = next(name for name, known in DATA_FORMATS.items() if known == data_format)
     return f"{element} ({data_format})"
 
@@ -164,17 +164,17 @@ def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str
         raise error_at(op, f"'{opcode}' gives {_element(described.result_format(data_format))}, not {result}")
 
 
-# Check that the body of an op computes the device operation that it names: both are evaluated at a few points,
-# NaN, infinities, a negative zero, subnormal and largest numbers among them.
+# Check that the body of an op computes the device operation that it names. Both are evaluated at a few points,
+# including NaN, infinities, a negative zero, subnormal numbers and the largest numbers.
 #
-# The device runs what ``sdsc.op`` says and the CPU what the body says. Passes write both; IR from elsewhere may differ.
+# The device runs ``sdsc.op``, and the CPU runs the body. Passes write both; IR from elsewhere may be inconsistent.
 
-#: Numbers at least this large stand for the infinity that a maximum or minimum begins with.
+#: Numbers at least this large represent the infinity that a maximum or minimum begins with.
 _LARGE = 65504.0
 
 
 def check_meaning(generic: Structured) -> None:
-    """Raise ``CompileError`` where the body of an op, or what it begins with, is not that of its device operation."""
+    """Raise ``CompileError`` if the body or the initial value of an op does not match its device operation."""
     opcode, block = generic.opcode, generic.body
     arguments = tuple(str(argument.type) for argument in block.arguments)
     constants = tuple(sorted(sdsc.constants_of(generic.op).items()))
@@ -186,7 +186,7 @@ def check_meaning(generic: Structured) -> None:
         raise error_at(
             generic.op, f"the body does not compute '{opcode}', which is what the device does here"
         )
-    # Without a reduction no element of the initial value remains, so that it may be anything.
+    # Without a reduction no element of the initial value remains, so any initial value is allowed.
     begin = _initial(generic)
     if opcode in NEUTRAL and generic.reduced and not _is_neutral(begin, NEUTRAL[opcode]):
         shown = "no constant" if begin is None else f"{begin}"
@@ -196,7 +196,7 @@ def check_meaning(generic: Structured) -> None:
 
 
 def _initial(generic: Structured) -> float | None:
-    """The number that the result of an op is filled with at first; None if that is no constant."""
+    """Return the number that the result of an op is initialized with; None if it is not a constant."""
     fill = defining_op(generic.output)
     constant = defining_op(fill.operands[0]) if fill is not None and fill.name == "linalg.fill" else None
     if constant is None or constant.name != "arith.constant":
@@ -218,7 +218,7 @@ def _expected(
     rank: int,
     context: ir.Context,
 ) -> NDArray[np.float64]:
-    """The values of the body that an operation has by the table."""
+    """Return the values of the body that the operation has according to ``DEVICE_OPS``."""
     with context, ir.Location.unknown():
         types = [ir.Type.parse(text) for text in arguments]
         holder = ir.Operation.create("scf.execute_region", regions=1)
@@ -230,12 +230,12 @@ def _expected(
 
 
 def _values(block: ir.Block) -> NDArray[np.float64]:
-    """The numbers that a body yields at ``points``; NaN where it is not defined."""
+    """Return the numbers that a body yields at ``points``; NaN where it is not defined."""
     numbers = points(max(len(block.arguments), 2))
     known: dict[ir.Value, NDArray[np.float64]] = {}
     for argument, values in zip(block.arguments, numbers, strict=False):
         known[argument] = _integers(values) if isinstance(argument.type, ir.IntegerType) else values
-    # A gather selects the row whose index is the first operand: only with that index both of its branches are seen.
+    # A gather selects the row whose index is the first operand. This index exercises both branches of its body.
     known_index = np.where(numbers[0] > 0, known[block.arguments[0]], -1.0)
 
     def value_of(value: ir.Value) -> NDArray[np.float64]:
@@ -257,7 +257,7 @@ def _values(block: ir.Block) -> NDArray[np.float64]:
 
 
 def _integers(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Integers in the place of numbers: 4 times the ordinary ones, which have no more than 2 bits after the point."""
+    """Return integers for numbers: 4 times the ordinary numbers, which have at most 2 fractional bits."""
     return np.trunc(np.nan_to_num(numbers.clip(-30, 30)) * 4) + 0.0
 
 
@@ -268,7 +268,7 @@ def _scalar(op: ir.Operation, operands: Sequence[Any]) -> NDArray[np.float64]:
         return np.asarray(math.nan) if compare is None else np.asarray(compare(*operands), np.float64)
     if op.name not in _SCALARS:
         raise error_at(op, f"'{op.name}' is in no body of a device operation")
-    # Some points are outside of the domain of a logarithm or a root: both bodies yield NaN there.
+    # Some points are outside the domain of a logarithm or a root, where both bodies yield NaN.
     with np.errstate(all="ignore"):
         return np.asarray(_SCALARS[op.name](*operands), np.float64)
 
@@ -282,7 +282,7 @@ _ORDERED: dict[int, Callable[..., Any]] = {
     6: lambda x, y: np.less(x, y) | np.greater(x, y), 7: lambda x, y: ~_is_unordered(x, y),
 }  # fmt: skip
 
-#: By the numbers of ``arith.cmpf``: ordered predicates are false for NaN, and unordered ones true.
+#: Keyed by the predicate numbers of ``arith.cmpf``: ordered predicates are false for NaN, unordered ones are true.
 _FLOAT_PREDICATES: dict[int, Callable[..., Any]] = {
     **_ORDERED,
     **{

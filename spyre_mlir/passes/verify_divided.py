@@ -23,11 +23,11 @@ from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 @dataclass(frozen=True)
 class VerifyDivided(Pass):
-    """Check each op's division: legal splits, a core map that gives each slice one owner, spans in limit.
+    """Check each op's division: legal splits, a core map that gives each slice one owner, spans within the limit.
 
-    Recomputed from the IR alone: slices of whole sticks, none without work, at most as many as the device has
-    cores, the map's values for all cores distinct and in range, partial results of a split reduction combined
-    by a declared operation, and no core that addresses more of an HBM tensor than the device can span.
+    The checks use only the IR: slices are whole sticks, none is empty, there are at most as many slices as device
+    cores, the map's values for all cores are distinct and in range, partial results of a split reduction are combined
+    by a declared operation, and no core addresses more of an HBM tensor than the device can span.
     """
 
     name: ClassVar[str] = "verify-divided"
@@ -60,7 +60,7 @@ def _check(
 def _problem(
     opcode: str, space: Space, division: Division, combine: str | None, masked: frozenset[int]
 ) -> str | None:
-    """Return the fault of a division; cached, because a program repeats few of them."""
+    """Return the error in a division. Results are cached because a program repeats few divisions."""
     splits = division.splits
     if len(splits) != len(space.sizes):
         return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
@@ -81,7 +81,7 @@ def _problem(
 def _partial_problem(
     opcode: str, space: Space, splits: tuple[int, ...], combine: str | None, masked: frozenset[int]
 ) -> str | None:
-    """Return the fault of a split reduction: no ``combine``, several dims, or a masked one."""
+    """Return the error in a split reduction: ``combine`` is missing, several dims are split, or a dim is masked."""
     parts = [dim for dim in sorted(space.reduced) if splits[dim] > 1]
     if not parts:
         return combine and f"no reduction is split, so there is nothing to combine by '{combine}'"

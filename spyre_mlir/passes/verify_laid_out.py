@@ -22,8 +22,8 @@ from spyre_mlir.target.ops import Kind
 class VerifyLaidOut(Pass):
     """Check that every device tensor has a layout, views compose, and every op's stick rules hold.
 
-    The stick rules are those of ``layout.rules``. A dim in any operand's stick has room for whole sticks in
-    all of them.
+    The stick rules are in ``layout.rules``. A dim that is in the stick of any operand is padded to whole sticks in
+    all operands.
     """
 
     name: ClassVar[str] = "verify-laid-out"
@@ -80,7 +80,7 @@ def _check_whole_sticks(op: ir.Operation, space: Space) -> None:
 
 
 def _check_copy(op: ir.Operation, space: Space) -> None:
-    """Check that a copy keeps the sticks and a restickify exchanges their one dim: no other op can change sticks."""
+    """Check that a copy keeps the stick dims, and that only a restickify exchanges its single stick dim."""
     source, result = space.views
     if source.stick_axes != result.stick_axes:
         raise error_at(

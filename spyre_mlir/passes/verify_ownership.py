@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks who owns what, on the final plan."""
+"""Checks which core owns each part of each buffer, on the final plan."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from spyre_mlir.records import dataclass
 class VerifyOwnership(Pass):
     """Check that each stick of a result has one finishing core, and that LX is read where it was written.
 
-    Recomputed from the IR alone, divisions, layouts and placements as they are, so it belongs after
-    everything that can reorder loops or change a layout. A reader whose cores want other parts of a buffer
-    than its writer's cores left is a *core division mismatch*: in device memory that costs nothing and is a
-    remark with both views; for a buffer in LX it is an error.
+    The checks use only the IR with its divisions, layouts and placements, so the pass must run after
+    all passes that can reorder loops or change a layout. If the cores of a reader need other parts of a buffer
+    than the cores of the writer have written, there is a *core division mismatch*. In device memory this is free and
+    only a remark with both views; for a buffer in LX it is an error.
     """
 
     name: ClassVar[str] = "verify-ownership"
@@ -53,12 +53,12 @@ def _problem(space: Space, division: Division) -> str | None:
     twice = next((group for group in division.groups if len(group) != parts), None)
     if twice is not None:
         return f"cores {list(twice)} make one part of the result, which {parts} should"
-    # What is around slices, cores have twice.
+    # Halos around slices are ignored, because several cores have them.
     view = core_view(replace(space, halos=()), len(space.views) - 1, division)
     finished = [view.regions[core] for core in division.finishers]
     owned = [region for region in finished if region is not None]
     sticks = sum(math.prod(count for _, count in region.steps) for region in owned)
-    # The buffer may have more room than the operation has positions.
+    # The buffer may have more positions than the operation.
     steps = (min(axis.size, -(-space.padded[axis.dim] // axis.divisor)) for axis in space.views[-1].axes)
     total = math.prod(steps)
     copies = _copies(space)
@@ -68,6 +68,6 @@ def _problem(space: Space, division: Division) -> str | None:
 
 
 def _copies(space: Space) -> int:
-    """Return the number of cores that get each part of the result of a copy: the dims that no operand has."""
+    """Return the number of cores that get each part of a copy's result: the size of the dims that no operand has."""
     operand_dims = frozenset[int]().union(*space.present)
     return math.prod(size for dim, size in enumerate(space.sizes) if dim not in operand_dims)

@@ -22,11 +22,11 @@ from spyre_mlir.target.ops import NEUTRAL
 
 @dataclass(frozen=True)
 class VerifyPadding(Pass):
-    """Check that every padded dim of a buffer has a state, every need a state or a mask, and no mask is idle.
+    """Check that each padded dim of a buffer has a state, each need is met by a state or a mask, and no mask is idle.
 
-    Recomputed from the IR, apart from ``resolve-padding``: positions beyond the shape of an operand are
-    followed by their logical index through views to their buffer, one by one. What arguments and constants
-    hold is the word of the host; that an operation leaves the padding of its result undefined is checked.
+    The checks use only the IR, independently of ``resolve-padding``: each position beyond the shape of an operand is
+    traced by its logical index through views to its buffer. The padding of arguments and constants is taken
+    from the host's attributes; the pass checks that an operation leaves the padding of its result undefined.
 
     Before and after: level *laid out*, padding resolved.
     """
@@ -94,7 +94,7 @@ class _PaddingCheck:
             )
 
     def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:
-        """Return the reduced dims whose padding is not neutral in some operand, each with its state as a sentence."""
+        """Return the reduced dims whose padding is not neutral in some operand, each with a text about its state."""
         _, space, _ = self.memory.space(op)
         generic = structured(op)
         assert generic is not None
@@ -115,7 +115,7 @@ class _PaddingCheck:
         return problems
 
     def _state_at(self, value: ir.Value, index: tuple[int, ...]) -> State:
-        """Return the state at an index of a value, inside its shape or beyond: UNDEFINED for an element of a buffer."""
+        """Return the padding state at an index inside or beyond a value's shape; UNDEFINED for a buffer's element."""
         while True:
             op, initial = defining_op(value), initial_of(value)
             if initial is not None:
@@ -136,14 +136,14 @@ class _PaddingCheck:
 
 
 def _only(position: int, dim: int, rank: int) -> tuple[int, ...]:
-    """Return the index that is 0 in all dims but one."""
+    """Return an index that is ``position`` in dim ``dim`` and 0 in all other dims."""
     return tuple(position if other == dim else 0 for other in range(rank))
 
 
 def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index in the source of an index of a view; of a slice that moves with a loop, in the first iteration.
+    """Return the index in the source for an index in a view; for a slice that moves with a loop, in iteration 0.
 
-    Further on it lies further along the same dim: what is beyond the shape at first is so always.
+    In later iterations the index is further along the same dim, so an index beyond the shape stays beyond it.
     """
     match step:
         case Transpose(permutation):
@@ -175,7 +175,7 @@ def _joined(index: Sequence[int], sizes: Sequence[int]) -> int:
 
 
 def _parted(position: int, sizes: Sequence[int]) -> list[int]:
-    """Return the row-major index of a position; beyond ``sizes`` it is so in the outermost dim of several elements."""
+    """Return the row-major index of a position. A position beyond ``sizes`` exceeds the outermost dim above size 1."""
     outermost = next((dim for dim, size in enumerate(sizes) if size > 1), len(sizes) - 1)
     index = [0] * len(sizes)
     for dim in reversed(range(outermost + 1, len(sizes))):

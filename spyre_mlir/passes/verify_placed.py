@@ -20,12 +20,12 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class VerifyPlaced(Pass):
-    """Check that every buffer has a placement of its own over its live range.
+    """Check that every buffer has a placement that no other buffer uses during its live range.
 
-    Recomputed from the final IR, apart from planning: each operation writes a placed buffer, never an
-    argument; pool buffers are aligned, inside the pool, and no two that are alive at one op overlap; each
-    result has one buffer; what a buffer holds is not overwritten by another insertion, nor by what a loop carries or
-    what is written over an operand.
+    The checks use only the final IR, independently of planning: each operation writes a placed buffer, never an
+    argument; pool buffers are aligned and inside the pool, and no two buffers that are live at one op overlap; each
+    result has one buffer; the contents of a buffer are not overwritten by another insertion, by an iter_arg or by a
+    result that is written over an operand.
     """
 
     name: ClassVar[str] = "verify-placed"
@@ -73,7 +73,7 @@ class _PlacementCheck:
             raise error_at(op, f"this operation cannot write over its operand: {problem}")
 
     def _results(self) -> set[ir.Value]:
-        """Return the buffers of the results, each placed as that result and in no other."""
+        """Return the buffers of the results, each of which must be placed in the kernel argument of its result."""
         roots = set()
         for index, value in enumerate(self.ops[-1].operands):
             root = self.memory.place(value).buffer
@@ -90,7 +90,7 @@ class _PlacementCheck:
         return roots
 
     def _insertions(self) -> None:
-        """Check that nothing reads the buffer that an insertion fills before the insertion."""
+        """Check that only the insertion reads the destination of an insertion."""
         for op in self.ops:
             if op.name != "tensor.insert_slice":
                 continue
@@ -102,7 +102,7 @@ class _PlacementCheck:
             self._check_order(op)
 
     def _check_order(self, op: ir.Operation) -> None:
-        """Check that a part is written after all that was written before into the same place."""
+        """Check that a part is written after all earlier writes to the same region."""
         written = self._writer(op.operands[0])
         before = op.operands[1]
         while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
@@ -119,7 +119,7 @@ class _PlacementCheck:
         return self.position[owner]
 
     def _carried(self) -> None:
-        """Check that iter_args stay in one buffer, which nothing reads once the next value is there."""
+        """Check that each iter_arg stays in one buffer, which is not read after the next value is written."""
         for loop in self.ops:
             for iter_arg in carried_values(loop) if loop.name == LOOP else ():
                 problem = why_not_in_place(loop, iter_arg)
@@ -131,7 +131,7 @@ class _PlacementCheck:
                     )
 
     def _overlaps(self, results: set[ir.Value]) -> None:
-        """Check by a sweep over time that pool buffers alive together are disjoint."""
+        """Check by a sweep over time that pool buffers that are live at the same time are disjoint."""
         size = sdsc.pool_bytes_of(self.func)
         spans = []
         for live_range in ScopedLiveRanges.of(self.memory).all:

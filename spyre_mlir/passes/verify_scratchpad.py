@@ -29,17 +29,16 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 @dataclass(frozen=True)
 class VerifyScratchpad(Pass):
-    """Check that every buffer in LX is eligible for it, and that its bytes are its own over its live range.
+    """Check that every buffer in LX is eligible, and that no other buffer uses its bytes during its live range.
 
-    Recomputed from the final IR, apart from planning: it is no argument, constant or result; one operation accesses
-    all of it, which tells how many bytes per core it has, and none a part that moves with a loop; its address is
-    aligned and its bytes per core end inside the usable LX; no restickify across cores reads it; a shuffle goes from
-    LX to LX, and copies of one part are in LX; ping-pong buffers lie one behind the other; and buffers that are alive
-    at one operation are disjoint, except where a pointwise operation writes its result over an operand: at the same
-    address, no larger, element for element, and nothing reads the operand later.
-
-    That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
-    memory; after both passes each core finds in its LX what it reads.
+    The checks use only the final IR, independently of planning. A buffer in LX is not an argument, constant or result.
+    One operation accesses the whole buffer, which determines its bytes per core, and no operation accesses a part that
+    moves with a loop. Its address is aligned, and its bytes per core end inside the usable LX. No restickify across
+    cores reads it. Source and result of a shuffle and copies of a part are in LX. Ping-pong buffers are adjacent.
+    Buffers that are live at the same operation are disjoint, unless a pointwise operation overwrites an operand with
+    its result: at the same address, no larger, element for element, and without later readers of the operand.
+    ``verify-ownership`` checks that readers own their data, and reports mismatches in device memory. After both passes
+    each core finds its operands in its LX.
     """
 
     name: ClassVar[str] = "verify-scratchpad"
@@ -132,7 +131,7 @@ class _ScratchpadCheck:
         )
 
     def _size(self, op: ir.Operation, root: ir.Value, writers: Sequence[Divided]) -> int:
-        """Return the bytes per core, those of the operation that accesses all of a buffer if others access parts."""
+        """Return the bytes per core, given by the operation that accesses the whole buffer if others access parts."""
         pieces = partial_accesses_of(
             root, [(self.ops[position], operand) for position, operand in self.accesses[root]]
         )
@@ -165,7 +164,7 @@ class _ScratchpadCheck:
                 )
 
     def _check_pairs(self, residents: Mapping[ir.Value, _LiveBuffer]) -> None:
-        """Check that the second buffer of a ping-pong pair is right behind the first."""
+        """Check that the second buffer of a ping-pong pair directly follows the first."""
         for (first, _), *others in pairs_of(residents):
             size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
             for root, second in others:
@@ -177,7 +176,7 @@ class _ScratchpadCheck:
                     )
 
     def _check_overlaps(self, residents: list[_LiveBuffer]) -> None:
-        """Check by a sweep over time that live buffers are disjoint, or one is written in place of the other."""
+        """Check by a sweep over time that live buffers are disjoint, or that one is written in place of the other."""
         live_ranges = [
             (live_range, resident) for resident in residents for live_range in resident.live_ranges
         ]
@@ -198,7 +197,7 @@ class _ScratchpadCheck:
     def _why_not_in_place(
         self, before: ScopedLiveRange, parent: _LiveBuffer, live_range: ScopedLiveRange, child: _LiveBuffer
     ) -> str | None:
-        """Return why a buffer cannot take the place of one that is alive when it is written; None if it can."""
+        """Return why a buffer cannot be written in place of a live buffer; None if it can."""
         return next(self._obstacles(before, parent, live_range, child), None)
 
     def _obstacles(
@@ -224,7 +223,7 @@ class _ScratchpadCheck:
 
 
 def _check_relayout(memory: AliasAnalysis, op: ir.Operation) -> None:
-    """Check that shuffles and copies of a part are in LX: in device memory a part has one place."""
+    """Check that shuffles and copies of a part are in LX, because in device memory a part exists only once."""
     if op.name == "sdsc.shuffle" and not is_in_lx(memory.place(op.operands[0]).buffer):
         raise error_at(op, "a shuffle takes what it copies from LX, but its source is in device memory")
     if (op.name == "sdsc.shuffle" or sdsc.copies_of(op) > 1) and not is_in_lx(
@@ -234,10 +233,10 @@ def _check_relayout(memory: AliasAnalysis, op: ir.Operation) -> None:
 
 
 def _order(user: Divided, operand: int) -> tuple:
-    """Return the order in which LX holds an operand: the dims of its sticks, outermost first, and of their elements.
+    """Return the order of an operand in LX: the dims of its sticks, outermost first, and of the elements in a stick.
 
-    Operands of one operation in which these are equal have each element at the same place: a dim has the same
-    share in all of them.
+    Operands of one operation with equal orders have each element at the same offset, because a dim has the same
+    share in all operands.
     """
     view = user.space.views[operand]
     return tuple(axis.dim for axis in view.axes), view.stick_dim, view.elements_per_stick

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Divides every operation over the cores."""
+"""Divides each operation over the cores."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from spyre_mlir.target.ops import DEVICE_OPS
 class WorkDistribution(Pass):
     """Record on each op how many slices each of its dims has, and which slices each core owns.
 
-    The second pass of work division ("Work Division Planning"): what ``span-reduction`` committed is a lower bound;
-    output dims come first, the largest first; then at most one reduction dim, whose partial results the cores combine
-    over the ring (``sdsc.combine``), the last slice's core having the finished value. ``matmul=cost`` takes the
-    cheapest split of a matmul by the cost model instead (``division_search/work_division.py``), ``specified`` the
-    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. ``division`` is the name of another
-    algorithm (docs/writing-an-algorithm.md). What a plan file pins (``apply-plan``) is taken as it is.
+    This is the second pass of work division ("Work Division Planning"). The splits of ``span-reduction`` are lower
+    bounds. Output dims are split first, the largest first, then at most one reduction dim. The cores combine partial
+    results over the ring (``sdsc.combine``), and the core of the last slice has the finished value. ``matmul=cost``
+    uses the cheapest split of a matmul by the cost model instead (``division_search/work_division.py``), ``specified``
+    the same rule as for other ops. ``uneven`` lets the last slice differ from the others. ``division`` is the name of
+    another algorithm (docs/writing-an-algorithm.md). Divisions pinned by a plan file (``apply-plan``) are not changed.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
     """
@@ -64,7 +64,7 @@ class WorkDistribution(Pass):
     def _mapped(
         self, op: ir.Operation, opcode: str, space: Space, cores: int
     ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Return the slices per dim, and the order in which core ids count them if it is not the default one."""
+        """Return the slices per dim, and the order in which core ids count slices, or None for the default order."""
         if pins_of(op).slices is not None:
             return pinned_division(op, opcode, space, cores)
         try:

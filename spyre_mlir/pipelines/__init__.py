@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pipelines: their text, the named one as a value, and the run."""
+"""Pipelines: their text, the named pipeline as a value, and running them."""
 
 from spyre_mlir.pipelines.printing import Printing
 from spyre_mlir.pipelines.run import Timing, check, run_pipeline

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The form in which IR is printed, with what upstream's bindings lack: the users of each value as a comment."""
+"""The form in which IR is printed, including the users of each value as comments, which upstream's bindings lack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKED = re.compile(rf' loc\("{_MARK}":(\d+):1\)')
 
 @dataclass(frozen=True)
 class AsmForm:
-    """Options of printing IR, by the names of mlir-opt's flags."""
+    """Options for printing IR, named after the flags of mlir-opt."""
 
     debug_info: bool = False
     pretty_debug_info: bool = False
@@ -53,10 +53,10 @@ class AsmForm:
 
 
 def _with_users(operation: ir.Operation, form: AsmForm) -> str:
-    """Print a copy whose locations are numbers of comments, and put the comments behind the lines of these."""
+    """Print a copy whose locations are comment numbers, and replace each location by its comment at the end of line."""
     copy = operation.clone(ip=False).operation
     comments = _mark(copy, list(_operations(copy)), ir.AsmState(copy))
-    # With a scope of its own each line holds its location itself, and no alias of it.
+    # With local scope each line contains its location itself instead of an alias.
     marked = replace(form, value_users=False, debug_info=True, local_scope=True, pretty_debug_info=False)
     lines = []
     for line in marked.text(copy).splitlines():
@@ -66,8 +66,8 @@ def _with_users(operation: ir.Operation, form: AsmForm) -> str:
 
 
 def _mark(copy: ir.Operation, operations: list[ir.Operation], state: ir.AsmState) -> list[str]:
-    """Replace all locations by numbers of comments, and return the comments."""
-    # Before the locations change, for names may be those of locations.
+    """Replace all locations by comment numbers, and return the comments."""
+    # Names are computed before the locations change because names may come from locations.
     titled = [(op, "", list(op.results)) for op in operations]
     titled += [
         (argument, f"{argument.get_name(state)} ", [argument])
@@ -103,7 +103,7 @@ def _users(values: Sequence[ir.Value], state: ir.AsmState) -> str:
 
 
 def _name(operation: ir.Operation, state: ir.AsmState) -> str:
-    """Return the name of an operation's results, or the operation's own where it has none."""
+    """Return the name of an operation's results, or the name of the operation if it does not have results."""
     return (
         operation.results[0].get_name(state).partition("#")[0] if len(operation.results) else operation.name
     )

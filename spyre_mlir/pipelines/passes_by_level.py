@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes of the user at the end of a level: as ``compile`` takes them, and as the option ``passes`` of the pipeline.
+"""User-defined passes at the end of a level, as ``compile`` accepts them and as the pipeline option ``passes``.
 
 {"laid-out": [MyPass(limit=3), "canonicalize"]}   ->   ("laid-out=my-pass{limit=3}", "laid-out=canonicalize")
 """
@@ -18,7 +18,7 @@ LevelChoice: TypeAlias = str | Pass | Sequence[str | Pass]
 
 
 def entries(choices: Mapping[str, LevelChoice] | Sequence[str]) -> tuple[str, ...]:
-    """Return the option ``passes`` for what a caller chooses for each level; texts of that option stay."""
+    """Return the option ``passes`` for a mapping of levels to passes; texts of the option are returned unchanged."""
     if not isinstance(choices, Mapping):
         if (
             isinstance(choices, str)
@@ -71,6 +71,6 @@ def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, tuple[st
 
 
 def no_level(level: str, levels: Sequence[str]) -> CompileError:
-    """Return the error for a level that there is not."""
+    """Return the error for a level that does not exist."""
     sentence = f"There is no level '{level}'; the levels are {', '.join(levels)}."
     return CompileError(with_suggestion(sentence, level, levels))

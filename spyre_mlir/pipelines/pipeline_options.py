@@ -13,9 +13,9 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class PipelineOptions(Options):
-    """Options of the pipeline from linalg to a bundle, each with what it does and its default.
+    """Options of the pipeline from linalg to a bundle, each with its description and default.
 
-    They are keywords of ``compile``, whose documentation has these texts, and words of ``spyre-compile --pipeline``.
+    The options are keywords of ``compile``, whose documentation has these texts, and of ``spyre-compile --pipeline``.
     """
 
     device: str = option("", "the device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged one)")
@@ -132,10 +132,10 @@ class PipelineOptions(Options):
         return "spyre pipeline"
 
     def target_from(self, base: Target) -> Target:
-        """Return the target of the device file, or else ``base``, as the other options change it."""
+        """Return the target of the device file, or else ``base``, modified by the other options."""
         return self.attach_target.target_from(base)
 
     @property
     def attach_target(self) -> AttachTarget:
-        """Pass that attaches the target of the options."""
+        """The pass that attaches the target of the options."""
         return AttachTarget(self.device, self.sencores, self.lx_frac_avail, self.cost_model)

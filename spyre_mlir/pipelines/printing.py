@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Printing the IR before and after passes: to stderr, or to a folder with a file for each.
 
-Upstream's pass managers print. What they cannot do, a form of ``AsmForm`` that they do not have and one numbering for a
-pipeline that has a manager for each pass, is done here to the files that they write.
+Upstream's pass managers print the IR. This module rewrites the files that they write where a form of ``AsmForm`` is not
+supported upstream, and numbers the files of a pipeline consecutively although each pass has its own manager.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from spyre_mlir.pipelines.asm_form import AsmForm
 from spyre_mlir.pipelines.text import PipelineStep
 from spyre_mlir.records import dataclass
 
-#: The form in which upstream writes what is read back: nothing is lost, and invalid IR has it too.
+#: The form in which upstream writes IR that is read back: it is lossless, and invalid IR can be printed in it.
 _LOSSLESS = AsmForm(debug_info=True, generic=True)
 
 
 @dataclass(frozen=True)
 class Printing:
-    """Settings of printing IR before or after passes; names are those of the passes.
+    """Settings for printing IR before or after passes, which are given by name.
 
-    ``tree_folder`` is the folder that holds a file for each print, instead of stderr.
+    If ``tree_folder`` is set, each print is written to a file in that folder instead of stderr.
     """
 
     before: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Printing:
         return bool(self.before or self.after or self.before_all or self.after_all)
 
     def apply(self, manager: PassManager, name: str) -> None:
-        """Have a pass manager print, if the pass of that name is printed."""
+        """Enable printing in the manager of the pass ``name``, if that pass is to be printed."""
         before = self.before_all or name in self.before
         after = self.after_all or name in self.after
         if not before and not after:
@@ -66,15 +66,15 @@ class Printing:
         )
 
     def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Do nothing: upstream prints what is wanted in front of a pass."""
+        """Do nothing: upstream prints the IR before a pass."""
 
     def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Hand on what the manager of one pass has written to files."""
+        """Print the files that the manager of one pass has written."""
         if self._files.folder is not None:
             self._files.hand_on(self, operation)
 
     def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Print the IR that a pass of ours left when it failed: its exception has passed by upstream's printing."""
+        """Print the IR that one of our passes left when it failed: upstream does not print after a Python exception."""
         self.passed(step, operation)
         if step.ours and self.only_on_failure and (self.after_all or step.name in self.after):
             title = f"{type(step.ours).__name__} Failed: {step.ours} ('{operation.name}' operation)"
@@ -95,7 +95,7 @@ class Printing:
 
 
 class _DumpFiles:
-    """A temporary folder in which upstream's managers write files, and the number of the next of them."""
+    """A temporary folder in which upstream's managers write files, and the number of the next file."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
@@ -110,14 +110,14 @@ class _DumpFiles:
         return str(self.folder)
 
     def hand_on(self, printing: Printing, operation: ir.Operation) -> None:
-        """Print what is in the folder, in the form that is asked for, and empty it."""
+        """Print the files in the folder in the requested form, and empty the folder."""
         assert self.folder is not None
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
         numbers: list[int] = []
         for path in paths:
             head, _, body = path.read_text(encoding="utf-8").partition("\n")
             text = body if printing.form.is_of_pass_managers else _in_form(body, printing.form, operation)
-            # Each manager numbers from zero.
+            # Each manager numbers its files from zero.
             number, rest = path.name.split("_", 1)
             numbers.append(int(number))
             name = f"{self.count + numbers[-1]}_{rest}"
@@ -138,7 +138,7 @@ class _DumpFiles:
 
 
 def _in_form(text: str, form: AsmForm, operation: ir.Operation) -> str:
-    """Print IR from its lossless text; invalid IR stays in that, as upstream prints it."""
+    """Return IR in the given form, parsed from its lossless text; the text of invalid IR is returned unchanged."""
     try:
         with operation.context:
             return form.text(ir.Operation.parse(text).operation) + "\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reproducers: a module in front of a pipeline with the pipeline as a resource, in the form of mlir-opt.
+"""Reproducers: a module before a pipeline, with the pipeline as a resource, in the format of mlir-opt.
 
 module { .. }
 {-#
@@ -28,13 +28,13 @@ _RESOURCE = re.compile(rf'\b{_KEY}: *\{{((?:"(?:[^"\\]|\\.)*"|[^"{{}}])*)\}}')
 _PIPELINE = re.compile(r'\bpipeline: *"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 
-#: Bytes at the end of a file that are searched for the resource of a reproducer before the file is written over.
+#: Bytes at the end of a file that are searched for a reproducer's resource before the file is overwritten.
 _TAIL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Reproducer:
-    """What a reproducer says beside its module."""
+    """The settings of a reproducer that are stored with its module."""
 
     pipeline: str
     verify_each: bool = True
@@ -58,7 +58,7 @@ class Reproducer:
         )
         resource = f"  external_resources: {{\n    {_KEY}: {{\n{fields}    }}\n  }}\n"
         asm = AsmForm(debug_info=True).text(operation)
-        # A file has one section of resources, in which large constants of the module may be.
+        # A file has a single resource section, which may already contain large constants of the module.
         if asm.endswith(_END):
             return f"{asm[: -len(_END)].rstrip()},\n{resource}{_END}"
         return f"{asm}\n{{-#\n{resource}{_END}"
@@ -69,9 +69,9 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 class CrashReproducer:
-    """An observer that leaves a reproducer at ``path`` of a run that fails, or that ends the whole process.
+    """An observer that writes a reproducer to ``path`` for a run that fails or that crashes the process.
 
-    ``is_local`` makes it the IR in front of the pass that fails, with that pass alone.
+    With ``is_local`` the reproducer is the IR before the failing pass, with that pass alone.
     """
 
     def __init__(self, path: str, pipeline: Pipeline, verify_each: bool, is_local: bool) -> None:
@@ -80,7 +80,7 @@ class CrashReproducer:
         self._is_written = self.has_failed = False
 
     def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Write the file in front of the pass: behind a crash of native code nothing could."""
+        """Write the file before the pass: after a crash of native code it cannot be written."""
         if self.has_failed or (self._is_written and not self._is_local):
             return
         if not self._is_written:
@@ -93,10 +93,10 @@ class CrashReproducer:
         """Do nothing."""
 
     def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Do nothing: the run may begin anew without what has failed."""
+        """Do nothing: the run may start again without the step that failed."""
 
     def finish(self, has_failed: bool) -> bool:
-        """Keep the file of the first run that has failed, and return whether this is it; else remove it."""
+        """Keep the file if this is the first run that has failed, and return whether it is; else remove the file."""
         is_first = self._is_written and has_failed and not self.has_failed
         if self._is_written and not self.has_failed and not has_failed:
             Path(self.path).unlink(missing_ok=True)
@@ -106,7 +106,7 @@ class CrashReproducer:
 
 
 def _require_no_other_file(path: Path) -> None:
-    """Raise ``CompileError`` for a file that is no reproducer, which is not written over."""
+    """Raise ``CompileError`` for an existing file that is not a reproducer, so that it is not overwritten."""
     if not path.is_file():
         return
     with path.open("rb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs a pipeline: a pass manager for each pass, so that an error, a printout, a time and a remark belong to one."""
+"""Running a pipeline: each pass has its own pass manager, which attributes errors, printouts, times and remarks."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ from spyre_mlir.target.target import Target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timing import Timing, entered, scope
 
-# Observers of a run: what is told of the IR in front of each pass, behind it, and where it fails.
+# Observers of a run: they are called with the IR before each pass, after it, and when it fails.
 
 
 class Observer(Protocol):
-    """A reader of the IR between passes, which it does not change."""
+    """A reader of the IR between passes. An observer does not change the IR."""
 
     def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Take note of the IR in front of a pass."""
+        """Observe the IR before a pass."""
         ...
 
     def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Take note of the IR behind a pass."""
+        """Observe the IR after a pass."""
         ...
 
     def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Take note of the IR that a pass left when it failed."""
+        """Observe the IR that a pass left when it failed."""
         ...
 
 
 class ObservedManager:
-    """The pass manager of a step, whose runs observers are told of."""
+    """The pass manager of a step, which calls observers before and after each run."""
 
     def __init__(self, step: PipelineStep, manager: PassManager, observers: Sequence[Observer]) -> None:
         self._step, self._manager, self._observers = step, manager, observers
 
     def run(self, operation: ir.Operation) -> None:
-        """Run the pass; its exceptions are those of the manager."""
+        """Run the pass; exceptions of the manager propagate."""
         for observer in self._observers:
             observer.entered(self._step, operation)
         try:
@@ -104,40 +104,40 @@ def run_pipeline(
     Args:
         module: The module.
         pipeline: The passes, or their text.
-        printing: What is printed of the IR between passes.
-        verify_each: Upstream's check of the IR after each pass.
-        timing: It gets the seconds of each pass.
-        remarks: It gets the decisions of the passes.
-        levels: It gets the lines of the input and of each level that is kept, by name.
-        observers: They see the IR between passes.
+        printing: Settings for printing the IR between passes.
+        verify_each: Whether upstream's verifier checks the IR after each pass.
+        timing: Receives the seconds of each pass.
+        remarks: Receives the decisions of the passes.
+        levels: Receives the lines of the input and of each kept level, keyed by name.
+        observers: Called with the IR between passes.
 
     Raises:
-        CompileError: A pass fails; an ``InternalError`` by a fault of it. A user's pass raises whatever it raises.
+        CompileError: A pass fails (``InternalError``: by its own fault). User-defined passes raise their own errors.
     """
     operation = module.operation
     if isinstance(pipeline, str):
         pipeline = Pipeline.parse(pipeline)
-    # Verifiers and passes in Python need the interpreter lock, which a pool of MLIR threads would wait for.
+    # Verifiers and passes in Python need the interpreter lock, so a pool of MLIR threads would only wait for it.
     operation.context.enable_multithreading(False)
     collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
     timed = timing.collecting() if timing is not None else contextlib.nullcontext()
     hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
     with operation.context, operation.location, collecting, timed, hidden, parsed_once(), usage_kept():
-        # All managers are built before the first runs: a misspelt option fails while the module is
+        # All managers are built before the first pass runs, so that a misspelt option fails while the module is
         # unchanged.
         whole = WholeModule(operation, remarks, levels)
         managers = list(_managers(pipeline, verify_each, printing, whole, operation.name))
         whole.run = partial(_run_between, managers)
         observers = [*observers, *([printing] if printing and printing.is_wanted else [])]
         observed = [(step, ObservedManager(step, manager, observers)) for step, manager in managers]
-        # What follows may run in another process, which has another default.
+        # The rest may run in another process, which may have another default target.
         settle(operation)
         if levels is not None:
             levels[INPUT] = level_lines(operation)
         try:
             _run_folded(observed if observers else managers, operation, remarks, whole)
         finally:
-            # A manager holds its pass where Python does not see it, so that a circle with it is never freed.
+            # A manager holds its pass in native code, so the garbage collector never frees a cycle through it.
             managers.clear()
             observed.clear()
 
@@ -148,7 +148,7 @@ def _run_folded(
     remarks: Remarks | None,
     whole: WholeModule,
 ) -> None:
-    """Run the steps; where layers that were left out cannot be copied, or not placed, once more with more layers."""
+    """Run the steps. Run them again with more layers if the layers left out cannot be copied or placed."""
     first = 0
     while True:
         try:
@@ -167,7 +167,7 @@ def _run_between(
     end: int,
     operation: ir.Operation,
 ) -> None:
-    """Run the steps from ``begin`` to ``end`` on another module, which nobody is told about."""
+    """Run the steps from ``begin`` to ``end`` on another module, and drop the remarks."""
     with Remarks().collecting():
         for step, manager in managers[begin:end]:
             _run(step, manager, operation, None)
@@ -180,7 +180,7 @@ def _run_steps(
     remarks: Remarks | None,
     whole: WholeModule,
 ) -> None:
-    """Run the steps from index ``first`` on; ``whole`` keeps the module in front of the pass that leaves out layers."""
+    """Run the steps from index ``first`` on; ``whole`` keeps the module as it is before ``fold-repeated-layers``."""
     numbered = itertools.islice(enumerate(managers), first, None)
     for stage, steps in itertools.groupby(numbered, key=lambda entry: entry[1][0].stage):
         with scope(stage, "stages") if stage else contextlib.nullcontext():
@@ -194,7 +194,7 @@ def _run_steps(
 
 
 def check(pipeline: Pipeline, context: ir.Context) -> None:
-    """Raise for a pass that does not exist or options that it does not take, without running anything."""
+    """Raise for a pass that does not exist or for options that it does not accept, without running anything."""
     with context:
         list(_managers(pipeline, True, None))
 
@@ -206,9 +206,9 @@ def _managers(
     whole: WholeModule | None = None,
     anchor: str = _MODULE,
 ) -> Iterator[tuple[PipelineStep, PassManager]]:
-    """Yield the steps, each with its pass manager; an evaluating pass gets an evaluator of what follows it.
+    """Yield the steps, each with its pass manager. An evaluating pass gets an evaluator of the steps after it.
 
-    ``anchor`` is the name of the operation that they run on.
+    ``anchor`` is the name of the operation that the passes run on.
     """
     costs: Costs = {}
     for index, step in enumerate(pipeline.steps):
@@ -242,7 +242,7 @@ def _callable(
 
 
 def _add_upstream(manager: PassManager, step: PipelineStep, anchor: str) -> None:
-    # What runs on functions runs on the one function that the input is.
+    # If the anchor is a function, function passes run on the anchor itself, so the nesting is removed.
     is_nested = step.text.startswith(f"{anchor}(")
     try:
         upstream.add(manager, step.text[len(anchor) + 1 : -1] if is_nested else step.text, step.name)
@@ -251,7 +251,7 @@ def _add_upstream(manager: PassManager, step: PipelineStep, anchor: str) -> None
 
 
 def _upstream_reason(step: PipelineStep, error: str) -> str:
-    # A pass may have pipelines of others as options, so the name in the error is not always that of the step.
+    # An option of a pass may be a pipeline, so the name in the error is not always the name of the step.
     unknown = re.search(r"'([^'\n]*)' does not refer to a registered pass", error)
     if unknown:
         return upstream.no_pass(unknown[1], tuple(passes.load_all()))
@@ -279,7 +279,7 @@ def _run(
         manager.run(operation)
     except ir.MLIRError as error:
         raise compile_error(error, f"The pass '{step}' failed without a diagnostic.") from error
-    # Not of upstream: a pass of ours needs a layout that the target's sticks cannot have.
+    # Raised by our passes only: a pass needs a layout that the target's sticks cannot represent.
     except ViewError as error:
         raise no_layout(error, target_of(operation)) from None
     except Exception as error:
@@ -294,23 +294,23 @@ def _run(
 
 
 def _log(remark: Remark) -> None:
-    """Log a decision; tools and ``compile`` show the warnings among them in their own way."""
+    """Log a decision, unless it is a warning: tools and ``compile`` show warnings themselves."""
     if remark.kind != WARNING:
         topics = (*entered(), remark.pass_name, remark.kind)
         logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)
 
 
-# The place of a fault inside of a pass: the operation of the program that the pass was at.
+# The place of a fault in a pass: the operation that the pass was processing.
 
 
 def fault_place(error: Exception, pass_name: str, module: ir.Operation) -> FaultPlace:
-    """Return the place of an exception of a pass: the last operation that the innermost function of the pass names.
+    """Return the place of an exception in a pass: the last operation that a variable of the innermost function holds.
 
-    Operations that contain all others, as functions, are a place where nothing else is.
+    Modules and functions contain all other operations. They are the place only if no other operation is known.
     """
     operations: list[ir.Operation] = []
     module.walk(lambda op: operations.append(op.operation) or ir.WalkResult.ADVANCE)
-    # What a variable still names may have been erased: only what the module has is asked for anything.
+    # A variable may hold an operation that was erased, so only operations of the module are accessed.
     named = (op for op in _named_operations(error) for known in operations if known == op)
     found = next((op for op in named if op.name not in ("builtin.module", "func.func")), module)
     place = error_at(found, "")
@@ -319,7 +319,7 @@ def fault_place(error: Exception, pass_name: str, module: ir.Operation) -> Fault
 
 
 def _named_operations(error: Exception) -> Iterator[ir.Operation]:
-    """Yield the operations that variables of the functions on the way to an exception are or hold, innermost first."""
+    """Yield the operations in local variables of the functions in an exception's traceback, innermost first."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in reversed(list(frame.f_locals.values())):
@@ -328,14 +328,14 @@ def _named_operations(error: Exception) -> Iterator[ir.Operation]:
                 yield held.operation
 
 
-# What a pipeline knows of a module whose equal layers it leaves out for a while.
+# The whole module, kept while a pipeline compiles a copy without the repeated layers.
 
-#: The most layers of a repetition that stay where fewer are not planned alike, and the least count over those.
+#: The most layers of a repetition that are kept if fewer are not planned alike, and the least ratio of layers to those.
 _MOST_KEPT, _TIMES_KEPT = 5, 3
 
 
 class WholeModule:
-    """A module in front of the pass that leaves out equal layers; their plans may turn out not to be equal.
+    """The module before ``fold-repeated-layers``, kept because equal layers may turn out to have different plans.
 
     ``run`` runs the steps of the pipeline from one index up to another on a module.
     """
@@ -346,28 +346,28 @@ class WholeModule:
         self, operation: ir.Operation, remarks: Remarks | None, levels: dict[str, Sequence[LevelLine]] | None
     ) -> None:
         self._operation, self._remarks = operation, remarks
-        #: The lines of the levels that it has been at, None if nobody wants them.
+        #: The lines of the levels that the module has reached; None if they are not requested.
         self.levels = levels
         self._index = self._known = 0
         self._clone: ir.Operation | None = None
         self._folding = FoldRepeatedLayers()
-        #: Whether layers that were left out are back.
+        #: Whether the layers that were left out have been restored.
         self.is_unfolded = False
 
     def keep(self, index: int, folding: FoldRepeatedLayers) -> None:
-        """Keep the module as it is in front of a pass, which is step ``index``."""
+        """Keep a copy of the module as it is before step ``index``."""
         self._index, self._known, self._folding = index, len(self._remarks or ()), folding
         self._clone = self._operation.clone(ip=False)
 
     def unfold(self, pass_: UnfoldRepeatedLayers, index: int, operation: ir.Operation) -> None:
-        """Run the pass that brings layers back, step ``index``, if there was one that left them out."""
+        """Run the pass that restores layers, step ``index``, if an earlier pass left layers out."""
         if self._clone is not None:
             self.is_unfolded = pass_.unfold(
                 operation, self._clone, self._folding, lambda shift: self._planned(index, shift)
             )
 
     def _planned(self, index: int, shift: int) -> ir.Operation:
-        """Return the module up to a step, with layers that stand for others."""
+        """Return the module after the steps before ``index``, folded with ``shift``."""
         assert self._clone is not None
         module = self._clone.clone(ip=False)
         with Remarks().collecting():
@@ -376,10 +376,10 @@ class WholeModule:
         return module
 
     def keep_more_layers(self) -> int:
-        """Restore the module, leave out one layer fewer, and return the index of the step that follows.
+        """Restore the module, leave out one layer fewer, and return the index of the next step.
 
-        The first and the last layers are planned with what stands around them: of a few layers no two may be planned
-        alike, and of one more two are. Where that would save little, the whole module stays.
+        Neighbouring operations influence the plans of the first and last layers. If few layers are kept, no two of them
+        may have equal plans; with one more layer, two may. Where folding would save little, the whole module is kept.
         """
         assert self._clone is not None, "layers were left out before"
         folding, clone = replace(self._folding, kept=self._folding.kept + 1), self._clone.clone(ip=False)
@@ -394,7 +394,7 @@ class WholeModule:
         return self._index + 1
 
     def restore(self) -> int:
-        """Make the module what it was, and return the index of the step that follows; remarks since then go."""
+        """Restore the module, drop the remarks since then, and return the index of the next step."""
         self._restore()
         reason = "equal layers are planned differently, one by one, so all are planned"
         self._folding.remark(functions(self._operation)[0], "layers", reason)
@@ -416,23 +416,23 @@ class WholeModule:
             del self._remarks[self._known :]
 
 
-# The lines of a module at a level: its operations without what is inside of them, shortened, each with its origin.
+# The lines of a module at a level: its operations without their regions, shortened, each with its origin.
 
-#: The name of the level that a module comes at, and those that are kept besides.
+#: The name of the input's level, and the names of the other levels whose lines are kept.
 INPUT, KEPT = "input", ("device-ops", "placed")
 
-#: Characters of a line; numbers of a constant that are printed.
+#: The most characters of a line, and the most numbers of a constant that are printed.
 _CHARACTERS, _NUMBERS = 160, 8
 
-#: What says nothing about where an operation goes.
+#: Beginnings of lines that are left out because they do not show how an operation is lowered.
 _PLAIN = ("arith.constant", "tensor.empty", "func.", "return", "linalg.yield", "module", "}", "^")
 
 _LOCATION = re.compile(r" loc\((.*)\)$")
 _PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 _NOTE = r'{} = "([^"]*)"'
 
-#: What makes a line long: maps of a generic op that follow from its dims, the history, of a layout all but its dims.
-#: Attributes come before the types, which are cut off first.
+#: Shortenings of long lines: the maps of a generic op, which follow from its dims; the history; all of a layout but its
+#: dims. Attributes are moved before the types, so that the types are cut off first.
 _LONG = (
     (re.compile(r"\{indexing_maps = \[.*?\], iterator_types = \[[^]]*\]\} "), ""),
     (re.compile(r"sdsc\.history = \[\[.*?\]\],? ?"), ""),
@@ -444,7 +444,7 @@ _LONG = (
 
 @dataclass
 class _Head:
-    """The line in which an operation begins, how far it is indented, and the operations inside."""
+    """The first line of an operation, its indentation, and the operations in its regions."""
 
     indent: int
     text: str
@@ -452,19 +452,19 @@ class _Head:
 
     @property
     def is_computing(self) -> bool:
-        """Return whether what is inside belongs to this operation; loops and functions have operations inside."""
+        """Return whether the regions are part of the computation of this operation; not so for loops and functions."""
         return not _name(self.text).startswith(("scf.", "func.", "module"))
 
 
 def level_lines(operation: ir.Operation) -> tuple[LevelLine, ...]:
     """Return the lines of a module."""
-    # At once: to print an operation alone counts all values of its function.
+    # The module is printed at once: printing a single operation numbers all values of its function.
     text = operation.get_asm(enable_debug_info=True, use_local_scope=True, large_elements_limit=_NUMBERS)
     return tuple(_lines(text.split("\n")))
 
 
 def _lines(texts: list[str]) -> Iterator[LevelLine]:
-    """Yield the operations; of one with regions the head is in one line and the location where they end."""
+    """Yield the operations. The location of an operation with regions is on the line where its regions end."""
     heads = list[_Head]()
     for text in texts:
         match = _LOCATION.search(text)
@@ -507,22 +507,22 @@ def _origin(location: str) -> Origin:
     return Origin(file, line, column, aten[1] if aten else "", module[1] if module else "")
 
 
-# Evaluation of the choices of a pass: the rest of the pipeline that the pass is in, run on a module of its own.
+# Evaluation of a pass's choices: the passes after it in the pipeline are run on a separate module.
 
-#: The passes before which the scratchpads are planned, and all memory is.
+#: The passes before which the scratchpads are planned, and before which all memory is planned.
 _PLANNED, _PLACED = "place-in-hbm", "convert-sdsc-to-sdscbundle"
 
-#: The levels that say whether the device can run a module, and the pass of the first behind which the forms of
-#: operations are those of the program: what is refused there may be a part of a fused operation.
+#: The levels that decide whether the device can run a module. From the given pass of the first level on, a refused
+#: operation may still run as a part of a fused operation.
 _RUNNABLE, _WHOLE = ("device-ops", "laid-out"), "apply-precision"
 
-#: Costs by the passes that were run and the text of the module, or what stands for it.
+#: Costs, keyed by the passes that were run and by the text of the module, or a digest of it.
 Costs = dict[tuple[str, Hashable], ProgramCost | None]
 
 
 @dataclass(frozen=True)
 class PipelineEvaluator:
-    """An ``Evaluator`` of the steps behind a pass; evaluators that share ``costs`` evaluate equal modules once."""
+    """An ``Evaluator`` of the steps after a pass; evaluators that share ``costs`` evaluate equal modules once."""
 
     rest: Sequence[PipelineStep]
     costs: Costs = field(default_factory=dict)
@@ -531,23 +531,23 @@ class PipelineEvaluator:
     def of_step(cls, pipeline: Pipeline, index: int, costs: Costs) -> PipelineEvaluator:
         """Return the evaluator for a step of a pipeline.
 
-        A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass.
+        A pipeline that ends before the bundle is continued by the compiler's pipeline, with the options of the pass.
         """
         step, rest = pipeline.steps[index], pipeline.after(index)
-        # Costs need placements, and a pipeline that a user wrote may end long before.
+        # Costs need placements, but a user-defined pipeline may end long before the placed level.
         if not any(later.name == _PLACED for later in rest):
             rest = (*rest, *_continued([step, *rest]))
         return cls(rest, costs)
 
     def behind(self, name: str) -> Pass | None:
-        """Return the pass of that name in the rest; None if there is none."""
+        """Return the pass named ``name`` among the steps after this pass; None if there is none."""
         return next((step.ours for step in self.rest if step.name == name), None)
 
     def cost(self, module: ir.Module) -> ProgramCost | None:
-        """Evaluate the buffers' places by the cost model; None if the rest refuses the module."""
+        """Evaluate the placements of buffers with the cost model; None if the remaining passes refuse the module."""
         passes = list(self._before(_PLANNED))
         key = ",".join(map(str, passes)), str(module)
-        # Passes ask for equal groups again and again, as layers of a model are equal.
+        # Passes evaluate equal groups repeatedly because the layers of a model are equal.
         if key not in self.costs:
             with scope("trial"), usage_kept():
                 refused = self._run(passes, module)
@@ -555,14 +555,14 @@ class PipelineEvaluator:
         return self.costs[key]
 
     def time(self, module: ir.Module) -> ProgramCost | None:
-        """Evaluate the bundle by its timeline; None if the rest refuses the module."""
+        """Evaluate the bundle by its timeline; None if the remaining passes refuse the module."""
         passes = list(self._before(_PLACED))
         names = [getattr(pass_, "name", "") for pass_ in passes]
         planning = names.index(ScratchpadPlanning.name) if ScratchpadPlanning.name in names else 0
         with scope("prediction"), usage_kept():
             if self._run(passes[:planning], module):
                 return None
-            # Passes in a row ask for the program that the one before has chosen.
+            # A pass often evaluates the program that the previous pass has chosen.
             digests = tuple(digest_of(func, all_ops(func)) for func in functions(module.operation))
             key = f"{','.join(map(str, passes[planning:]))} and time", digests
             if key not in self.costs:
@@ -587,7 +587,7 @@ class PipelineEvaluator:
         """Return the diagnostic of the passes up to layouts; None if the device can run the module."""
         steps = [step for step in self.rest if step.stage in _RUNNABLE]
         whole = next(index for index, step in enumerate(steps) if step.name == _WHOLE)
-        # Remarks about a part of the program on trial would contradict those about the program.
+        # Remarks about an evaluated part would contradict the remarks about the program.
         with scope("trial"), Remarks().collecting(), problems.collecting(None):
             for index, step in enumerate(steps):
                 error = _failure(_evaluated(step), module)
@@ -597,7 +597,7 @@ class PipelineEvaluator:
         return None
 
     def _before(self, name: str) -> Iterator[Pass | PipelineStep]:
-        """Yield the steps of the rest in front of a pass, as an evaluation runs them."""
+        """Yield the remaining steps before the pass ``name``, in the form in which an evaluation runs them."""
         for step in self.rest:
             if step.name == name:
                 return
@@ -615,9 +615,9 @@ class PipelineEvaluator:
 
 
 def _continued(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-    """Return the steps of the compiler's pipeline behind the last of ``steps`` that it has; none if it has none."""
+    """Return the steps of the compiler's pipeline after the last of ``steps`` in it; none if it contains none."""
     known = {option.name for option in dataclasses.fields(SpyrePipeline)}
-    # The options that the pass shares with the pipeline are what the user asked for.
+    # The options that the pass shares with the pipeline keep the user's values.
     options = {name: value for name, value in vars(steps[0].ours).items() if name in known}
     compiler = SpyrePipeline(**options)
     for pipeline in (compiler.pipeline(), compiler.partition()):
@@ -639,7 +639,7 @@ def _failure(step: Pass | PipelineStep | None, module: ir.Module) -> CompileErro
     try:
         with scope(step.name):
             execute(step, module)
-    # An evaluation answers for a module, not for a mistake in an algorithm of the user.
+    # A refusal is a result of the evaluation; an error in a user-defined algorithm is not.
     except AlgorithmError:
         raise
     except CompileError as error:
@@ -648,7 +648,7 @@ def _failure(step: Pass | PipelineStep | None, module: ir.Module) -> CompileErro
 
 
 def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
-    """Run a pass of ours or of upstream on a module in place, without an evaluator; ``CompileError`` if it fails."""
+    """Run a pass (ours or upstream's) on a module in place, without an evaluator; ``CompileError`` if it fails."""
     operation = module.operation
     if isinstance(step, Pass):
         with ir.Location.unknown(operation.context):
@@ -658,7 +658,7 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
                 raise no_layout(error, target_of(operation)) from None
         return
     context = operation.context
-    # A refusal of an evaluation is an answer, not an error for stderr.
+    # A refusal is a result of the evaluation, so it is not printed to stderr.
     emit, context.emit_error_diagnostics = context.emit_error_diagnostics, False
     try:
         with context:
@@ -670,7 +670,7 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
 
 
 def no_layout(error: ViewError, target: Target) -> CompileError:
-    """Return the diagnostic for a layout that a pass needs and the device, of its stick size, does not have."""
+    """Return the diagnostic for a layout that a pass needs but that is impossible with the device's stick size."""
     return CompileError(
         f"A tensor cannot lie in sticks of {target.stick_bytes} bytes as an operation wants it: {error}."
     )

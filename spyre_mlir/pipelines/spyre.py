@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The way from linalg to a bundle, level by level: the order of all passes."""
+"""The pipeline from linalg to a bundle, level by level: the order of all passes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
 
-#: Upstream's cleaning: between our passes, so that each finds equal values as one and nothing dead.
+#: Upstream's cleanup passes. They run between our passes, so that no pass sees duplicate or dead values.
 _CLEAN = ("canonicalize", "cse")
 
-#: What programs enter with: hints, dead results, indices that the host reads.
+#: Passes that prepare the input: hints, dead results, indices that the host reads.
 _ENTRY = ("attach-hints", "drop-dead-results", "declare-index-arguments")
 
-#: What does not change in a loop goes before it; the bodies are functions up to *tiled*.
+#: Loop-invariant operations are hoisted out of loops; loop bodies are outlined to functions up to the level *tiled*.
 _OUTLINING = ("loop-invariant-code-motion", "outline-loop-bodies")
 
-#: The passes between which equal layers are left out.
+#: The passes between which repeated layers are left out.
 _FOLDING = frozenset({"fold-repeated-layers", "unfold-repeated-layers"})
 
 
 class LevelPasses:
-    """Passes of each level by the options, as texts of a pipeline; the only place that says their order."""
+    """The passes of each level for given options, as pipeline texts. Only this class determines their order."""
 
     def __init__(self, options: PipelineOptions) -> None:
         self.options = options
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the levels in order, each with the passes of the compiler that produce it."""
+        """Return the levels in order, each with the compiler's passes that produce it."""
         return [
             ("device-ops", self._device_ops()),
             (
@@ -108,17 +108,17 @@ class LevelPasses:
             "fuse-device-ops",
             f"apply-precision{{policy={self.options.precision}}}",
             *_CLEAN,
-            # Once more: casts that apply-precision removed stood between operations of a pattern.
+            # Again: apply-precision may have removed casts that separated the operations of a pattern.
             "fuse-device-ops",
             "expand-scalar-functions",
             "hoist-weight-views",
             "update-in-place",
-            # Always: only here a program of the user can lack a device operation.
+            # Always: only at this point can a user's program fail for lack of a device operation.
             "verify-device-ops",
         )
 
     def _folding(self) -> tuple[str, ...]:
-        """Return the pass that leaves out equal layers, unless operations are counted, pinned, or seen by a user."""
+        """Return ``fold-repeated-layers``, unless an option or a user-defined pass depends on every operation."""
         options = self.options
         is_seen = options.insert or options.passes
         is_whole = is_seen or options.bundle_operations or options.use_plan is not None
@@ -129,7 +129,7 @@ class LevelPasses:
 
     def entry(self, begin: int) -> tuple[str, ...]:
         """Return the checks of a module that enters at level number ``begin``."""
-        # A bundle has no operations of ours left to check.
+        # A bundle does not contain any operations of our dialects to check.
         stages = self.stages()
         if begin == len(stages):
             return ("verify-bundle",) if stages[-1][0] == "bundle" else ()
@@ -153,7 +153,7 @@ class LevelPasses:
         return ("expand-attention",)
 
     def _tiling(self) -> tuple[str, ...]:
-        """Return the passes that tile by themselves; tiling for LX needs planning of LX."""
+        """Return the passes that tile automatically; tiling for LX requires LX planning."""
         spills = self.options.tile_for_lx and self.options.lx_planning
         passes = (
             (
@@ -188,7 +188,7 @@ class LevelPasses:
     def _alignment(self) -> tuple[str, ...]:
         if not (self.options.lx_planning and self.options.co_optimizing_lx_planning):
             return ()
-        # Strategy B plans memory itself, by the options of the planning.
+        # Strategy B plans memory itself, with the options of scratchpad-planning.
         if self.options.co_optimizer == "strategy-b":
             solver = "largest-first" if self.options.order_by_size else self.options.layout_solver
             options = {"in_place": self.options.in_place, "lx_ops": self.options.lx_ops}
@@ -221,7 +221,7 @@ class LevelPasses:
         return (*cloning, *changing, *self._plan("divided"), planning)
 
     def _cut(self, before_planning: bool) -> tuple[str, ...]:
-        """Return the pass that cuts bundles: what LX may not keep over their ends is known before it is planned."""
+        """Return the pass that cuts bundles. It runs before planning if LX is not kept across a cut."""
         if not self.options.bundle_operations or before_planning == self.options.non_terminal:
             return ()
         return (_text("cut-bundles", operations=self.options.bundle_operations),)
@@ -242,7 +242,7 @@ class LevelPasses:
         return ("verify-placed", *scratchpad, "verify-ownership")
 
     def _checked_bundle(self) -> tuple[str, ...]:
-        """Return the check of the bundle, which always runs where IR from elsewhere came in."""
+        """Return the check of the bundle, which always runs if the input enters at a later level."""
         return ("verify-bundle",) if self.options.verify_each or self.options.from_level else ()
 
     def _checks(self, *names: str) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ class SpyrePipeline(PipelineOptions):
     """The pipeline from linalg to a bundle, or a part of it, with the options of ``PipelineOptions``."""
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the levels in order, each with the passes that produce it, those of the user among them."""
+        """Return the levels in order, each with the passes that produce it, including user-defined passes."""
         of_levels = LevelPasses(self)
         stages = of_levels.stages()
         for text in self.insert:
@@ -262,14 +262,14 @@ class SpyrePipeline(PipelineOptions):
         levels = [level for level, _ in stages]
         for level, texts in by_level(self.passes, levels).items():
             index = levels.index(level)
-            # What the user's passes leave is checked as what enters at the level is.
+            # IR after user-defined passes is checked in the same way as IR that enters at the level.
             stages[index] = level, (*stages[index][1], *texts, *of_levels.entry(index + 1))
         return stages
 
     def partition(self) -> Pipeline:
-        """Return the passes that cut a program into functions for the device and for the host.
+        """Return the passes that partition a program into functions for the device and for the host.
 
-        They ask whether the device can run an operation: ``pipeline`` is beyond them.
+        These passes evaluate the steps of ``pipeline`` to decide whether the device can run an operation.
         """
         outline = _text("outline-host-functions", precision=self.precision)
         before = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN)
@@ -280,13 +280,13 @@ class SpyrePipeline(PipelineOptions):
     def pipeline(self, to_level: str | None = None) -> Pipeline:
         """Return the passes from ``from_level`` up to a level.
 
-        What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
+        A module that enters at one of our levels is first checked by the verifiers of that level and all levels before.
 
         Args:
-            to_level: The level, whose passes are the last ones; without one all that follow are.
+            to_level: The level whose passes are the last ones; None for all remaining levels.
 
         Raises:
-            CompileError: An option names a level or an algorithm that there is not.
+            CompileError: An option names a level or an algorithm that does not exist.
         """
         self.require_algorithms()
         stages = self.stages()
@@ -304,7 +304,7 @@ class SpyrePipeline(PipelineOptions):
             sum((self._parsed(texts, level) for level, texts in part), Pipeline())
             for part in (stages[begin:end], stages[max(begin, end) :])
         )
-        # A program is folded only where it is unfolded, too.
+        # A program is folded only if the same pipeline unfolds it.
         steps = chosen.steps
         if not _FOLDING.issubset(step.name for step in steps):
             steps = tuple(step for step in steps if step.name not in _FOLDING)
@@ -312,22 +312,22 @@ class SpyrePipeline(PipelineOptions):
         return replace(whole, beyond=beyond.steps)
 
     def require_algorithms(self) -> None:
-        """Raise ``CompileError`` for an option that names an algorithm that there is not."""
+        """Raise ``CompileError`` for an option that names an algorithm that does not exist."""
         for option, registry in REGISTRIES.items():
-            # Scratchpads say at which function they cannot be planned.
+            # scratchpad-planning reports an unknown solver itself, with the function.
             if option != "layout_solver":
                 name = getattr(self, option)
                 registry.require(registry.default if name is None else name)
 
     def _target(self) -> tuple[str, ...]:
-        """Return the pass that attaches the target of the options; none without such options."""
+        """Return the pass that attaches the target of the options; none if no option changes the target."""
         return () if self.attach_target == AttachTarget() else (str(self.attach_target),)
 
     def with_checks(self, pipeline: Pipeline) -> Pipeline:
-        """Put before each of a user's passes the checks of the level that it takes, unless they hold already.
+        """Insert before each pass the checks of the level that the pass accepts, unless they are known to hold.
 
-        They hold behind the passes of this pipeline that make the level; any other pass may have changed all. What the
-        body of an operation means is not checked: nothing behind *device-ops* reads it.
+        The checks hold after the named stage that produces the level; any other pass may have broken them. The meaning
+        of an operation's body is not checked because no pass after *device-ops* reads it.
         """
         stages = self.stages()
         takes = {
@@ -339,7 +339,7 @@ class SpyrePipeline(PipelineOptions):
         steps: list[PipelineStep] = []
         checked, levels = 0, LevelPasses(self)
         for step in pipeline.steps:
-            # A named stage keeps the invariants of its level, so these hold behind it.
+            # A named stage keeps the invariants of its level, so the invariants hold after it.
             if step.stage:
                 checked = next(
                     (count for count, (level, _) in enumerate(stages, 1) if level == step.stage), 0
@@ -352,7 +352,7 @@ class SpyrePipeline(PipelineOptions):
         return Pipeline(tuple(steps))
 
     def _parsed(self, texts: Sequence[str], stage: str) -> Pipeline:
-        # Without a source: no user could look up a place in this text.
+        # Without a source: users cannot look up a location in this text.
         return Pipeline.parse(",".join(texts), "").of_stage(stage)
 
     def _number(self, level: str, levels: list[str]) -> int:
@@ -363,7 +363,7 @@ class SpyrePipeline(PipelineOptions):
 
 
 def _insert(stages: list[tuple[str, tuple[str, ...]]], text: str) -> None:
-    """Put ``NAME@OTHER`` right behind the last pass OTHER."""
+    """Insert ``NAME@OTHER`` directly after the last pass OTHER."""
     added, _, other = text.rpartition("@")
     for index, (level, texts) in reversed(list(enumerate(stages))):
         positions = [position for position, _text in enumerate(texts) if _text.partition("{")[0] == other]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text of a pipeline: upstream's syntax, ``builtin.module(a,func.func(b{x=1 y=2}),c)``.
 
-Names of ours are ``Pass`` classes, all others are upstream passes.
+A name that is registered by a ``Pass`` class is one of our passes; all other names are upstream passes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """One pass to run: its name, the text that upstream reads, and the pass itself where it is ours.
+    """One pass to run: its name, the text that upstream reads, and the ``Pass`` itself if it is one of ours.
 
-    ``stage`` is the level that it is a part of making, if it is one of a named pipeline.
+    ``stage`` is the level that the pass helps to produce, if the pass belongs to a named pipeline.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Pipeline:
 
     Attributes:
         steps: The passes.
-        beyond: Those behind the level at which it ends: what a choice costs is known behind them.
+        beyond: The passes after the end of this pipeline. They are run to evaluate the cost of a choice.
     """
 
     steps: tuple[PipelineStep, ...] = ()
@@ -52,11 +52,11 @@ class Pipeline:
 
         Args:
             text: ``builtin.module(pass{option=1},..)``.
-            source: What the text is called in errors, ``source:line:col``.
+            source: The name of the text in error locations, ``source:line:col``.
 
         Raises:
-            CompileError: The text is no pipeline, or gives a pass an option that it has not. A pass that there is not
-                is an error of the run.
+            CompileError: The text is not a pipeline, or a pass does not have a given option. A pass that does not exist
+                is reported when the pipeline is run.
         """
         return cls(tuple(_PipelineParser(text, source).parse()))
 
@@ -65,11 +65,11 @@ class Pipeline:
         return Pipeline(tuple(replace(step, stage=stage) for step in self.steps))
 
     def after(self, index: int) -> tuple[PipelineStep, ...]:
-        """Return the steps behind one, those beyond the end too."""
+        """Return the steps after step ``index``, including the steps beyond the end."""
         return self.steps[index + 1 :] + self.beyond
 
     def __add__(self, other: Pipeline) -> Pipeline:
-        # The whole ends where ``other`` ends, so only what is beyond that is beyond the whole.
+        # The sum ends where ``other`` ends, so only the steps beyond ``other`` are beyond the sum.
         return Pipeline(self.steps + other.steps, other.beyond)
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class _PipelineParser:
 
     def parse(self) -> Iterator[PipelineStep]:
         steps = list(self._elements(()))
-        # A list ends at the first element that it cannot read.
+        # ``_elements`` stops at the first element that it cannot parse.
         if self.position < len(self.text):
             self._fail(f"A ',' or the end was expected here, not '{self.text[self.position]}'.")
         return iter(steps)
@@ -114,7 +114,7 @@ class _PipelineParser:
             self._fail(f"A ')' that closes '{match[0]}(' was expected here.")
 
     def _options(self) -> str:
-        """Return the text between braces; braces inside nest, and those in quotes do not count."""
+        """Return the text between braces; inner braces nest, and braces in quotes are ignored."""
         if not self._accept("{"):
             return ""
         start, depth, quote = self.position, 1, ""
@@ -166,6 +166,6 @@ class _PipelineParser:
         return f"{self.source}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
     def _fail(self, message: str) -> NoReturn:
-        # Without a source there is no line to point at.
+        # Without a source, the location is described in the message.
         where = "" if self.source else f"In '{self.text}', at character {self.position + 1}: "
         raise CompileError(where + message, self._location(self.position))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Upstream's passes: their names, which operation each runs on, and its options with their defaults.
+"""Upstream's passes: the name of each, the operation it runs on, and its options with their defaults.
 
-The bindings tell of a pass whether it exists, but have no list of them; their names are in
-``spyre_mlir/pipelines/upstream_passes.txt``, of the version of MLIR that the package depends on.
+The bindings report whether a pass exists, but cannot list all passes. The names are in
+``spyre_mlir/pipelines/upstream_passes.txt``, for the version of MLIR that the package depends on.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _ANCHOR = re.compile(r"restricted to '([\w.]+)'")
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """Return the names of upstream's passes and named pipelines, those of torch-mlir among them."""
+    """Return the names of upstream's passes and named pipelines, including those in torch-mlir."""
     return tuple(Path(__file__).with_name("upstream_passes.txt").read_text(encoding="utf-8").split())
 
 
 def add(manager: PassManager, text: str, name: str) -> None:
-    """Add to a manager the ``text`` of a pass; ``ValueError`` of the bindings for one that they refuse."""
+    """Add the pass with the given ``text`` to a manager. The bindings raise ``ValueError`` for a text they refuse."""
     try:
         _add(manager, text)
     except ValueError as error:
         if "does not refer to a registered pass" not in str(error) or name not in names():
             raise
-        # It is one of torch-mlir, which registers its own when they are asked for.
+        # This is a pass of torch-mlir, whose passes are registered on demand.
         register_torch_passes()
         _add(manager, text)
 
@@ -43,7 +43,7 @@ def _add(manager: PassManager, text: str) -> None:
     if "{" not in text:
         manager.add(text)
         return
-    # LLVM's parser of options prints the reason of a refusal to stderr; the error lacks it.
+    # LLVM's option parser prints the reason of a refusal to stderr; the error does not contain it.
     import tempfile
 
     with tempfile.TemporaryFile() as printed:
@@ -57,7 +57,7 @@ def _add(manager: PassManager, text: str) -> None:
 
 @contextlib.contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Let native code print to another file within a block."""
+    """Redirect the stderr of native code to another file within a ``with`` block."""
     stderr = os.dup(2)
     os.dup2(descriptor, 2)
     try:
@@ -68,22 +68,22 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 
 def exists(name: str) -> bool:
-    """Return whether upstream has a pass, or a named pipeline, of that name."""
+    """Return whether upstream has a pass or a named pipeline with the given name."""
     return name in names() or (name != "" and "does not refer" not in _refusal(name))
 
 
 def nested(name: str, text: str) -> str:
-    """Return the text of a pass inside of the operation that it runs on: mlir-opt nests its flags like that."""
+    """Return the text of a pass nested in the operation that it runs on, as mlir-opt nests the passes of its flags."""
     anchor = _ANCHOR.search(_refusal(name))
     return f"{anchor[1]}({text})" if anchor else text
 
 
 def options(name: str) -> str:
-    """Return every option of a pass with its default, empty for a pass without and for a named pipeline."""
+    """Return the options of a pass with their defaults; empty for a named pipeline or a pass without options."""
     with _context():
         manager = PassManager(_MODULE)
         add(manager, nested(name, name), name)
-    # It prints a pass with all of its options, and a pipeline as the passes in it.
+    # A manager prints a pass with all its options, and a named pipeline as the passes in it.
     match = re.search(rf"\b{re.escape(name)}\{{([^{{}}]*)\}}\)*$", str(manager))
     return " ".join(match[1].split()) if match else ""
 
@@ -95,7 +95,7 @@ def no_pass(name: str, ours: tuple[str, ...]) -> str:
 
 
 def no_option(name: str, option: str) -> str:
-    """Return the message for an option that a pass of upstream does not have."""
+    """Return the message for an option that an upstream pass does not have."""
     known = re.findall(r"(?:^| )([\w-]+)=", options(name))
     sentence = f"The upstream pass '{name}' has no option '{option}'"
     sentence += f"; its options: {listed(known, option)}." if known else "."
@@ -103,18 +103,18 @@ def no_option(name: str, option: str) -> str:
 
 
 def require(name: str, ours: tuple[str, ...]) -> None:
-    """Raise ``CompileError`` for a pass that there is not."""
+    """Raise ``CompileError`` for a pass that does not exist."""
     if name not in ours and not exists(name):
         raise CompileError(no_pass(name, ours))
 
 
 def _context() -> ir.Context:
-    """Return the current context: a new one takes milliseconds, and a list asks about hundreds of passes."""
+    """Return the current context, or a new one: creating a context takes milliseconds, and there are many passes."""
     return ir.Context.current or ir.Context()
 
 
 def _refusal(name: str) -> str:
-    """Return the reason for which a pass does not run on a module; empty if it does."""
+    """Return the reason why a pass does not run on a module; empty if it does."""
     with _context():
         try:
             add(PassManager(_MODULE), name, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Working-set reduction: names of tensor dims, and the loops that hints ask for. No IR."""
+"""Working-set reduction: names of tensor dims, and the loops that hints request. No IR."""
 
 from spyre_mlir.tiling.hint_tree import (
     Hint,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hints that a user gives, and the loops that they ask for.
+"""User hints for tiling, and the loops that they request.
 
-A hint names dims and into how many tiles to cut each. Its id is a positive integer; hints nest, and an inner one
-has a larger id than those around it. For an operation the hints around it become a nest of loops, each over one of
-its iteration dims.
+A hint names dims and the number of tiles for each dim. The id of a hint is a positive integer. Hints nest, and an inner
+hint has a larger id than the hints around it. The hints around an operation become a nest of loops, each over an
+iteration dim of the operation.
 
 Source: working-set reduction, "Working set reduction hints" and "Intermediate representation".
 """
@@ -21,7 +21,7 @@ from spyre_mlir.target.target import Target
 
 
 class HintError(ValueError):
-    """A hint that cannot be followed, as a sentence."""
+    """A sentence that states why a hint cannot be followed."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Hint:
 
 @dataclass(frozen=True)
 class TiledLoop:
-    """A loop around an operation: it cuts iteration dim ``dim`` into ``tiles`` tiles.
+    """A loop around an operation that divides iteration dim ``dim`` into ``tiles`` tiles.
 
-    ``loop`` names the hint and the dim, ``3.M``; neighbours with the same name share the loop. ``tile`` is the extent
-    of each tile where the last one is smaller; None for equal tiles. ``unrolled``: its iterations are written one after
-    the other; None leaves that to ``unroll-tiles``.
+    ``loop`` names the hint and the dim, as in ``3.M``; adjacent operations with the same loop name share the loop.
+    ``tile`` is the extent of each tile if the last tile is smaller, and None if tiles are equal. ``unrolled`` states
+    whether the loop is unrolled; with None, ``unroll-tiles`` decides.
     """
 
     loop: str
@@ -48,23 +48,23 @@ class TiledLoop:
     unrolled: bool | None = None
 
     def part(self, extent: int) -> Fraction:
-        """Return the share of a dim of ``extent`` elements that each tile has, but perhaps the last."""
+        """Return the share of a dim of ``extent`` elements that each tile contains, except perhaps the last tile."""
         return Fraction(1, self.tiles) if self.tile is None else Fraction(self.tile, extent)
 
     def plain(self) -> dict[str, str | int]:
-        """The entry of ``sdsc.tiling`` and of plan files."""
+        """Return the entry for ``sdsc.tiling`` and plan files."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def settled(self) -> TiledLoop:
-        """The loop when all is decided: what is not unrolled does not say so."""
+        """Return the loop after all decisions: ``unrolled`` is True or None, so that it is not written if false."""
         return replace(self, unrolled=self.unrolled or None)
 
 
 @dataclass(frozen=True)
 class NamedIteration:
-    """The iteration space of an operation: per dim its names, outermost first, and its size in elements.
+    """The iteration space of an operation: for each dim the names, outermost first, and the size in elements.
 
-    ``reduced`` are the dims that it reduces, ``sticks`` the elements per stick of the dims that lie in sticks.
+    ``reduced`` are the reduction dims; ``sticks`` maps each dim that lies in sticks to its elements per stick.
     """
 
     dims: tuple[tuple[str, ...], ...]
@@ -73,24 +73,24 @@ class NamedIteration:
     sticks: Mapping[int, int] = field(default_factory=dict)
 
     def dims_of(self, name: str) -> list[int]:
-        """The dims that a loop over ``name`` can tile: those whose outermost name it is, reduced ones last."""
+        """Return the dims that a loop over ``name`` can tile: it is their outermost name. Reduced dims are last."""
         dims = [dim for dim, names in enumerate(self.dims) if names[:1] == (name,)]
         return sorted(dims, key=self.reduced.__contains__)
 
     def unit_of(self, name: str, size: int) -> int:
-        """The fewest elements of a name of ``size`` elements, in the dim that a loop tiles, that are whole sticks."""
+        """Return the least number of elements of a name, of ``size`` in all, that are whole sticks of the tiled dim."""
         dims = self.dims_of(name)
         return stick_unit(self.sizes[dims[0]] // size, self.sticks.get(dims[0], 1)) if dims else 1
 
 
 @dataclass
 class HintTree:
-    """How the hints of a function nest, as far as its operations have shown it."""
+    """The nesting of the hints of a function, as collected from its operations so far."""
 
     paths: dict[int, tuple[Hint, ...]] = field(default_factory=dict)
 
     def add(self, hints: Sequence[Hint]) -> None:
-        """The hints around one operation, outermost first; ``HintError`` if others have shown them otherwise."""
+        """Add the hints around one operation, outermost first; ``HintError`` if they contradict earlier operations."""
         for depth, hint in enumerate(hints, 1):
             path = tuple(hints[:depth])
             known = self.paths.setdefault(hint.id, path)
@@ -105,7 +105,7 @@ class HintTree:
 
 
 def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
-    """``HintError`` if the names of an iteration dim are not declared or do not fit in it."""
+    """Raise ``HintError`` if the names of an iteration dim are not declared or do not divide its size."""
     for dim, (names, size) in enumerate(zip(iteration.dims, iteration.sizes, strict=True)):
         unknown = [name for name in names if name not in sizes]
         if unknown:
@@ -118,15 +118,15 @@ def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
 
 
 def stick_unit(inner: int, stick: int) -> int:
-    """The fewest elements of a name that are whole sticks where each has ``inner`` elements of the dim inside it."""
+    """Return the least number of elements of a name that fill whole sticks; each spans ``inner`` elements of a dim."""
     # The least n for which n * inner is a multiple of the stick.
     return stick // math.gcd(inner, stick)
 
 
 def tile_of(size: int, count: int, unit: int = 1) -> int:
-    """The extent of the tiles of a name in ``count`` tiles, of which the last may be smaller.
+    """Return the extent of the tiles when ``size`` elements are divided into ``count`` tiles; the last may be smaller.
 
-    It is a multiple of ``unit``, which may make the tiles fewer; not where they would be half as many or less.
+    The extent is rounded up to a multiple of ``unit``, unless that leaves at most half as many tiles.
     """
     tile = -(-size // count)
     whole = -(-tile // unit) * unit
@@ -136,9 +136,9 @@ def tile_of(size: int, count: int, unit: int = 1) -> int:
 def name_tiles(
     hints: Sequence[Hint], iteration: NamedIteration, sizes: Mapping[str, int], units: Mapping[str, int]
 ) -> dict[str, int]:
-    """For each name that hints cut the extent of the tiles of the dim that has it.
+    """Return for each name that hints tile the tile extent in the dim that has the name.
 
-    Tiles of a name are multiples of its entry in ``units``; without one they are whole sticks of this operation.
+    Tiles of a name are multiples of its entry in ``units``; without an entry they are whole sticks of this operation.
     """
     tiles = {}
     for name, count in itertools.chain.from_iterable(hint.tiles for hint in hints):
@@ -155,22 +155,22 @@ def tiled_loops(
     target: Target,
     units: Mapping[str, int] | None = None,
 ) -> tuple[TiledLoop, ...]:
-    """The loops around an operation, outermost first, from the hints around it, outermost first.
+    """Return the loops around an operation, outermost first, from the hints around the operation, outermost first.
 
-    ``sizes`` are those of the declared dims, in elements, ``units`` what their tiles are multiples of (``name_tiles``).
-    The loops are in the order of the hints, and those of one hint in the order of its tiles, but loops over reduced
-    dims are inside of the others: ``{"K": 4, "M": 8}`` on a matmul gives M outside and K inside, so that each tile of
-    the result is finished before the next. A dim that the operation does not have is left out, and so are a count of 1,
-    which needs no loop, tiles that cut a stick and those of a name inside of a dim (``why_whole``). Where two dims have
-    the name, the first that is not reduced is tiled.
+    ``sizes`` maps declared dims to their elements; ``units`` maps them to the unit of their tiles (``name_tiles``).
+    The loops are in the order of the hints, and the loops of one hint are in the order of its tiles, but loops over
+    reduced dims are innermost: ``{"K": 4, "M": 8}`` on a matmul makes M the outer and K the inner loop, so that each
+    tile of the result is finished before the next tile. No loop is made for a dim that the operation does not have, for
+    a count of 1, for tiles that cut a stick, and for a name inside a dim (``why_whole``). If two dims have the
+    name, the first dim that is not reduced is tiled.
 
-    ``HintError`` for a dim that is not declared or tiled twice, more tiles than elements, and too many iterations.
+    Raises ``HintError`` if a dim is undeclared or tiled twice, has fewer elements than tiles, or a nest is too large.
     """
     loops: list[TiledLoop] = []
     tiled: dict[str, Hint] = {}
     for hint in hints:
         for name, count in hint.tiles:
-            # All names are checked before tiles are computed, which looks each of them up in ``sizes``.
+            # All names are checked before tiles are computed, because that looks up each name in ``sizes``.
             _check(hint, name, count, sizes, tiled, target)
     tiles = name_tiles(hints, iteration, sizes, units or {})
     for hint in hints:
@@ -179,7 +179,7 @@ def tiled_loops(
                 dim = iteration.dims_of(name)[0]
                 loops.append(_loop(f"{hint.id}.{name}", dim, iteration.sizes[dim], tiles[name]))
     _check_nest(loops, target)
-    # The sort is stable: among reduced dims, and among the others, the order of the hints stays.
+    # The sort is stable, so reduced dims and the other dims each keep the order of the hints.
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
 
 
@@ -210,9 +210,9 @@ def _check(
 def why_whole(
     hint: Hint, name: str, count: int, iteration: NamedIteration, tiles: Mapping[str, int]
 ) -> str | None:
-    """Why an operation is not tiled at a name although it iterates over it; None if it is, or does not.
+    """Return why an operation is not tiled at a name that it iterates over; None if it is tiled or does not iterate.
 
-    ``tiles`` are its tiles (``name_tiles``).
+    ``tiles`` maps names to tile extents in this operation (``name_tiles``).
     """
     if count == 1:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks of attention as runs of equal numbers, and which of their tiles hide all keys, some, or none."""
+"""Attention masks as runs of equal numbers, and the classification of mask tiles that hide all, some or no keys."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
 
-#: Bounds of a tile along one dim: its first index, and the one behind its last.
+#: Bounds of a tile along one dim: its first index, and its last index plus 1.
 Range = tuple[int, int]
 
-#: Which of some numbers have a property.
+#: A function that returns which numbers of an array have a property.
 Predicate = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
 class RunLengths:
-    """A tensor as runs of equal elements in row-major order: run ``k`` is of ``values[k]`` and ends at ``ends[k]``."""
+    """A tensor as row-major runs of equal elements: run ``k`` has value ``values[k]`` and ends before ``ends[k]``."""
 
     shape: tuple[int, ...]
     ends: NDArray[np.int32]
@@ -32,9 +32,9 @@ class RunLengths:
 
     @classmethod
     def of(cls, array: NDArray[Any], most: int) -> RunLengths | None:
-        """Encode an array; None where it has more than ``most`` runs."""
+        """Encode an array; return None if it has more than ``most`` runs."""
         flat = array.reshape(-1)
-        # As bits: two NaNs are equal, and the two zeros are not.
+        # Elements are compared as bits, so that two NaNs are equal and the two zeros are not.
         bits = flat.view(f"u{flat.itemsize}")
         changes = np.flatnonzero(bits[1:] != bits[:-1])
         if len(changes) >= most or flat.size >= 1 << 31:
@@ -50,33 +50,33 @@ class RunLengths:
         return np.repeat(self.values[begin : end + 1], np.diff(ends, prepend=first))
 
     def counts(self, predicate: Predicate, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many elements before each index have a property; only values of runs are looked at."""
+        """Return the number of elements before each index that have a property, without expanding the runs."""
         has, starts, before = _counted(self, predicate)
         run = np.minimum(np.searchsorted(self.ends, indices, side="right"), len(self.ends) - 1)
         return before[run] + (indices - starts[run]) * has[run]
 
 
-# Tiles are asked for two properties, one after the other.
+# Each tile is tested for two properties in turn.
 @functools.lru_cache(maxsize=4)
 def _counted(
     runs: RunLengths, predicate: Predicate
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """Return of each run whether it has a property, its start, and how many elements before it have the property."""
+    """Return for each run whether it has a property, its start, and the number of elements before it that have it."""
     has = predicate(runs.values)
     starts = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64)
     return has, starts, np.concatenate([[0], np.cumsum((runs.ends - starts) * has)])
 
 
-# The tiles of a band are asked for one after the other; more bands are only memory.
+# The tiles of a band are read one after the other, so caching more bands would only cost memory.
 @functools.lru_cache(maxsize=2)
 def _band(runs: RunLengths, rows: Range) -> NDArray[np.float32]:
-    """Return rows of a tensor, not to be written to."""
+    """Return rows of a tensor. The array is cached and must not be modified."""
     keys = runs.shape[-1]
     return runs.flat(rows[0] * keys, rows[1] * keys).reshape(-1, keys)
 
 
 class TileClass(enum.Enum):
-    """What a mask does to a tile of scores: hides all keys, changes nothing, or anything else."""
+    """The effect of a mask on a tile of scores: it hides all keys, changes nothing, or does anything else."""
 
     HIDDEN = enum.auto()
     NEUTRAL = enum.auto()
@@ -85,10 +85,10 @@ class TileClass(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class MaskTiles:
-    """A mask of rows by keys, the same for all heads, and what it does to tiles of scores.
+    """A mask of rows by keys, which is the same for all heads, and its effect on tiles of scores.
 
-    ``is_hidden`` and ``is_neutral`` say of numbers of the mask whether they hide a score, and whether they leave it as
-    it is. A row that hides all keys counts as one that hides none: its weights depend on every score.
+    ``is_hidden`` returns which mask values hide a score, ``is_neutral`` which leave a score unchanged. A row that hides
+    all keys counts as a row that hides none, because the weights of such a row depend on every score.
     """
 
     runs: RunLengths
@@ -108,7 +108,7 @@ class MaskTiles:
         return _band(self.runs, rows)[:, slice(*keys)]
 
     def classify(self, rows: Range, keys: Range) -> TileClass:
-        """Return what the mask does to a tile."""
+        """Return the effect of the mask on a tile."""
         elements = (rows[1] - rows[0]) * (keys[1] - keys[0])
         if not self.hides_row[slice(*rows)].any() and self._count(self.is_hidden, rows, keys) == elements:
             return TileClass.HIDDEN
@@ -116,7 +116,7 @@ class MaskTiles:
         return TileClass.NEUTRAL if is_neutral else TileClass.MIXED
 
     def share(self, rows: Sequence[Range], keys: Sequence[Range]) -> float:
-        """Return the share of the scores that are in tiles of which the mask does not hide all."""
+        """Return the share of the scores that are in tiles that the mask does not hide completely."""
         seen = sum(
             (tile_rows[1] - tile_rows[0]) * (tile_keys[1] - tile_keys[0])
             for tile_rows in rows
@@ -135,5 +135,5 @@ class MaskTiles:
 
     @cached_property
     def hides_row(self) -> NDArray[np.bool_]:
-        """Whether a row hides all keys."""
+        """For each row, whether it hides all keys."""
         return self._by_row(self.is_hidden, (0, self.rows), (0, self.keys)) == self.keys

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of tensor dims: how declared dims lie in the dims of a tensor, and what views and operations do to them.
+"""Names of tensor dims: the mapping of declared dims to tensor dims, and its propagation through views and operations.
 
-A dim of a tensor is a row-major run of *digits*, outermost first: the whole index of a declared dim, some digits of
-it, or of a dim without a name. ``x: tensor<16384xf16>`` over the dims M = 64 and K = 256 has
-the one dim (M, K), and its view as 64 x 256 the dims (M,) and (K,). The sizes of the digits multiply to the
-size of the tensor dim, so dims of size 1 have none. A name that a view cuts comes back where another view puts
-its digits together again.
+A dim of a tensor is a row-major run of *digits*, outermost first. A digit is the whole index of a declared dim, a part
+of that index, or an index of an unnamed dim. ``x: tensor<16384xf16>`` over the dims M = 64 and K = 256 has
+the single dim (M, K), and the view of ``x`` as 64 x 256 has the dims (M,) and (K,). The sizes of the digits multiply to
+the size of the tensor dim, so dims of size 1 have no digits. If a view splits a name, the name is restored by another
+view that merges its digits.
 
 Source: working-set reduction, "Dimensions vs. named dimensions" and "View-Based Dimension Splitting".
 """
@@ -32,8 +32,8 @@ class NamedDim:
 class UnnamedDim:
     """A dim without a name, equal to itself only.
 
-    ``reason`` is a clause that says why; empty where there is nothing that a user could have named. ``lost`` are
-    the names that it would have.
+    ``reason`` is a clause that states why the dim has no name; it is empty if no user could have named the dim.
+    ``lost`` are the names that the dim would have.
     """
 
     size: int
@@ -51,40 +51,40 @@ class DimDigits:
 
     @property
     def name(self) -> str | None:
-        """The name of the dim, if this is all of it."""
+        """The name of the dim, if the digits are the whole index of the dim."""
         return self.dim.name if isinstance(self.dim, NamedDim) and self.size == self.dim.size else None
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """The names that this is, is a part of, or would have."""
+        """The names that the digits have, belong to, or would have."""
         return self.dim.lost if isinstance(self.dim, UnnamedDim) else frozenset({self.dim.name})
 
 
 _CUT = "a view splits it or takes only some of it"
 
-#: The digits of one dim, outermost first, and those of all dims of a tensor.
+#: The digits of one dim, outermost first, and the digits of each dim of a tensor.
 DigitRun = tuple[DimDigits, ...]
 Names = tuple[DigitRun, ...]
 
 
 def whole(dims: Iterable[NamedDim]) -> DigitRun:
-    """Declared dims as they lie in memory, outermost first."""
+    """Return the digits of declared dims that are given in memory order, outermost first."""
     return tuple(DimDigits(dim, dim.size) for dim in dims if dim.size > 1)
 
 
 def unnamed(size: int, reason: str = "", lost: Iterable[str] = ()) -> DigitRun:
-    """The digits of a dim of ``size`` elements without a name."""
+    """Return the digits of an unnamed dim of ``size`` elements."""
     return (DimDigits(UnnamedDim(size, reason, frozenset(lost)), size),) if size > 1 else ()
 
 
 def labels(parts: DigitRun) -> tuple[str, ...]:
-    """The names of a dim, outermost first, up to the first part that has none."""
+    """Return the names of a dim, outermost first, up to the first part without a name."""
     named = itertools.takewhile(lambda name: name is not None, (part.name for part in parts))
     return tuple(name for name in named if name is not None)
 
 
 def mentioned(parts: DigitRun) -> frozenset[str]:
-    """The names of which there is a trace in a dim."""
+    """Return the names that the parts of a dim have, belong to, or would have."""
     return frozenset[str]().union(*(part.mentioned for part in parts))
 
 
@@ -92,21 +92,21 @@ def mentioned(parts: DigitRun) -> frozenset[str]:
 
 
 def covered(parts: DigitRun, size: int, stride: int = 1, offset: int = 0) -> DigitRun:
-    """Return the parts of a row-major run that ``size`` elements, ``stride`` apart from ``offset`` on, run through.
+    """Return the digits of a row-major run that ``size`` positions, from ``offset`` on with ``stride``, count through.
 
-    Each part gives the digits of its index that the positions count, from the innermost part on. What begins, ends
-    or wraps around between digits has no name.
+    Parts are visited from the innermost one, and each contributes the digits of its index that the positions count.
+    Positions that begin, end or wrap around between digits have no name.
     """
     end, reached, weight = size * stride, stride, 1
     run: list[DimDigits] = []
-    # Strides are counted from the innermost digit on.
+    # Weights are computed from the innermost digit outwards.
     for part in reversed(parts):
         above = weight * part.size
         first, last = max(weight, stride), min(above, end)
         if first < last:
-            # Each bound has to divide the next, else positions begin or end between digits of this part.
+            # Each bound must divide the next; otherwise positions begin or end between digits of this part.
             falls = not (first % weight or last % first or above % last or end % last)
-            # An offset that these digits count moves the begin of the positions into the middle of them.
+            # An offset within these digits moves the first position into the middle of them.
             if not falls or offset % last >= first:
                 break
             run.append(DimDigits(part.dim, last // first, part.divisor * (first // weight)))
@@ -127,13 +127,13 @@ def _mentioned_between(parts: DigitRun, first: int, last: int) -> frozenset[str]
 
 
 def split(parts: DigitRun, shape: Sequence[int]) -> Names:
-    """A row-major run of parts as dims of ``shape``."""
+    """Split a row-major run of parts into dims of ``shape``."""
     weights = (math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
     return tuple(covered(parts, size, weight) for size, weight in zip(shape, weights, strict=True))
 
 
 def merged(dims: Iterable[DigitRun]) -> DigitRun:
-    """Adjacent dims as one; digits of one index that go on where the others end are one part again."""
+    """Merge adjacent dims into one; consecutive digits of the same index become one part again."""
     run: list[DimDigits] = []
     for part in itertools.chain.from_iterable(dims):
         last = run[-1] if run else None
@@ -145,7 +145,7 @@ def merged(dims: Iterable[DigitRun]) -> DigitRun:
 
 
 def viewed(step: ViewTransform, names: Names) -> Names:
-    """The names of the dims of a view. A dim that a slice takes only a part of has those inside of the part."""
+    """Return the names of a view's dims. A dim that a slice reads in part keeps the names inside the part."""
     if isinstance(step, Transpose):
         return tuple(names[dim] for dim in step.permutation)
     if isinstance(step, Expand):
@@ -185,7 +185,7 @@ def _unknown(parts: DigitRun) -> int:
 
 
 def contradict(first: DigitRun, second: DigitRun) -> bool:
-    """Return whether two operands give one dim different names; what has no name agrees with everything."""
+    """Return whether two operands name a dim differently; a dim without any name is compatible with all names."""
     if _unknown(first) == 2 or _unknown(second) == 2:
         return False
     if [part.size for part in first] != [part.size for part in second]:

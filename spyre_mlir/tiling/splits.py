@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How an iteration dim that several names share becomes several dims, so that a loop can cut each name.
+"""Splitting of an iteration dim that several names share into several dims, so that a loop can tile each name.
 
-A dim of A * B * C elements is cut at the names that hints tile: into factors, each beginning with such a name but
-perhaps the first. Where an operation takes a dim per factor, each is one. Where it does not, the number of the tile
-comes first in the one dim, and all else in its order behind it, which is a copy of what has the dim.
+A dim of A * B * C elements is split into factors before each name that a hint tiles, so every factor except perhaps the
+first begins with such a name. If an operation supports a dim per factor, each factor becomes a dim. Otherwise the tile
+index becomes the outermost factor of the single dim and the other factors keep their order; this copies the operands.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from spyre_mlir.tiling.hint_tree import stick_unit, tile_of
 
 @dataclass(frozen=True)
 class DimSplit:
-    """The factors of a dim as they lie, their names and sizes; the new dims are ``groups`` of them, outermost first.
+    """The factors of a dim in memory order, with names and sizes; each new dim is one of ``groups``, outermost first.
 
-    A name goes with the outermost of the factors that it is cut into.
+    A name that is split into several factors is kept by the outermost of these factors.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -29,12 +29,12 @@ class DimSplit:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The factors as the new dims have them."""
+        """The indices of the factors in the order of the new dims."""
         return tuple(itertools.chain.from_iterable(self.groups))
 
     @property
     def moves(self) -> bool:
-        """Return whether factors change places."""
+        """Return whether the split permutes the factors."""
         return self.order != tuple(range(len(self.sizes)))
 
     @property
@@ -54,13 +54,13 @@ class DimSplit:
 def dim_splits(
     names: Sequence[str], size: int, sizes: Mapping[str, int], tiles: Mapping[str, int], stick: int = 1
 ) -> Iterator[DimSplit]:
-    """The ways to split a dim of ``size`` elements, the best first; none where no hint cuts a name inside of it.
+    """Yield the splits of a dim of ``size`` elements, the best first; none if no hint tiles an inner name of the dim.
 
-    ``sizes`` are those of the declared dims, ``tiles`` the counts of the names that hints cut, ``stick`` the elements
-    per stick if the dim lies in sticks. Tiles that would cut a stick are left out; the number of the tile comes first
-    only where all tiles are equal.
+    ``sizes`` maps declared dims to their elements, ``tiles`` maps the names that hints tile to tile counts, and
+    ``stick`` is the number of elements per stick if the dim lies in sticks. Tiles that would cut a stick are left out.
+    The tile index becomes outermost only if all tiles are equal.
     """
-    # The outermost name needs no cut: a loop tiles the dim at it as the dim is.
+    # The outermost name does not need a split: a loop can tile the dim there without one.
     cuts = [index for index, name in enumerate(names) if index and tiles.get(name, 1) > 1]
     while cuts and _tile(names, cuts[-1], size, sizes, tiles, stick) % stick:
         cuts.pop()
@@ -73,11 +73,10 @@ def dim_splits(
     yield DimSplit(factors, extents, tuple((index,) for index in range(len(factors))))
     rest, outer = _tile(names, cuts[0], size, sizes, tiles, stick), names[: cuts[0]]
     count = behind[1] // rest
-    # Here the number of the tile takes the outermost place, so the name that has it must not be tiled
-    # itself.
+    # In this split the tile index becomes outermost, so the name that is outermost now must not be tiled.
     if tiles.get(names[0], 1) == 1 and rest % stick == 0 and behind[1] % rest == 0:
         parts = (outer, names[cuts[0] : cuts[0] + 1], names[cuts[0] + 1 :])
-        # Behind tiles of one element no dim is left.
+        # After tiles of one element no factor remains.
         count_of_dims = 3 if rest > 1 else 2
         yield DimSplit(
             tuple(map(tuple, parts))[:count_of_dims],
@@ -94,12 +93,12 @@ def _tile(
     tiles: Mapping[str, int],
     stick: int,
 ) -> int:
-    """The elements of a tile of a name per position of the names before it."""
+    """Return the elements of a tile of a name per position of the names before it."""
     extent = sizes[names[index]]
     inner = _behind(names, index, size, sizes) // extent
     return inner * tile_of(extent, tiles[names[index]], stick_unit(inner, stick))
 
 
 def _behind(names: Sequence[str], index: int, size: int, sizes: Mapping[str, int]) -> int:
-    """The elements per position of the names before ``index``."""
+    """Return the elements per position of the names before ``index``."""
     return size // math.prod(sizes[name] for name in names[:index])

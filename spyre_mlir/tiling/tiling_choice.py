@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiling that can be replaced: which of some candidates an operation or a run of operations is tiled by."""
+"""Replaceable choice of tiling: selects one of several candidates for an operation or a run of operations."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class TilingCandidate:
-    """Loops around so many ``operations``: for each, from the outer to the inner one, the dim and its tiles.
+    """A nest of loops around a number of ``operations``: for each loop, outermost first, the dim and its tile count.
 
-    A dim is that of the operation that the problem is about; the last tile may be smaller.
+    Dims are iteration dims of the operation in the problem. The last tile may be smaller.
     """
 
     operations: int
@@ -26,27 +26,27 @@ class TilingCandidate:
 
     @property
     def tiles(self) -> int:
-        """The number of tiles of all loops together."""
+        """The product of the tile counts of all loops."""
         return math.prod(count for _, count in self.loops)
 
 
 @dataclass(frozen=True, eq=False)
 class TilingProblem:
-    """Candidates for an operation, and what each costs.
+    """Candidates for the tiling of an operation, and functions that return their costs.
 
-    An evaluation compiles the operations of a candidate: it takes long, the first one of each candidate.
+    The first evaluation of a candidate compiles its operations, which is slow.
 
     Attributes:
-        purpose: "span" where no division lets each core reach its operands, so that it has to be tiled, and "lx" where
-            intermediates do not fit.
+        purpose: "span" if no division lets each core address its operands, so that the operation must be tiled; "lx" if
+            intermediates do not fit in LX.
         opcode: The name of the device operation.
         extents: The elements of each dim of its iteration space.
         live_bytes: Bytes per core that are live at the operation.
         lx_bytes: Bytes of LX per core.
         candidates: The loops to choose from.
-        evaluate: The nanoseconds of a candidate, by its index; None if that is not possible.
-        untiled: The nanoseconds of its operations without tiles; None if that is not possible.
-        pays: Whether a candidate takes less time with the operations around it, too.
+        evaluate: Returns the nanoseconds of a candidate, given its index; None if it cannot be compiled.
+        untiled: Returns the nanoseconds of the candidate's operations untiled; None if they cannot be compiled.
+        pays: Returns whether a candidate also saves time when the operations around it are included.
     """
 
     purpose: Literal["span", "lx"]
@@ -60,29 +60,29 @@ class TilingProblem:
     )  #: nanoseconds tiled; None if that is not possible
     untiled: Callable[[int], float | None] = field(
         repr=False
-    )  #: those without tiles; None if that is not possible
+    )  #: nanoseconds untiled; None if that is not possible
     pays: Callable[[int], bool] = field(
         repr=False
-    )  #: whether it takes less time with the operations around it, too
+    )  #: whether it also saves time when the operations around it are included
 
 
 class TilingChoice(Algorithm):
-    """Loops that the compiler puts around operations by itself; what hints tile is not asked about."""
+    """Choice of the loops that the compiler inserts around operations automatically. Hinted operations are excluded."""
 
     registry: ClassVar[Registry[TilingChoice]] = REGISTRIES["tiling"]
 
     @abc.abstractmethod
     def choose(self, problem: TilingProblem) -> int | None:
-        """Return the index of a candidate; None for none, on which an operation out of reach is asked about again.
+        """Return the index of a candidate, or None for no candidate.
 
-        It is asked with two loops where it takes no single one.
+        For the purpose "span", the method is called again with candidates of two loops after it returns None.
 
         Args:
             problem: The operation and the candidates.
         """
 
     def index(self, problem: TilingProblem) -> int | None:
-        """Return the checked answer."""
+        """Return the result of ``choose`` after checking it."""
         text = f"'{problem.opcode}' of {list(problem.extents)} ({problem.purpose})"
         with self.guarded(text):
             index = self.choose(problem)
@@ -98,7 +98,7 @@ class TilingChoice(Algorithm):
 
 @register
 class LeastTimeTiling(TilingChoice):
-    """The candidate that saves most time; out of reach, the fewest tiles of each nest of dims, of these the fastest."""
+    """The candidate that saves most time; for "span", the fastest of the coarsest feasible tilings of all nests."""
 
     name: ClassVar[str] = "least-time"
 
@@ -107,7 +107,7 @@ class LeastTimeTiling(TilingChoice):
         return self._for_span(problem) if problem.purpose == "span" else self._for_lx(problem)
 
     def _for_span(self, problem: TilingProblem) -> int | None:
-        """Return the fastest of the coarsest tilings of all nests that all cores can reach."""
+        """Return the fastest among the coarsest tilings of each nest that let all cores address the operands."""
 
         def dims(index: int) -> list[int]:
             return [dim for dim, _ in problem.candidates[index].loops]
@@ -122,7 +122,7 @@ class LeastTimeTiling(TilingChoice):
         return min(possible)[-1] if possible else None
 
     def _for_lx(self, problem: TilingProblem) -> int | None:
-        """Return what saves most time, alone and among its neighbours."""
+        """Return the candidate that saves most time, if it also saves time with the operations around it."""
         best, most = None, 0.0
         for index in range(len(problem.candidates)):
             untiled = problem.untiled(index)
