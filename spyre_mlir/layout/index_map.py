@@ -51,7 +51,7 @@ class IndexMap:
         )
 
     def extent(self, dim: int) -> int:
-        """Return the positions of a ``dim`` in the device array, with padding; the size of ``dim`` if it is repeated."""
+        """Return the positions of a ``dim`` in the device array, with padding; its size if the dim is repeated."""
         return max(
             (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
             default=self.shape[dim],
