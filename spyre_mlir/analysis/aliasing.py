@@ -186,7 +186,7 @@ class AliasAnalysis:
         )
 
     def addressed_space(self, op: ir.Operation) -> Space:
-        """Return the iteration space with whole operands: a gather has all rows of its table, not only rows it moves."""
+        """Return the iteration space with whole operands: for a gather the whole table, not only the moved rows."""
         if op.name in COPIES:
             return self.space(op)[1]
         generic, opcode = self._generic(op)

@@ -141,8 +141,7 @@ def _runs_of_constant(attr: ir.Attribute, shape: tuple[int, ...]) -> RunLengths 
     return RunLengths.of(np.ascontiguousarray(np.array(attr)), _MOST_RUNS * math.prod(shape[:-1]))
 
 
-#: The operands of mask and scores, predicates for mask elements that hide or keep a score, and whether hidden scores
-#: have weight 0.
+#: Operands of mask and scores, predicates of mask elements that hide or keep a score, and whether it hides scores.
 _Form = tuple[int, int, Predicate, Predicate, bool]
 
 

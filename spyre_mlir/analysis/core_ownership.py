@@ -293,7 +293,7 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> st
 
 
 def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:
-    """Return the distribution that an operation writes; ``ViewError`` if a core does not write a region of the buffer."""
+    """Return the distribution that an operation writes; ``ViewError`` if a core does not write a region."""
     # A division needs the reduced dims to determine the cores that hold partial sums.
     division = replace(division, reduced=space.reduced)
     return WrittenDistribution(core_view(space, operand, division), held_view(space, operand, division))

@@ -45,10 +45,7 @@ class DimTiles:
 
 @dataclass
 class DimClass:
-    """The dims of each operation in a class; ``parts`` are sizes that the number of tiles has to divide.
-
-    ``units`` are (size, elements per stick) of dims that are in sticks.
-    """
+    """The dims of operations in a class; a number of tiles divides ``parts``; ``units``: (size, stick elements)."""
 
     dims: dict[Tiled, list[int]] = field(default_factory=dict)
     parts: set[int] = field(default_factory=set)

@@ -353,9 +353,9 @@ def _is_partial(graph: Graph, tensor: int) -> bool:
 
 
 def _is_index(value: ir.Value) -> bool:
-    """Return whether a tensor is only used to compute indices of gathers: the host lays out these few numbers as needed.
+    """Return whether a tensor is only used to compute indices of gathers: the host lays it out as its readers need.
 
-    Operations on indices wrap negative ones around, and the device cannot restickify integers.
+    Operations on indices count negative ones from the end, and the device cannot restickify integers.
     """
     pending, visited = [value], {value}
     while pending:
