@@ -451,7 +451,7 @@ ZERO, LOW = "zero", "low"
 class Masked:
     """A value whose elements that are not ``needed`` are all ``ZERO`` or all ``LOW``.
 
-    ``needed`` has the rank of the value; each dim has the size of the value's dim, or 1 if ``needed`` is constant there.
+    ``needed`` has the rank of the value; a dim has the size of the value's dim, or 1 if ``needed`` is equal along it.
     """
 
     kind: str

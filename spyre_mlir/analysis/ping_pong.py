@@ -9,7 +9,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 
-#: The values in the two buffers of a pair, each with a flag for the second buffer; those of the first buffer come first.
+#: The values in the two buffers of a pair, each with a flag for the second buffer; values of the first come first.
 Pair = list[tuple[ir.Value, bool]]
 
 

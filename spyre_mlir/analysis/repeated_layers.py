@@ -85,7 +85,7 @@ class _Repetition:
         self.sequence, self.run, self.attributes = sequence, run, attributes
 
     def layers(self) -> Iterator[RepeatedLayers]:
-        """Yield the layers of the longest subruns with corresponding reads, if no other operation reads their values."""
+        """Yield the layers of the longest subruns with corresponding reads, if no other operation reads them."""
         first, last = self.run.first, self.run.first + (self.run.count - 1) * self.run.period
         start = first
         for layer in range(first, last + 1, self.run.period):
