@@ -313,7 +313,7 @@ def _extract_slice(needs: Needs, op: ir.Operation) -> None:
     offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
     source = shape_of(op.operands[0])
     if None in (offsets, sizes, strides):
-        # The slice may be anywhere in the source: count as many elements of the source.
+        # The offset of the slice is unknown: the need is a part of the source of the same size.
         sizes = list(ir.RankedTensorType(op.results[0].type).shape)
         part = tuple(range(min(a, b)) for a, b in zip(sizes, source, strict=False))
         needs.add(op.operands[0], NeededPart((part,) if len(part) == len(source) else ()))
@@ -356,7 +356,7 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
 def inserted_box(op: ir.Operation) -> Box | None:
     """Return the part of its result that an insert_slice writes; None if its size is known only at run time.
 
-    If only the offset is known at run time, return the part at offset 0: all parts have the same size.
+    If the offset is known only at run time, return the part at offset 0: all such parts have the same size.
     """
     sizes, strides = (_static(op, name) for name in ("sizes", "strides"))
     if sizes is None or strides is None:

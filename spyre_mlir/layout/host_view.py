@@ -80,7 +80,7 @@ class HostView:
         )
 
     def after(self, step: ViewTransform) -> HostView | None:
-        """Return the view after a view operation; None where it cuts a dim that lies in pieces."""
+        """Return the view after a view operation; None if the operation cuts a dim that lies in pieces."""
         if isinstance(step, Transpose):
             return self._with([self.dims[dim] for dim in step.permutation])
         if isinstance(step, Slice):
@@ -136,7 +136,7 @@ def inner_counts(pieces: Pieces) -> tuple[int, ...]:
 
 
 def _split_off(pieces: list[tuple[int, int]], size: int) -> list[tuple[int, int]] | None:
-    """Pop the ``size`` innermost positions off pieces and return them; None if they do not end at a cut."""
+    """Pop the ``size`` innermost positions off pieces and return them; None if they do not align with the pieces."""
     inner: list[tuple[int, int]] = []
     while size > 1:
         if not pieces:

@@ -229,7 +229,7 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
         for piece, begin in enumerate(starts):
             target = first[axis.dim] + len(starts) - 1 - piece
             room = axis.divisor * axis.size
-            end = min(room, begin * sizes[target]) if piece else room  # a piece does not use more room
+            end = min(room, begin * sizes[target]) if piece else room  # padding beyond the piece is unused
             low, high = max(begin, axis.divisor), min(end, *starts[piece + 1 : piece + 2], room)
             if low >= high:
                 continue

@@ -235,16 +235,16 @@ class BufferView:
         """Return a lower bound of the contiguous bytes in a transfer of one tile: whole sticks, at least one.
 
         ``tile`` has a size in elements for each dim; a size beyond the dim stands for the whole dim. A tile
-        begins at a multiple of its size in each dim and is whole. Of the sticks that hold an element of any tile,
-        no maximal run of adjacent sticks is shorter than the result. The result is the length of the
-        shortest such run if each dim has one axis (``why_not_addressable``). It may be less for a dim in pieces
+        begins at a multiple of its size in each dim and is whole. For every tile, consider the sticks that hold an
+        element of it: no maximal run of adjacent sticks is shorter than the result. The result is the length of
+        the shortest such run if each dim has one axis (``why_not_addressable``). It may be less for a dim in pieces
         that do not align with the tiles.
         """
         run, reach = 1, self.elements_per_stick
         for axis in reversed(self.axes):
             if axis.stride != run * reach:
                 break
-            run *= self.steps(axis, tile[axis.dim])  # a gap follows a part of an axis
+            run *= self.steps(axis, tile[axis.dim])  # if not the whole axis, the next stride is larger
         return run * self.target.stick_bytes
 
     def steps(self, axis: Axis, size: int) -> int:

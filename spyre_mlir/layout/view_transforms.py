@@ -82,7 +82,7 @@ class Slide(ViewTransform):
     """Each of ``dims`` becomes two dims: positions of a window, and positions inside the window; windows overlap.
 
     ``strides`` and ``dilations`` are the steps of these two dims in the source, ``sizes`` their extents. The view does
-    not contain the padding ``before`` the first element; the reader adds it (``layout/sliding_windows.py``).
+    not contain the padding ``before`` the first element; its reader handles it (``layout/sliding_windows.py``).
     """
 
     dims: tuple[int, ...]

@@ -7,7 +7,7 @@
 - candidate: one layout that a tensor may have (``layout_candidates.py``); the defining operation can write producer
   candidates (``producer_candidates.py``), and readers ask for reader candidates
   (``minimum_cost.py``);
-- layout constraint: a request of a user or a plan file (``layout/requests.py``); on a tensor of the graph it is a pin;
+- layout constraint: a request, user-defined or of a plan file (``layout/requests.py``); on a graph tensor it is a pin;
 - produced layout: a producer candidate with its op layout; relayout: a copy into another candidate; state: one
   produced layout with relayouts; domain: all states of a tensor (``states.py``, ``domains.py``);
 - plan: the decisions for all tensors, of least cost (``minimum_cost.py``, ``optimization/elimination.py``).

@@ -77,7 +77,7 @@ def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
 
 
 def _portion(signature: OpSignature, operand: int) -> Fraction:
-    """Return the fraction of an operand that an operation moves: 1, but for a table one row per gathered index."""
+    """Return the fraction of an operand that an operation moves: 1, or for a table one row per gathered index."""
     iteration = signature.iteration
     if operand == 0 and iteration.windows:
         # The view of windows contains an element once for each window that contains it.

@@ -127,7 +127,7 @@ class ViewNode(TensorNode):
 
 @dataclass
 class Copy(TensorNode):
-    """A copy into a new buffer; with a pin, an explicit relayout of the user."""
+    """A copy into a new buffer; with a pin, an explicit user-defined relayout."""
 
     source: int = field(kw_only=True)
 

@@ -254,7 +254,7 @@ class ComparedNodes(NamedTuple):
 
 
 def compared(apply: Apply, predicate: int, first: Node, second: Node) -> ComparedNodes:
-    """Build a comparison for a predicate of ``arith.cmpf``; unordered ones but "une", "uno" complement ordered ones."""
+    """Build a comparison for a predicate of ``arith.cmpf``; some unordered ones are complements of ordered ones."""
     if predicate in scalar.COMPARISONS:
         return ComparedNodes(apply(scalar.COMPARISONS[predicate], [first, second]))
     if predicate in (6, 8):  # "one": smaller or larger; "ueq": neither
@@ -349,7 +349,7 @@ def widened(node: Node, op: ir.Operation) -> Node:
 def as_read(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
     """Return the operand of a cast as the cast reads it: for casts of integers, as signed or unsigned numbers.
 
-    On the device booleans are 0 and 1, other integers are signed, and bytes are 16-bit floats, which represent 0 to 255.
+    On the device booleans are 0 and 1, other integers are signed, and bytes are 16-bit floats, which hold 0 to 255.
     """
     element, reads_sign = str(op.operands[0].type), READS_SIGN.get(op.name)
     if reads_sign is None or reads_sign == (element != "i1"):

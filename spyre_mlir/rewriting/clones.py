@@ -61,7 +61,7 @@ def insert_clone(
 ) -> ir.Value:
     """Insert an optional clone of a buffer: a shuffle if ``over_the_ring``, from LX to LX.
 
-    Its history contains the pass ``name`` and the ``reason``. Its padding is undefined, like the padding of all results.
+    Its history contains the pass ``name`` and the ``reason``. Its padding is undefined, like the padding of results.
     """
     with point:
         clone = (sdsc.shuffle if over_the_ring else sdsc.clone)(whole, location)
