@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Facts about IR, computed and never written: aliasing, buffer uses, ownership by core, loops, patterns."""
+"""Analyses of IR, which compute facts and never change IR: aliasing, buffer uses, core ownership, loops, patterns."""

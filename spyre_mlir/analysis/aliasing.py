@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Alias analysis: the buffer of each value and its view of it, for all levels from *laid out* on.
+"""Alias analysis: the buffer of each value and the value's view of it, for all levels from *laid out* on.
 
 A view lies in the buffer of its source. An inserted slice lies in its region of the destination; the result of an
-insertion is that buffer. An iter_arg of a loop is one buffer, before, in and after it, and so are an operand and the
-result that is written over it.
+insertion is the destination buffer. An iter_arg of a loop is one buffer before, in and after the loop. An operand and
+the result that overwrites it are one buffer, too.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ COPIES = ("sdsc.clone", "sdsc.shuffle", "stick.restickify")
 
 @dataclass(frozen=True)
 class Place:
-    """A value's buffer (the value that owns it) and its view of the memory.
+    """The buffer of a value (the value that owns the buffer) and the value's view of it.
 
-    The view is that of the first iterations of the loops around the value. ``moves`` says by how many elements
-    it goes on per iteration, for the variable of each loop that moves it.
+    The view is the view in the first iterations of the loops around the value. ``moves`` maps the variable of each
+    loop that moves the view to its stride: the elements by which the view advances per iteration.
     """
 
     buffer: ir.Value
@@ -68,14 +68,14 @@ class AliasAnalysis:
         self.target: Target = target_of(func)
         self.block: ir.Block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
-        # A function has few types and divisions, and each takes a while to read.
+        # A function has few types and divisions, and reading each takes time.
         self._layouts: dict[ir.Type, StickLayout | None] = {}
         self._divisions: dict[ir.Attribute, Division] = {}
         self._known: Known = {}
         self.symbolic: SymbolicAnalysis = SymbolicAnalysis(func, self._known)
 
     def place(self, value: ir.Value) -> Place:
-        """Return the buffer of a ``value`` and its view of it."""
+        """Return the buffer of a ``value`` and the value's view of it."""
         place = self._places.get(value)
         if place is None:
             place = self._places[value] = self._resolve(value)
@@ -93,20 +93,20 @@ class AliasAnalysis:
         over = None if op is None else sdsc.over_of(op)
         if over is not None:
             return self.place(over)
-        # The op that computes a slice writes straight into the region of its insertion, which saves a copy.
+        # The op that computes a slice writes directly into the region of its insertion, which saves a copy.
         insertion = _insertion_of(value)
         if insertion is not None:
             whole, part = self.place(insertion.operands[1]), place_of(insertion)
             moves = _together(whole.moves, moves_of(insertion, part, whole.view))
             return Place(whole.buffer, applied(part, whole.view), moves)
-        # An iter_arg keeps the buffer of its initial value, so that iterations need no copy.
+        # An iter_arg keeps the buffer of its initial value, so iterations need no copy.
         before = initial_of(value)
         if before is None:
             before = carried_by(value)
         return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
 
     def is_whole(self, value: ir.Value) -> bool:
-        """Return whether a ``value`` is all of its buffer, and no slice."""
+        """Return whether a ``value`` is its whole buffer, not a slice of it."""
         place = self.place(value)
         return not place.moves and place.view == BufferView.of(self.layout(place.buffer))
 
@@ -117,7 +117,7 @@ class AliasAnalysis:
         return _operands(self._generic(op)[0])
 
     def _generic(self, op: ir.Operation) -> tuple[Structured, str]:
-        """The view of a device operation, and its opcode."""
+        """Return the structured view of a device operation, and its opcode."""
         generic = structured(op, self._known)
         opcode = "" if generic is None else generic.opcode
         if generic is None or opcode not in DEVICE_OPS:
@@ -135,11 +135,11 @@ class AliasAnalysis:
 
     @functools.cached_property
     def live_ranges(self) -> dict[ir.Value, LiveRange]:
-        """The live range of each buffer, in positions of compute ops; of the program as it is at the first call."""
+        """The live range of each buffer, in positions of compute ops, for the program at the time of the first call."""
         return cast("dict[ir.Value, LiveRange]", live_ranges(self.steps()))
 
     def steps(self) -> list[OpAccesses | LoopAccesses]:
-        """The program as liveness reads it: the accesses of each compute op to buffers, in loops as written."""
+        """Return the program in the form for liveness: the buffer accesses of each compute op, with loops kept."""
         return self._steps(self.block)
 
     def _steps(self, block: ir.Block) -> list[OpAccesses | LoopAccesses]:
@@ -165,7 +165,7 @@ class AliasAnalysis:
         return layout
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:
-        """The device operation of an op, its iteration space and its operands, the output last."""
+        """Return the opcode of a compute ``op``, its iteration space and its operands, the output last."""
         if op.name in COPIES:
             values = self.operands(op)
             views = [self.place(value).view for value in values]
@@ -177,7 +177,7 @@ class AliasAnalysis:
         return opcode, space if table is None else gathered(space, table), values
 
     def copy_space(self, value: ir.Value, views: Sequence[BufferView]) -> Space:
-        """The space of a copy of a value, from views of its source and of its target."""
+        """Return the space of a copy of a ``value``, from the views of its source and of its target."""
         space = _copy_space(*views)
         return (
             space
@@ -186,7 +186,7 @@ class AliasAnalysis:
         )
 
     def addressed_space(self, op: ir.Operation) -> Space:
-        """The iteration space with operands as they lie: a gather has all rows of its table, not those it moves."""
+        """Return the iteration space with whole operands: for a gather the whole table, not only the moved rows."""
         if op.name in COPIES:
             return self.space(op)[1]
         generic, opcode = self._generic(op)
@@ -199,12 +199,12 @@ class AliasAnalysis:
 
 
 def _with_symbolic(space: Space, dims: SymbolicDims) -> Space:
-    """The space with its symbolic dims."""
+    """Return the space with its symbolic dims."""
     return _unique(replace(space, symbolic=tuple(sorted(dims.items())))) if dims else space
 
 
 def _operands(generic: Structured) -> tuple[ir.Value, ...]:
-    # The destination is missing on purpose: no element of it is read, and the result stands for its buffer.
+    # The destination is missing on purpose: none of its elements is read, and the result stands for its buffer.
     return (*generic.inputs, generic.result)
 
 
@@ -216,7 +216,7 @@ def _space(
     iterators: tuple[str, ...],
     windows: Windows = (),
 ) -> Space:
-    """The space of an operation over the views of its operands: a program repeats few of them."""
+    """Return the space of an operation over the views of its operands. Cached: a program repeats few spaces."""
     extents, reduced = (
         extents_of(maps, [view.shape for view in operands], len(iterators)),
         reduced_dims(iterators),
@@ -229,13 +229,13 @@ def _space(
 
 @functools.lru_cache(maxsize=1 << 12)
 def _unique(space: Space) -> Space:
-    """The one object for equal spaces, as of different operations: keys of caches are then compared by identity."""
+    """Return the one object for equal spaces, also of different operations: cache keys then compare by identity."""
     return space
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _copy_space(source: BufferView, target: BufferView) -> Space:
-    """The space of a copy: a program repeats few of them."""
+    """Return the space of a copy. Cached: a program repeats few such spaces."""
     return refined([source, target])
 
 
@@ -252,10 +252,10 @@ def _with_unit_sticks(
     present: tuple[frozenset[int], ...],
     reduced: frozenset[int],
 ) -> list[BufferView]:
-    """Views where a sparse tensor has a dim of size 1 in the stick, if the operation has to find that dim there."""
+    """Return views in which a sparse tensor has a dim of size 1 in the stick, if the operation needs this dim there."""
     kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
     if kind in (Kind.MATMUL, Kind.CONVOLUTION):
-        # The first operand has the contracted dim in its sticks, weight and result the columns.
+        # The first operand has the contracted dim in its sticks; the weight and the result have the columns.
         columns = present[1] - present[0]
         stick_dims = [reduced, columns, columns]
     elif kind is Kind.REDUCE_STICK:
@@ -272,29 +272,29 @@ def _with_unit_sticks(
 
 
 def _together(moves: Mapping[ir.Value, int], more: Mapping[ir.Value, int]) -> Mapping[ir.Value, int]:
-    """The loop strides of a slice of a slice: their sum, per loop variable."""
+    """Return the loop strides of a slice of a slice: the sum of the strides per loop variable."""
     if not moves or not more:
         return moves or more
     return {variable: moves.get(variable, 0) + more.get(variable, 0) for variable in {**moves, **more}}
 
 
 def _insertion_of(value: ir.Value) -> ir.Operation | None:
-    """The insertion that writes a value into a larger tensor."""
+    """Return the insertion that writes a value into a larger tensor; None if there is none."""
     for use in value.uses:
         user = use.owner.operation
-        # As operand 1, the destination, a value is a buffer of its own.
+        # A value that is operand 1, the destination, has its own buffer.
         if user.name == "tensor.insert_slice" and use.operand_number == 0:
             return user
     return None
 
 
 def is_compute(op: ir.Operation) -> bool:
-    """Return whether an ``op`` becomes an execution on the device."""
+    """Return whether an ``op`` executes on the device."""
     return op.name in COPIES or sdsc.OP in op.attributes
 
 
 def is_in_lx(buffer: ir.Value) -> bool:
-    """Return whether a buffer has an address in the scratchpads."""
+    """Return whether a buffer is placed in LX."""
     owner = defining_op(buffer)
     return owner is not None and isinstance(sdsc.placement_of(owner), sdsc.LxAttr)
 
@@ -306,12 +306,12 @@ def functions(module: ir.Operation) -> list[ir.Operation]:
 
 
 def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
-    """The attributes of each argument of a function by name."""
+    """Return the attributes of each argument of a function by name."""
     return [attributes_of(argument) for argument in func.regions[0].blocks[0].arguments]
 
 
 def attributes_of(argument: ir.Value) -> dict[str, ir.Attribute]:
-    """The attributes of one argument of a function by name."""
+    """Return the attributes of one argument of a function by name."""
     func = argument.owner.owner.operation
     if "arg_attrs" not in func.attributes:
         return {}
@@ -320,7 +320,7 @@ def attributes_of(argument: ir.Value) -> dict[str, ir.Attribute]:
 
 
 def updated_arguments(func: ir.Operation, result: int | None = None) -> list[ir.Value]:
-    """The arguments in whose memory the program writes their new values; those of one result if it is given."""
+    """Return the arguments that the program updates in place; with ``result``, the arguments of this result."""
     arguments = func.regions[0].blocks[0].arguments
     return [
         value
@@ -330,5 +330,5 @@ def updated_arguments(func: ir.Operation, result: int | None = None) -> list[ir.
 
 
 def all_ops(func: ir.Operation) -> list[ir.Operation]:
-    """Return the ops of a function, ``func``, and of the loops in it, in program order."""
+    """Return the ops of a function ``func`` and of its loops, in program order."""
     return nested_ops(func.regions[0].blocks[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks of attention whose numbers are known: what they do to tiles of scores and weights."""
+"""Attention masks with known elements: their effect on tiles of scores and weights."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling.mask_tiles import MaskTiles, Predicate, Range, RunLengths
 
-#: A score that a mask makes as low as this is hidden: its weight is 0 unless all scores of the row are as low.
+#: A score that a mask makes at most this large is hidden: its weight is 0 unless all scores of the row are as low.
 _HIDDEN_SCORE = -1e4
 
-#: A finite number that hides a score in fp16: half of the lowest, so that a score added to it stays finite.
+#: A finite number that hides a score in fp16: half of the lowest number, so that a score added to it stays finite.
 FINITE_LOW = -32752.0
 
-#: Runs of equal elements in a row of a constant mask at most; more of them is no mask that hides tiles.
+#: Maximum number of runs of equal elements in a row of a constant mask; a mask with more runs does not hide tiles.
 _MOST_RUNS = 8
 
 
 @dataclass(frozen=True)
 class KnownMask:
-    """An operation that masks scores or weights by numbers that are known.
+    """An operation that masks scores or weights with known numbers.
 
-    ``mask`` and ``masked`` are operands; ``hides``: a masked score has no weight. ``rows`` and ``keys`` are iteration
-    dims. ``infinite`` is an operand that is -infinity, of which a masked score is made.
+    ``mask`` and ``masked`` are operands; ``hides``: a masked score has weight 0. ``rows`` and ``keys`` are iteration
+    dims. ``infinite`` is an operand that is -infinity and becomes a masked score.
     """
 
     tiles: MaskTiles
@@ -47,7 +47,7 @@ class KnownMask:
 
     @property
     def is_infinite(self) -> bool:
-        """Whether the mask has -infinity, in rows that do not hide all keys."""
+        """Whether the mask contains -infinity and no row hides all keys."""
         return (
             self.hides
             and bool((self.tiles.runs.values < FINITE_LOW).any())
@@ -55,9 +55,9 @@ class KnownMask:
         )
 
     def part(self, rows: Range, keys: Range) -> NDArray[np.float32]:
-        """Return numbers that mask some scores like the mask, but finite, where a row does not hide all keys.
+        """Return the mask for some rows and keys, with finite numbers in rows that do not hide all keys.
 
-        A row may see no key of a tile. Less its maximum so far, which were -infinity, it would be NaN.
+        A row may see no key of a tile. With -infinity its maximum would be -infinity, and score - maximum NaN.
         """
         numbers = self.tiles.tile(rows, keys)
         if not self.hides:
@@ -67,9 +67,9 @@ class KnownMask:
 
 
 def hiding_masks(attention: Attention) -> list[tuple[Structured, KnownMask]]:
-    """Return the operations of an attention whose known masks say which tiles of keys need not be computed.
+    """Return the operations of an attention whose known masks determine the tiles of keys that can be skipped.
 
-    Masks of weights are among them if one of scores hides what they do; none if no mask of scores hides anything.
+    Masks of weights are included only if a mask of scores hides scores; without such a mask the list is empty.
     """
     masks: list[tuple[Structured, KnownMask]] = []
     for generic in attention.scores[1:]:
@@ -102,12 +102,12 @@ def known_mask(generic: Structured) -> KnownMask | None:
         (operand for operand, value in enumerate(generic.inputs) if splat_of(value) == -math.inf), None
     )
     if infinite is not None and tiles.hides_row.any():
-        return None  # one number cannot be finite for some rows, and infinite for those that the program makes NaN
+        return None  # one number cannot be finite for some rows and infinite for rows that are NaN in the program
     return KnownMask(tiles, mask, scores, hides, rows, keys, infinite)
 
 
 def known_runs(value: ir.Value) -> RunLengths | None:
-    """Return a constant as runs of equal elements; None for another value, or one of many runs."""
+    """Return a constant as runs of equal elements; None for another value, or for a constant of many runs."""
     while (op := defining_op(value)) is not None and op.name in (
         "tensor.expand_shape",
         "tensor.collapse_shape",
@@ -121,7 +121,7 @@ def known_runs(value: ir.Value) -> RunLengths | None:
     number = ir.BlockArgument(value).arg_number
     if number >= len(attributes) or RUNS not in attributes[number]:
         return None
-    # The runs are those of the whole array of the host, in its order.
+    # The attribute has the runs of the whole host array, in the order of the array.
     view = host_view_of(attributes[number], shape)
     array = view.array_shape
     if view.offset or math.prod(array) != math.prod(shape) or not _is_row_major(view):
@@ -141,12 +141,12 @@ def _runs_of_constant(attr: ir.Attribute, shape: tuple[int, ...]) -> RunLengths 
     return RunLengths.of(np.ascontiguousarray(np.array(attr)), _MOST_RUNS * math.prod(shape[:-1]))
 
 
-#: Operands of mask and scores, what hides a score, what leaves it as it is, and whether hidden means without weight.
+#: Operands of mask and scores, predicates of mask elements that hide or keep a score, and whether it hides scores.
 _Form = tuple[int, int, Predicate, Predicate, bool]
 
 
 def _form(generic: Structured) -> _Form | None:
-    """Return how an operation masks one operand by another."""
+    """Return how an operation masks one operand with another; None if it does not."""
     if generic.opcode in ("add", "mul"):
         known = [operand for operand, value in enumerate(generic.inputs) if known_runs(value) is not None]
         if len(known) != 1:
@@ -166,7 +166,7 @@ def _form(generic: Structured) -> _Form | None:
 
 
 def _is_over_rows_and_keys(generic: Structured, mask: int) -> bool:
-    """Return whether a mask has a number for each row and key, and none of its own for heads."""
+    """Return whether a mask has a number for each row and key, the same for all heads."""
     dims = [
         dim
         for dim, size in zip(generic.maps[mask], shape_of(generic.inputs[mask]), strict=True)
@@ -177,7 +177,7 @@ def _is_over_rows_and_keys(generic: Structured, mask: int) -> bool:
 
 
 def _keeps_hidden(generic: Structured) -> bool:
-    """Return whether a score that is hidden before an operation on scores is hidden after it."""
+    """Return whether an operation on scores keeps hidden scores hidden."""
     if generic.opcode in ("add", "sub", "where3", "identity") or DEVICE_OPS[generic.opcode].kind is Kind.CAST:
         return True
     if generic.opcode == "maximum":
@@ -188,7 +188,7 @@ def _keeps_hidden(generic: Structured) -> bool:
 
 
 def splat_of(value: ir.Value) -> float | None:
-    """Return the number that all elements of a constant are; None for another value."""
+    """Return the number that all elements of a constant are equal to; None for another value."""
     op = defining_op(value)
     while op is not None and op.name in VIEWS:
         op = defining_op(op.operands[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Recognises attention among device operations: a softmax between two matmuls, through views."""
+"""Recognition of attention in device operations: a softmax between two matmuls, through views."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
 
 
 class NotOnline(Exception):
-    """Why a softmax in front of a matmul cannot be computed over tiles of its keys."""
+    """A softmax before a matmul cannot be computed over tiles of its keys; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """The operations of ``softmax(s) @ v``: s less its maximum, e = exp of that, its sum, e / sum, maybe scaled.
+    """The operations of ``softmax(s) @ v``: e = exp(s - max(s)), sum(e), e / sum(e), possibly scaled.
 
-    ``scores`` are the matmul that computes s and the operations on s after it, ``operands`` those on its operands.
-    ``weights`` are linear in e / sum: masked, times something, another format. ``side`` is the operand of the last
-    matmul that they are.
+    ``scores`` are the matmul that computes s and the later operations on s, ``operands`` the operations on the operands
+    of this matmul. ``weights`` are operations linear in e / sum(e): masks, products, casts. ``side`` is the number of
+    the operand of the last matmul that contains the weights.
     """
 
     operands: tuple[Structured, ...]
@@ -42,26 +42,26 @@ class Attention:
 
     @property
     def columns(self) -> int:
-        """The columns of the values."""
+        """The number of columns of the values v."""
         weights = self.matmul.maps[self.side]
         return math.prod(size for dim, size in enumerate(self.matmul.extents) if dim not in weights)
 
     @property
     def ops(self) -> list[Structured]:
-        """All of them in order."""
+        """All operations of the attention in order."""
         softmax = (self.maximum, self.sub, self.exp, self.sum, self.div)
         return [*self.operands, *self.scores, *softmax, *self.weights, self.matmul]
 
 
 def attention_of(op: ir.Operation) -> Attention | None:
-    """The softmax whose result a matmul takes; None for another op, ``NotOnline`` for one that needs all keys at once.
+    """Return the attention that ends in matmul ``op``; None for another op; ``NotOnline`` if it needs all keys at once.
 
-    Each value in between has no reader but the next ones, so none is seen before it is complete.
+    Only the next operations of the pattern read each intermediate value, so no incomplete value is visible outside.
     """
     matmul = _device_op(op, ("batchmatmul",))
     if matmul is None:
         return None
-    # The weights may be either operand: a program may compute the transpose.
+    # Either operand may be the weights: a program may compute the transpose.
     for side in (0, 1):
         weights, div = _divided(matmul.inputs[side])
         if div is not None:
@@ -70,7 +70,7 @@ def attention_of(op: ir.Operation) -> Attention | None:
 
 
 def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
-    """The division of a softmax behind what is linear in its result, and those operations in order."""
+    """Return the operations linear in the result of a softmax that compute a value, in order, and its division."""
     linear: list[Structured] = []
     while (op := producer_of(value)) is not None and (generic := structured(op)) is not None:
         if generic.opcode == "realdiv":
@@ -84,9 +84,9 @@ def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
 
 
 def _linear_operand(generic: Structured) -> int | None:
-    """The operand in which an operation is linear and that it has the shape of; None for another operation."""
+    """Return the operand of the result's shape in which an operation is linear; None for another operation."""
     if generic.opcode == "where3":
-        # where(mask, x, 0) is linear in x: what is masked adds nothing to a sum.
+        # where(mask, x, 0) is linear in x: masked elements add 0 to a sum.
         return 1 if _is_zero(generic.inputs[2]) else None
     if generic.opcode not in ("mul", "identity") and _kind(generic) is not Kind.CAST:
         return None
@@ -96,7 +96,7 @@ def _linear_operand(generic: Structured) -> int | None:
 
 
 def _is_normalisation(div: Structured) -> bool:
-    """Return whether a quotient is that of exponentials and their sum."""
+    """Return whether a division divides exponentials by their sum."""
     exp, total = (producer_of(value) for value in div.inputs)
     if exp is None or total is None:
         return False
@@ -106,7 +106,7 @@ def _is_normalisation(div: Structured) -> bool:
 
 def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div: Structured) -> Attention:
     exp, total = (_known(producer_of(value)) for value in div.inputs)
-    # Only exponentials less a maximum can be rescaled when a later tile raises the maximum.
+    # Only exponentials of scores less a maximum can be rescaled when a later tile raises the maximum.
     sub = _device_op(producer_of(exp.inputs[0]), ("sub",))
     maximum = None if sub is None else _device_op(producer_of(sub.inputs[1]), _MAXIMA)
     if sub is None or maximum is None or producer_of(maximum.inputs[0]) != producer_of(sub.inputs[0]):
@@ -129,7 +129,7 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
 
 
 def _scores(value: ir.Value) -> list[Structured]:
-    """The matmul behind a value and the elementwise operations after it."""
+    """Return the matmul from which a value is computed and the elementwise operations after the matmul."""
     after: list[Structured] = []
     while (op := producer_of(value)) is not None and (generic := structured(op)) is not None:
         after.append(generic)
@@ -149,7 +149,7 @@ def _scores(value: ir.Value) -> list[Structured]:
 
 
 def _comes_of_matmul(value: ir.Value) -> bool:
-    """Return whether only elementwise operations and views lie between a value and a matmul."""
+    """Return whether a value is computed from a matmul by elementwise operations and views only."""
     pending = [value]
     while pending:
         op = producer_of(pending.pop())
@@ -167,9 +167,9 @@ def _comes_of_matmul(value: ir.Value) -> bool:
 
 
 def _operands(matmul: Structured) -> Iterator[Structured]:
-    """Elementwise operations on the operands of a matmul, as that which scales the queries, if nobody else reads them.
+    """Yield elementwise operations on the operands of a matmul that only the matmul reads, e.g. the scaling of queries.
 
-    A broadcast is none: in a loop over tiles it would be computed once per tile.
+    Broadcasts are excluded: in a loop over tiles a broadcast would be computed once per tile.
     """
     for value in dict.fromkeys(matmul.inputs):
         op = producer_of(value)
@@ -181,10 +181,10 @@ def _operands(matmul: Structured) -> Iterator[Structured]:
 
 
 def _check_readers(attention: Attention) -> None:
-    """Raise ``NotOnline`` where another operation reads a value of which a loop has one tile at a time."""
-    # The operations after the division form a chain: each result has the next one as its only reader.
+    """Raise ``NotOnline`` if another operation reads a value of which a loop computes one tile at a time."""
+    # The operations after the division form a chain: the next operation is the only reader of each result.
     readers_in_order = [*attention.weights, attention.matmul]
-    # Another reader would see values relative to a maximum that later tiles still change.
+    # Another reader would read values relative to a maximum that later tiles may still change.
     allowed = {
         attention.maximum.result: {attention.sub.result},
         attention.sub.result: {attention.exp.result},
@@ -202,7 +202,7 @@ def _check_readers(attention: Attention) -> None:
 
 
 def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
-    """A matmul and the operations before it: elementwise ones and reductions, back to the matmul of the scores."""
+    """Return a matmul and the elementwise operations and reductions before it, back to the matmul of the scores."""
     pending, inside = [matmul], {matmul.results[0]}
     while pending:
         for value in _known(pending.pop()).inputs:
@@ -224,7 +224,7 @@ def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
 
 
 def readers(value: ir.Value) -> set[ir.Value]:
-    """The results of the operations that read a value through views; the value itself for one without results."""
+    """Return the results of the operations that read a value through views; the value itself for a terminator."""
     results: set[ir.Value] = set()
     pending = [value]
     while pending:
@@ -238,7 +238,7 @@ def readers(value: ir.Value) -> set[ir.Value]:
 
 
 def is_broadcast(generic: Structured) -> bool:
-    """Return whether an operation only repeats a tensor along further dims."""
+    """Return whether an operation only repeats a tensor along new dims."""
     if generic.opcode != "identity" or sorted(map(str, generic.maps[-1])) != sorted(
         map(str, range(len(generic.extents)))
     ):
@@ -248,7 +248,7 @@ def is_broadcast(generic: Structured) -> bool:
 
 
 def producer_of(value: ir.Value) -> ir.Operation | None:
-    """The device operation that makes a value through views; None where there is none."""
+    """Return the device operation that defines a value, through views; None if there is none."""
     op = defining_op(value)
     while op is not None and op.name in VIEWS:
         op = defining_op(op.operands[0])

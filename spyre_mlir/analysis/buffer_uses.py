@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The accesses of the operations of a divided function to its buffers, for the planning of memory."""
+"""Buffer uses: the accesses of a divided function's operations to its buffers, for memory planning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 @dataclass(frozen=True)
 class BufferUse:
-    """An operand of an operation at a position of the program."""
+    """An access: one operand of the operation at a position of the program."""
 
     position: int
     user: Divided
@@ -41,7 +41,7 @@ class BufferUse:
 
     @property
     def writes(self) -> bool:
-        # The output is the last of the values of an operation.
+        # The output is the last value of an operation.
         return self.operand == len(self.user.values) - 1
 
     @property
@@ -55,12 +55,12 @@ class BufferUse:
 
     @property
     def core_view(self) -> CoreView:
-        """The region that each core accesses; ``ViewError`` if it is no region of the buffer."""
+        """The region that each core accesses; ``ViewError`` if the elements are not a region of the buffer."""
         return core_view(self.user.space, self.operand, self.user.division)
 
     @property
     def optional(self) -> bool:
-        """Return whether the operation is a clone that the program can do without."""
+        """Return whether the operation is a clone that can be removed."""
         return sdsc.OPTIONAL in self.user.op.attributes
 
     @property
@@ -87,16 +87,16 @@ class BufferAccesses:
 
     @functools.cached_property
     def partial_accesses(self) -> PartialAccesses | None:
-        """The accesses to parts of the buffer, once all are known; None if each operation accesses all of it."""
+        """The accesses to parts of the buffer (read after all accesses are added); None if all access the whole."""
         return partial_accesses_of(self.root, [(access.user, access.operand) for access in self.accesses])
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes that its accesses transfer if it is in device memory and optional clones are removed."""
+        """Bytes that the accesses transfer if the buffer is in device memory and optional clones are removed."""
         return sum(access.hbm_bytes for access in self.accesses if not access.optional)
 
     def divided_as(self, divisions: Sequence[Division]) -> BufferAccesses:
-        """Copy the buffer's accesses with other divisions, one for each position of the program."""
+        """Return the buffer's accesses with other divisions, one for each position of the program."""
         accesses = [
             replace(access, user=replace(access.user, division=divisions[access.position]))
             for access in self.accesses
@@ -111,7 +111,7 @@ class BufferAccesses:
 
 
 class Usage:
-    """The buffers of a function and its operations, one position of the program each."""
+    """The buffers and operations of a function; each operation is one position of the program."""
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
@@ -120,7 +120,7 @@ class Usage:
         self.ops = divided_ops(self.memory, body)
         self.end = body[-1]
         self.results = {self.memory.place(value).buffer for value in self.end.operands}
-        #: Candidates for LX by the rules that were asked for (``lx_candidates.py``).
+        #: Candidates for LX, keyed by the rules for which they were requested (``lx_candidates.py``).
         self.candidates: dict[Hashable, tuple[Any, ...]] = {}
         self.buffers: dict[ir.Value, BufferAccesses] = {}
         for position, user in enumerate(self.ops):
@@ -135,24 +135,24 @@ class Usage:
         return list(def_use_edges(self.memory, self.ops))
 
     def root(self, value: ir.Value) -> ir.Value:
-        """The buffer that a value lies in."""
+        """Return the buffer that a value lies in."""
         return self.memory.place(value).buffer
 
     def relayout(self, user: Divided) -> Relayout | None:
-        """The transfers between cores that a shuffle is; None for another operation."""
+        """Return the transfers between cores that a shuffle stands for; None for another operation."""
         if user.opcode != SHUFFLE:
             return None
-        # Any writer will do: a buffer whose writers distribute it in different ways has no shuffle.
+        # Any writer will do: a buffer whose writers distribute it in different ways does not have a shuffle.
         writer = self.buffers[self.root(user.values[0])].writes[0]
         distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
         return relayout(user.space, distribution.complete, user.division)
 
     def hbm_bytes(self) -> int:
-        """Bytes that the program transfers with all buffers in device memory and without its optional clones."""
+        """Return the bytes that the program transfers with all buffers in device memory, without optional clones."""
         return sum(buffer.hbm_bytes for buffer in self.buffers.values())
 
     def in_place(self, position: int) -> list[ir.Value]:
-        """The operand buffers that the result of an operation could overwrite, element for element."""
+        """Return the operand buffers that the result of an operation could overwrite, element by element."""
         user = self.ops[position]
         # Other kinds read an element after they have written it; a slice is in a larger buffer already.
         if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE or not user.fills:
@@ -168,9 +168,9 @@ class Usage:
         return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in differing]
 
     def _accesses_a_part(self, user: Divided, operand: int) -> bool:
-        """Return whether the cores hold more of a buffer than they access: the sticks between stay where they are.
+        """Return whether the cores hold more of a buffer than they access, so that the other sticks must be kept.
 
-        The writer of a buffer may go on to the end of a padded stick that the reader does not take.
+        The writer of a buffer may write up to the end of a padded stick that the reader does not read.
         """
         partial = self.buffers[self.root(user.values[operand])].partial_accesses
         if partial is None:
@@ -180,7 +180,7 @@ class Usage:
 
 
 def _same_elements(view: BufferView, other: BufferView) -> bool:
-    """Return whether each position of the iteration space is at the same offset of both buffers."""
+    """Return whether each index of the iteration space has the same offset in both buffers."""
     return (view.dtype, view.offset, view.stick_dim, view.axes, view.stick_axes) == (
         other.dtype, other.offset, other.stick_dim, other.axes, other.stick_axes,
     )  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The bundle of a sequence that an operation is assigned to."""
+"""Bundle numbers: the bundle of a sequence to which an operation is assigned."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from spyre_mlir.mlir import ir
 
 
 def bundle_number(op: ir.Operation) -> int | None:
-    """The number that ``cut-bundles`` gave an operation, or the loop around it; None without one."""
-    # A loop nest runs within one bundle, so that its outermost loop has the number.
+    """Return the number that ``cut-bundles`` assigned to an operation, or to the loop around it; None without one."""
+    # A loop nest runs within one bundle, so its outermost loop has the number.
     while op.parent is not None and op.parent.operation.name == LOOP:
         op = op.parent.operation
     if sdsc.BUNDLE not in op.attributes:
@@ -23,12 +23,12 @@ def bundle_number(op: ir.Operation) -> int | None:
 
 
 def put_in_bundle(op: ir.Operation, number: int) -> None:
-    """Give an operation or a loop of a function the number of its bundle."""
+    """Set the bundle number of an operation or a loop of a function."""
     op.attributes[sdsc.BUNDLE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, op.context), number)
 
 
 def put_beside(op: ir.Operation, other: ir.Operation) -> None:
-    """Put a new operation into the bundle of another one, if that has a number."""
+    """Put a new operation ``op`` into the bundle of ``other``, if ``other`` has a bundle number."""
     number = bundle_number(other)
     if number is not None:
         put_in_bundle(op, number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks that an iter_arg can stay in one buffer, each yielded value written over the one before."""
+"""Check whether an iter_arg can stay in one buffer, in which each yielded value overwrites the previous value."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spyre_mlir.mlir import ir
 def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
     """Return why the yielded value cannot overwrite the iter_arg; None if it can.
 
-    It can if insertions, or loops inside, go on with the buffer, or if the operation that computes the value reads
-    the iter_arg element for element or not at all, and no later operation reads that.
+    It can if only insertions and inner loops update the buffer. It also can if the operation that computes the value
+    reads the iter_arg element by element or not at all, and no later operation reads the iter_arg.
     """
     value = carried.yielded
     if _goes_on_with(value, carried.argument):
@@ -46,7 +46,7 @@ def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
 
 
 def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
-    """Return whether a value is in the buffer of an iter_arg by a chain of insertions and inner loops."""
+    """Return whether a chain of insertions and inner loops leads from an iter_arg to a value in its buffer."""
     while value != argument:
         op = defining_op(value)
         if op is None:
@@ -63,9 +63,9 @@ def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
 
 
 def _reads_in_place(producer: ir.Operation, argument: ir.Value) -> bool:
-    """Return whether an operation reads an element of a value only for the same element of its result."""
+    """Return whether an operation reads each element of a value only to compute the same element of its result."""
     if producer.name != "linalg.generic":
-        # A clone reads and writes in one order; other copies permute elements.
+        # A clone reads and writes in the same order; other copies permute elements.
         return producer.name == "sdsc.clone" or argument not in list(producer.operands)
     generic = structured(producer)
     assert generic is not None
@@ -78,9 +78,9 @@ def _reads_in_place(producer: ir.Operation, argument: ir.Value) -> bool:
 
 
 def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Operation]) -> bool:
-    """Return whether ``first``, an op in the same block, or a later one reads a value or a view of it.
+    """Return whether ``first``, an op in the same block, or a later op reads a value or a view of it.
 
-    ``writers``, which go on with the buffer, do not count, nor does an operand that is only a destination.
+    ``writers``, which update the buffer, do not count, nor does an operand that is only a destination.
     """
     for use in value.uses:
         user = use.owner.operation
@@ -90,7 +90,7 @@ def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Oper
             if is_read_from(user.results[0], first, writers):
                 return True
             continue
-        # A reader inside of a loop reads whenever the loop runs.
+        # A reader inside a loop reads whenever the loop runs.
         ancestor = ancestor_in(first.block, user)
         if ancestor == first or first.is_before_in_block(ancestor):
             return True
@@ -98,14 +98,14 @@ def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Oper
 
 
 def names_place(user: ir.Operation, operand: int) -> bool:
-    """Return whether an operand is the destination of a result, of which no element is read."""
+    """Return whether an operand is only the destination of a result: no element of the operand is read."""
     return user.name in DESTINATION and operand == len(user.operands) - 1
 
 
 def updated_slices(producer: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
-    """Return the slices of the region of an insertion that ``producer`` alone reads, element by element.
+    """Return the slices of an insertion's region that only ``producer`` reads, element by element.
 
-    They are updated in place: reading them does not keep the buffer alive.
+    These slices are updated in place: reading them does not keep the buffer alive.
     """
     generic = structured(producer)
     if generic is None or generic.reduced:

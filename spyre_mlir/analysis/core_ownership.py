@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cores that write and read each buffer, recomputed from divided IR."""
+"""Core ownership: the cores that write and read each buffer, recomputed from divided IR."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from spyre_mlir.records import dataclass
 
 SHUFFLE = "shuffle"
 
-#: Error text for a buffer that no shuffle can read: a design names one distribution of its source.
+#: Error text for a buffer that no shuffle can read: a design contains one distribution of the shuffle's source.
 MIXED_DISTRIBUTIONS = (
     "core division mismatch: the operations that write it leave it on the cores in different ways"
 )
 
-#: Error text for a buffer with partial accesses alone, whose distribution in LX is not known.
+#: Error text for a buffer that has only partial accesses, so that its distribution in LX is unknown.
 NO_HOLDER = "partial or offset access: no operation touches all of it, which would tell how the cores hold it"
 
-#: Error text for a slice of LX that moves with a loop: the address is one number in the design.
+#: Error text for a slice of LX that moves with a loop: a design contains one number as the address.
 MOVING = "the part moves with a loop, and an address in LX may not"
 
 
 @dataclass(frozen=True)
 class DefUseEdge:
-    """A def-use edge from the op that writes a buffer, or a part of it, to one that reads it.
+    """A def-use edge from an op that writes a buffer, or a part of it, to an op that reads it.
 
-    ``problem`` says why the reader's cores do not hold what the writer's cores wrote; None if they do. Of a part that
-    the "reader" ``writes`` it says why the part is not on the cores that hold the buffer.
+    ``problem`` says why the reader's cores do not hold the data that the writer's cores wrote; None if they do. If the
+    "reader" ``writes`` a part of the buffer, it says why the part is not on the cores that hold the buffer.
     """
 
     buffer: ir.Value
@@ -51,7 +51,7 @@ class DefUseEdge:
 
     @property
     def text(self) -> str:
-        """One line with the reader, its operand, the writer and the problem."""
+        """One line of text with the reader, its operand, the writer and the problem."""
         writer = f"'{_opcode(self.writer)}' at {location_of(self.writer.location)}"
         return f"operand {self.operand} of '{_opcode(self.reader)}', made by {writer}: {self.problem}"
 
@@ -61,16 +61,16 @@ class DefUseEdge:
         return self.problem is not None and is_in_lx(self.buffer)
 
     def error(self) -> CompileError:
-        """The error for an edge that is illegal, at its reader."""
+        """Return the error for an illegal edge, located at its reader."""
         does = "written" if self.writes else "read"
         return error_at(self.reader, f"a buffer in LX is {does} by cores that do not own it: {self.text}")
 
 
 @dataclass(frozen=True)
 class WrittenDistribution:
-    """The distribution of a result over cores: all that they ``written``, and the ``complete`` values among it.
+    """The distribution of a result over cores: all values ``written``, and the ``complete`` values among them.
 
-    They differ where a reduction is split: partial sums are written by all cores, and complete on some.
+    The two differ if a reduction is split: all cores write partial sums, but only some cores hold complete sums.
     """
 
     written: CoreView
@@ -81,8 +81,8 @@ class WrittenDistribution:
 class Divided:
     """A divided op: its opcode, its iteration space, its operands (the output last) and its division.
 
-    It runs ``executions`` times. ``moving`` are the operands that are another slice in each iteration. ``fills``
-    says whether its result is all of a buffer.
+    The op runs ``executions`` times. ``moving`` are the operands that are another slice in each iteration. ``fills``
+    is true if the result is a whole buffer.
     """
 
     op: ir.Operation
@@ -105,10 +105,10 @@ Use = tuple[Divided, int]
 
 @dataclass(frozen=True)
 class PartialAccesses:
-    """A buffer of which some operations access parts; ``written``: some of them write parts.
+    """A buffer of which some operations access parts; ``written``: some operations write parts.
 
-    The ``holder`` is the first operation that writes all of it, else the first that reads all: its core view is the
-    distribution of the buffer in LX. None if no operation accesses all of it.
+    The ``holder`` is the first operation that writes the whole buffer, else the first that reads the whole buffer: its
+    core view is the distribution of the buffer in LX. None if no operation accesses the whole buffer.
     """
 
     written: bool
@@ -116,14 +116,14 @@ class PartialAccesses:
 
     @property
     def view(self) -> CoreView:
-        """The core view of the holder; ``ViewError`` if a core has no region of the buffer."""
+        """The core view of the holder; ``ViewError`` if the elements of a core are not a region of the buffer."""
         assert self.holder is not None
         user, operand = self.holder
         return core_view(user.space, operand, user.division)
 
 
 def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divided]:
-    """The ops that become executions, in program order."""
+    """Return the ops that execute on the device, in program order."""
     divided = []
     for op in ops:
         if op.name == "linalg.generic" and not is_compute(op):
@@ -138,7 +138,7 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
 
 
 def _checked_division(memory: AliasAnalysis, op: ir.Operation, space: Space) -> Division:
-    """Return the division of an op; ``CompileError`` without one, or with one for another number of dims."""
+    """Return the division of an op; ``CompileError`` if it is missing or is for another number of dims."""
     if sdsc.DIVISION not in op.attributes:
         raise error_at(op, "this operation has no sdsc.division")
     division = memory.division(op)
@@ -150,8 +150,8 @@ def _checked_division(memory: AliasAnalysis, op: ir.Operation, space: Space) -> 
 
 
 def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses | None:
-    """The partial accesses to a buffer by operations in program order; None if all of them access all of it."""
-    # A writer comes first: readers have to follow its distribution.
+    """Return the partial accesses to a buffer, from its uses in program order; None if all uses access all of it."""
+    # A writer is preferred as the holder: readers have to follow its distribution.
     filled = next(((user, operand) for user, operand in uses if operand == user.output and user.fills), None)
     holder = filled or next((use for use in uses if _may_hold(use) and _is_all(root, use)), None)
     whole = None if holder is None else _accessed_view(*holder)
@@ -163,7 +163,7 @@ def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses 
 
 def _may_hold(use: Use) -> bool:
     user, operand = use
-    # A shuffle reads from any core and a moving operand is several slices: neither has one distribution.
+    # A shuffle reads from any core, and a moving operand is several slices: neither has one distribution.
     return operand != user.output and user.opcode != SHUFFLE and operand not in user.moving
 
 
@@ -183,7 +183,7 @@ def _is_part(whole: CoreView | None, user: Divided, operand: int) -> bool:
 
 
 def _accessed_view(user: Divided, operand: int) -> CoreView | None:
-    """The region that all cores together access, as one core would; None if it is no region of the buffer."""
+    """Return the region that all cores together access, as one core; None if this is not a region of the buffer."""
     try:
         return core_view(user.space, operand, Division.mixed_radix((1,) * len(user.space.sizes)))
     except ViewError:
@@ -191,7 +191,7 @@ def _accessed_view(user: Divided, operand: int) -> CoreView | None:
 
 
 def uses_of_buffers(memory: AliasAnalysis, ops: Sequence[Divided]) -> dict[ir.Value, list[Use]]:
-    """The operations on each buffer, in program order."""
+    """Return the operations on each buffer, in program order."""
     uses: dict[ir.Value, list[Use]] = {}
     for user in ops:
         for operand, value in enumerate(user.values):
@@ -200,9 +200,9 @@ def uses_of_buffers(memory: AliasAnalysis, ops: Sequence[Divided]) -> dict[ir.Va
 
 
 def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[DefUseEdge]:
-    """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer.
+    """Yield every read of a buffer that an op wrote, once, in execution order; arguments and constants have no writer.
 
-    Also each write of a part of a buffer in LX, which has to be on the cores that hold that part.
+    Also yield each write of a part of a buffer in LX, because the part must be on the cores that hold it.
     """
     partials = {
         root: partial
@@ -217,7 +217,7 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
             for writer, distribution in written.get(place.buffer, {}).items():
-                # Operations in loops come twice, and with them most edges.
+                # Operations in loops are visited twice, and so are most of their edges.
                 if (writer, op, operand) in known:
                     continue
                 known.add((writer, op, operand))
@@ -243,14 +243,14 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
                 root, op if holder is None else holder[0].op, op, user.output, problem, writes=True
             )
         result = _checked_distribution(op, space, len(values) - 1, division)
-        # A write of the whole buffer hides the writes before it; writes of parts add up.
+        # A write of the whole buffer hides earlier writes; writes of parts accumulate.
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
         written[root] = {**before, op: result}
 
 
 def _as_they_run(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Divided]:
-    """The ops of all loops twice: an iteration reads what the one before wrote."""
-    # Without loops the program order is the order in time.
+    """Yield the ops in execution order, with two iterations of each loop: an iteration may read the previous one."""
+    # Without loops the program order is the execution order.
     if all(user.executions == 1 for user in ops):
         yield from ops
         return
@@ -259,7 +259,7 @@ def _as_they_run(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Divi
 
 
 def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: int) -> str | None:
-    """Return why the cores of a reader do not hold what they read as it was written; None if they do.
+    """Return why the cores of a reader do not hold the data that they read, as it was written; None if they do.
 
     A shuffle reads from all cores that hold parts of the buffer.
     """
@@ -274,10 +274,10 @@ def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: i
 
 
 def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> str | None:
-    """Return why an operation cannot access its part of a buffer in LX as the holder has it; None if it can."""
+    """Return why an operation cannot access its part of a buffer as the holder distributes it; None if it can."""
     if partial.holder is None:
         return NO_HOLDER
-    # The distribution in LX is that of the holder by definition.
+    # By definition the holder has the distribution of the buffer in LX.
     if (partial.holder[0].op, partial.holder[1]) == (user.op, operand):
         return None
     if user.opcode == SHUFFLE and (partial.written or operand == user.output):
@@ -293,8 +293,8 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> st
 
 
 def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:
-    """The distribution that an operation writes; ``ViewError`` if a core writes no region of the buffer."""
-    # Only with the reduced dims a division tells which cores hold partial sums.
+    """Return the distribution that an operation writes; ``ViewError`` if a core does not write a region."""
+    # A division needs the reduced dims to determine the cores that hold partial sums.
     division = replace(division, reduced=space.reduced)
     return WrittenDistribution(core_view(space, operand, division), held_view(space, operand, division))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Equivalence classes of the iteration dims of neighbouring operations: those of a class are tiled together."""
+"""Equivalence classes of the iteration dims of neighbouring operations: the dims of a class are tiled together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spyre_mlir.tiling.hint_tree import TiledLoop
 
 @dataclass(frozen=True)
 class DimTiles:
-    """Tiles of the dims of a class: their number, and the part of a dim that each is; the last may be smaller."""
+    """Tiles of the dims of a class: their number, and the fraction of a dim in each; the last tile may be smaller."""
 
     tiles: int
     part: Fraction
@@ -32,7 +32,7 @@ class DimTiles:
         return cls(tiles, Fraction(1, tiles))
 
     def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
-        """The loop around an operation that has a dim of the class."""
+        """Return the loop around an operation that has a dim of the class."""
         return TiledLoop(
             name, dim, self.tiles, None if self.tiles * self.part == 1 else int(extent * self.part)
         )
@@ -45,23 +45,23 @@ class DimTiles:
 
 @dataclass
 class DimClass:
-    """Dims of operations by op; ``parts`` are sizes that a number of tiles has to divide, sticks those in sticks."""
+    """The dims of operations in a class; a number of tiles divides ``parts``; ``units``: (size, stick elements)."""
 
     dims: dict[Tiled, list[int]] = field(default_factory=dict)
     parts: set[int] = field(default_factory=set)
     units: set[tuple[int, int]] = field(default_factory=set)
 
     def allows(self, tiles: int) -> bool:
-        """Return whether so many tiles are equal parts of whole sticks in every operation."""
+        """Return whether this number of ``tiles`` gives equal tiles of whole sticks in every operation."""
         return all(part % tiles == 0 for part in self.parts) and all(
             size // tiles % sticks == 0 for size, sticks in self.units
         )
 
     def cuts(self, minimum: int, limit: int, cores: int) -> Iterator[DimTiles]:
-        """Legal cuts into ``minimum`` to ``limit`` tiles, the coarsest first.
+        """Yield legal cuts into ``minimum`` to ``limit`` tiles, the coarsest first.
 
-        They are equal tiles. Where no number from one to its double divides the extents, so many tiles that can be
-        divided among all cores, and a smaller last one, which then is so small that its division does not matter.
+        The tiles are equal. If no number from n to 2 n divides the extents, yield about n equal tiles that can be
+        divided among all cores and a smaller last tile, whose division does not matter because it is small.
         """
         extent = math.gcd(*self.parts)
         legal = (tiles for tiles in divisors(extent, limit) if tiles == 1 or self.allows(tiles))
@@ -73,10 +73,10 @@ class DimClass:
             minimum *= 2
 
     def _unequal(self, tiles: int, cores: int) -> DimTiles | None:
-        """About so many equal tiles and a smaller one; None where sticks are longer than such tiles."""
+        """Return about ``tiles`` equal tiles and a smaller one; None if sticks are longer than such tiles."""
         extent = math.gcd(*self.parts)
         unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in self.units))
-        # A tile that is a multiple of the cores divides evenly; if none fits, whole sticks have to do.
+        # A tile that is a multiple of the cores divides evenly; if no such tile fits, use whole sticks.
         for multiple in (math.lcm(unit, cores), unit):
             tile = extent // tiles // multiple * multiple
             if tile:
@@ -85,10 +85,10 @@ class DimClass:
 
 
 def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimClass]:
-    """The classes of all iteration dims of some operations, in the order in which they are first met.
+    """Return the classes of all iteration dims of some operations, in the order of their first occurrence.
 
-    ``by_sources``: dims that read one dim of a value from outside are one, too; without it only what operations make
-    and read makes dims one, so that queries and keys that are the same tensor have rows and keys apart.
+    ``by_sources``: dims that read the same dim of a value from outside are equivalent, too. Without it only def-use
+    edges between the operations make dims equivalent: rows and keys stay distinct if queries and keys are one tensor.
     """
     ops = list(ops)
     unions = _Classes(by_sources, _symbolic(ops))
@@ -98,7 +98,7 @@ def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimCla
 
 
 def _symbolic(ops: Sequence[Tiled]) -> SymbolicAnalysis | None:
-    """The symbolic dims of the function of some operations; None where it has none."""
+    """Return the symbolic dims of the function around some operations; None if it has none."""
     op = ops[0].op if ops else None
     while op is not None and op.name != "func.func":
         op = None if op.parent is None else op.parent.operation
@@ -125,7 +125,7 @@ class _Classes:
             self.parent[result, dim] = result, dim
             self.parts.append(((result, dim), extent))
         if self.symbolic is not None:
-            # Loops have a fixed number of tiles, so what follows a run-time size is in one.
+            # Loops have a fixed number of tiles, so a dim that follows a run-time size is one tile.
             self.parts += [((result, dim), 1) for dim in self.symbolic.iteration(generic)]
         for operand, value in enumerate(generic.inputs):
             traced = trace(value)
@@ -133,17 +133,17 @@ class _Classes:
                 if dim is None or shape_of(value)[position] == 1:
                     continue
                 if traced.dims[position] is None and traced.root not in self.tiled and is_expanded(value):
-                    # A tensor that is reshaped outside of all loops is there with the dims of the reshape.
+                    # A tensor that is reshaped outside all loops is complete, with the dims of the reshape.
                     continue
                 self._meet((result, dim), traced.root, traced.dims[position], traced.parts[position])
             self._sticks(op, value, generic.maps[operand])
         self._sticks(op, op.result, generic.maps[-1])
 
     def _meet(self, here: tuple[ir.Value, int], root: ir.Value, dim: int | None, part: int) -> None:
-        """Join a dim of an operation and the dim that it reads, of the producer or of a value from outside."""
+        """Unite a dim of an operation with the dim that it reads, of the producer or of a value from outside."""
         self.parts.append((here, part))
         if dim is None:
-            # No dim of the source has the tiles of this one, so that it cannot be cut: 1 has no other divisor.
+            # No dim of the source has the tiles of this dim, so it cannot be cut: the only divisor of 1 is 1.
             self.parts.append((here, 1))
             return
         producer = self.tiled.get(root)
@@ -155,7 +155,7 @@ class _Classes:
             self._union(here, self.sources.setdefault((root, dim), here))
 
     def _sticks(self, op: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
-        """The last dim of a tensor is in its sticks, but for the results of reductions, which are sparse."""
+        """Record that the last dim of a tensor is in its sticks, except for results of reductions: these are sparse."""
         reduces = DEVICE_OPS[op.generic.opcode].kind is Kind.REDUCE_STICK
         if dims and dims[-1] is not None and not (reduces and value == op.result):
             self.units.append(

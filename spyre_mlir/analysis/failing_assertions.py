@@ -11,7 +11,7 @@ ASSERT = "cf.assert"
 
 
 def check_assertion(op: ir.Operation) -> None:
-    """Raise ``FailedAssertionError`` with the text of an assertion whose condition is the constant false."""
+    """Raise ``FailedAssertionError`` with the text of an assertion if its condition is the constant false."""
     condition = defining_op(op.operands[0])
     if condition is None or condition.name != "arith.constant":
         return

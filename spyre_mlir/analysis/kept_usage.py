@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The usage of a function, kept from one pass to the next while nothing changes the function.
+"""The kept usage of a function: reused from one pass to the next while nothing changes the function.
 
-Most passes of level *divided* ask for it and find nothing to change. The bytecode of a function takes a tenth of the
-time of its usage, and tells whether it is the one that was read.
+Most passes of level *divided* request the usage and find nothing to change. Writing the bytecode of a function takes a
+tenth of the time to compute the usage, and comparing the bytecode detects changes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FEW_ELEMENTS = 1024
 # eq=False: the bindings refuse to compare an op that was erased.
 @dataclass(frozen=True, eq=False)
 class _FunctionState:
-    """A function as it was read: its text and its ops, because other ops may have equal text.
+    """A function as it was read: its text, and its ops, because other ops may have equal text.
 
-    ``constants`` are the large constants. They are compared by identity, because the text leaves their numbers out.
+    ``constants`` are the large constants. They are compared by identity, because the text omits their numbers.
     """
 
     func: ir.Operation
@@ -40,12 +40,12 @@ class _FunctionState:
 
     @classmethod
     def of(cls, func: ir.Operation) -> _FunctionState:
-        """Return the present state of a function."""
+        """Return the current state of a function."""
         ops = all_ops(func)
         return cls(func, target_of(func), *digest_of(func, ops), ops)
 
     def is_same(self, other: _FunctionState) -> bool:
-        """Return whether two states are those of one function that did not change between them."""
+        """Return whether two states are of the same function, without a change between the states."""
         if (self.target, self.digest) != (other.target, other.digest):
             return False
         try:
@@ -61,7 +61,7 @@ def _is_large(value: ir.Attribute) -> bool:
 
 
 def digest_of(func: ir.Operation, ops: Iterable[ir.Operation]) -> tuple[bytes, tuple[ir.Attribute, ...]]:
-    """Return a digest of the text of a function and its large constants, which the text leaves out.
+    """Return a digest of the text of a function, and its large constants, which the text omits.
 
     ``ops`` are all ops of the function.
     """
@@ -78,19 +78,19 @@ def digest_of(func: ir.Operation, ops: Iterable[ir.Operation]) -> tuple[bytes, t
 
 @dataclass
 class _KeptUsage:
-    """The last usage that was asked for, and the state of its function."""
+    """The last usage that was requested, and the state of its function."""
 
     state: _FunctionState | None = None
     usage: Usage | None = None
 
 
-#: What ``usage_kept`` keeps, None outside of it.
+#: The usage that ``usage_kept`` keeps; None outside ``usage_kept``.
 _kept: contextvars.ContextVar[_KeptUsage | None] = contextvars.ContextVar("kept", default=None)
 
 
 @contextlib.contextmanager
 def usage_kept() -> Iterator[None]:
-    """Keep the last usage of ``usage_of`` for the next call in a block."""
+    """Keep the last result of ``usage_of`` for the next call, within a ``with`` block."""
     token = _kept.set(_KeptUsage())
     try:
         yield
@@ -99,9 +99,9 @@ def usage_kept() -> Iterator[None]:
 
 
 def usage_of(func: ir.Operation) -> Usage:
-    """Return the usage of a function as it is now: the kept one if no op was changed, moved, added or erased since.
+    """Return the usage of a function: the kept usage if no op was changed, moved, added or erased since.
 
-    Who changes the function takes no more facts from it that were not read before.
+    After a change of the function, do not read facts from an old usage that were not read before the change.
     """
     kept = _kept.get()
     if kept is None:

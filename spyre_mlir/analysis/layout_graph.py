@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The graph of a function for the layout choice: one node per tensor."""
+"""The tensor graph of a function for the layout choice: one node per tensor."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS
 
-#: Bytes of the smallest inputs that the host may lay out by price: of less, a conversion on the device takes two or
-#: three microseconds, and a layout that the caller does not expect is the larger surprise.
+#: Minimum bytes of inputs that the host may lay out by price. For smaller inputs a conversion on the device takes only
+#: two or three microseconds, which does not justify a layout that the caller does not expect.
 _LARGE = 1 << 17
 
 
 class LayoutGraph:
-    """``graph`` and, for each of its tensors, the IR value that it stands for.
+    """The tensor ``graph`` of a function and, for each tensor, the IR value that it stands for.
 
-    ``tensors`` names the tensor of each value: a ``stick.pin`` is its operand, an insertion is the buffer
-    that it fills. ``insertions`` are the insertions into each buffer, in order. An iter_arg is three tensors:
-    the argument inside, the result of the loop, and without a value of its own the buffer before the loop. With
-    ``by_price`` inputs of 128 KiB or more without a layout may get another one than the default.
+    ``tensors`` maps each value to its tensor: a ``stick.pin`` is the tensor of its operand, an insertion is the buffer
+    that it fills. ``insertions`` has the insertions into each buffer, in order. An iter_arg has three tensors:
+    the argument inside, the result of the loop, and the buffer before the loop, which has no IR value. With
+    ``by_price``, inputs of 128 KiB or more without a layout may get a layout other than the default.
     """
 
     def __init__(self, func: ir.Operation, *, by_price: bool = False) -> None:
@@ -82,7 +82,7 @@ class LayoutGraph:
 
     @property
     def fixed(self) -> set[ir.Value]:
-        """The arguments whose layout is the caller's: they get no more padding than it has."""
+        """The arguments whose layout the caller has fixed: they do not get more padding than this layout has."""
         nodes = self.graph.nodes
         pinned = [
             tensor
@@ -92,7 +92,7 @@ class LayoutGraph:
         return {self.values[tensor] for tensor in pinned}
 
     def error(self, error: LayoutError) -> CompileError:
-        """The error of the choice at the op that makes the tensor."""
+        """Return an error of the layout choice, located at the defining op of the tensor."""
         owner = self.values[error.node].owner
         op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
         return error_at(op, f"{_tensor_text(self.graph.nodes[error.node], self.values[error.node])}: {error}")
@@ -102,7 +102,7 @@ class LayoutGraph:
         return self.tensors[value]
 
     def _add_unnamed(self, value: ir.Value, node: TensorNode) -> int:
-        """A tensor that no value stands for; messages about it are about ``value``."""
+        """Add a tensor that has no IR value; messages about it refer to ``value``."""
         node.times = self._times
         self.values.append(value)
         return self.graph.add(node)
@@ -118,7 +118,7 @@ class LayoutGraph:
 
     def _argument(self, argument: ir.Value, host: ir.Attribute, updated: bool) -> None:
         pinned = stick.layout_of(argument.type, self.graph.target)
-        # The host writes indices and 8-bit tensors as their readers need them: no operation converts those.
+        # The host lays out indices and 8-bit tensors as their readers need them: no operation converts them.
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
         kind, name = ir.StringAttr(host.kind).value, ir.StringAttr(host.label).value
         free = pinned is None and (kind not in ("input", "intermediate") or as_read)
@@ -189,8 +189,8 @@ class LayoutGraph:
         self._add(result, Copy(shape_of(result), element_of(result), pin=pin, source=source))
 
     def _insertion(self, op: ir.Operation) -> None:
-        """Add one node for a chain of insertions into a buffer, at the last of them."""
-        # All insertions of a chain share a buffer, and with it one choice of a layout.
+        """Add one node for a chain of insertions into a buffer, at the last insertion of the chain."""
+        # All insertions of a chain share a buffer, and so its layout.
         if any(_fills(use.owner.operation, op) for use in op.results[0].uses):
             return
         chain = [op]
@@ -212,10 +212,10 @@ class LayoutGraph:
             self.tensors[insertion.results[0]] = self.tensors[result]
 
     def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> InsertedSlice:
-        """The slice that an insertion writes; out of place if the buffer is ``copied`` or still read as it was."""
+        """Return the slice that an insertion writes; out of place if the buffer is ``copied`` or still read later."""
         value, buffer = op.operands[0], chain[0].operands[1]
         tensor, place, producer = self._tensor(value, op), place_of(op), defining_op(value)
-        # An argument, or a value from outside of the loop, has its buffer already.
+        # An argument, or a value from outside the loop, already has a buffer.
         if copied or producer is None or producer.block != op.block:
             return InsertedSlice(tensor, place, out_of_place=True)
         read = not _is_fresh(buffer) and is_read_from(
@@ -227,7 +227,7 @@ class LayoutGraph:
         )
 
     def _whole(self, value: ir.Value, writer: ir.Operation) -> InsertedSlice:
-        """The destination of insertions or of a loop: in its own buffer, if no later operation reads that."""
+        """Return the destination of insertions or of a loop: in its own buffer if no later operation reads it."""
         out_of_place = block_of(value) != writer.block or is_read_from(value, writer, [writer])
         tensor = self._tensor(value, writer)
         return InsertedSlice(tensor, whole(shape_of(value)), out_of_place, _is_partial(self.graph, tensor))
@@ -238,7 +238,7 @@ class LayoutGraph:
         """Add the body once, weighted by the trip count, and the tensors of each iter_arg before, in and after it."""
         carried, outside = carried_values(op), self._times
         buffers = [self._buffer(op, value) for value in carried]
-        # Costs in the body count once per iteration.
+        # A cost in the body counts once per iteration.
         self._times = outside * trip_count(op)
         arguments = [
             self._add(value.argument, IterArg(*_type(value.result), initial=buffer))
@@ -274,7 +274,7 @@ class LayoutGraph:
 
 
 class SharedLayouts:
-    """Groups of tensors that loops keep in one layout, and the pins of their nodes in ``graph``."""
+    """Groups of tensors that must share one layout because of loops, and the pins of their nodes in ``graph``."""
 
     def __init__(self, graph: Graph, values: Sequence[ir.Value]) -> None:
         self._graph = graph
@@ -282,7 +282,7 @@ class SharedLayouts:
         self._groups: dict[int, list[int]] = {}
 
     def unite(self, op: ir.Operation, tensor: int, other: int) -> None:
-        """Give two tensors one layout: a pin of one is a pin of the other, too."""
+        """Require that two tensors have the same layout: a pin of one is also a pin of the other."""
         groups = (self._groups.get(member, [member]) for member in (tensor, other))
         members = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
         pins = [pin for member in members if (pin := self._graph.nodes[member].pin) is not None]
@@ -291,7 +291,7 @@ class SharedLayouts:
             self.pin(op, tensor, pins[0])
 
     def pin(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
-        """Pin a tensor, and those of its group, because ``op`` says so; ``CompileError`` for a second layout."""
+        """Pin all tensors of a tensor's group, as ``op`` requests; ``CompileError`` for a second, different layout."""
         for member in self._groups.get(tensor, [tensor]):
             node = self._graph.nodes[member]
             if node.pin is not None and not node.pin.same_memory(layout):
@@ -303,7 +303,7 @@ class SharedLayouts:
 
 
 def _tensor_text(node: TensorNode, value: ir.Value) -> str:
-    """The name of a tensor in messages."""
+    """Return the name of a tensor in messages."""
     if node.name or isinstance(value.owner, ir.Block):
         return node.name or f"what a loop carries, {value.type}"
     op = value.owner.operation
@@ -311,7 +311,7 @@ def _tensor_text(node: TensorNode, value: ir.Value) -> str:
 
 
 def _requested(op: ir.Operation) -> StickLayout:
-    """The layout that an op names; padding between elements would be read before anybody writes it."""
+    """Return the layout that an op requests; padding between elements is an error: it is read but never written."""
     layout = stick.requested_layout(op)
     if reason := why_not_made(layout):
         raise error_at(op, f"the layout that it names {reason}")
@@ -322,7 +322,7 @@ _SKIPPED = ("tensor.empty", "linalg.fill", "func.return")
 
 
 def _is_destination_slice(op: ir.Operation) -> bool:
-    """Return whether a slice of a buffer is only the destination of results, as tiling writes it."""
+    """Return whether a slice of a buffer is only the destination of results, as tiling creates it."""
     if op.name != "tensor.extract_slice":
         return False
     uses = list(op.results[0].uses)
@@ -353,9 +353,9 @@ def _is_partial(graph: Graph, tensor: int) -> bool:
 
 
 def _is_index(value: ir.Value) -> bool:
-    """Return whether indices of gathers alone are computed of a tensor: the host lays these few numbers out as needed.
+    """Return whether a tensor is only used to compute indices of gathers: the host lays it out as its readers need.
 
-    Such an operation counts negative ones from the end, and the device gives no integer another stick.
+    Operations on indices count negative ones from the end, and the device cannot restickify integers.
     """
     pending, visited = [value], {value}
     while pending:
@@ -380,7 +380,7 @@ def _index_of(op: ir.Operation) -> int | None:
 
 
 def _fills(user: ir.Operation, before: ir.Operation) -> bool:
-    """Return whether an insertion writes to the buffer of the one before, which no other operation reads."""
+    """Return whether an insertion writes to the buffer of a previous insertion that no other operation reads."""
     names = {user.name, before.name}
     return (
         names == {"tensor.insert_slice"}
@@ -391,13 +391,13 @@ def _fills(user: ir.Operation, before: ir.Operation) -> bool:
 
 
 def _is_fresh(value: ir.Value) -> bool:
-    """Return whether a tensor is empty or filled with one number: it takes any layout."""
+    """Return whether a tensor is empty or filled with one number, and so may have any layout."""
     op = defining_op(value)
     return op is not None and op.name in ("tensor.empty", "linalg.fill")
 
 
 def _is_overwritten(insertion: ir.Operation, producer: ir.Operation, before: ir.Operation) -> bool:
-    """Return whether an insertion ``before`` may overwrite the region that the result of ``producer`` is already in."""
+    """Return whether insertion ``before`` may overwrite the region in which the result of ``producer`` already is."""
     return producer.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
 
 

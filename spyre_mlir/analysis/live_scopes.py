@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Live ranges of buffers by the scopes of their values: for verifiers, which do not trust the planner's."""
+"""Live ranges of buffers from the scopes of their values: for verifiers, which do not trust the planner's ranges."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ScopedLiveRange:
 
 @dataclass
 class ScopedLiveRanges:
-    """``order`` are the operations as they run, each loop twice; live ranges of buffers are positions in it.
+    """The live ranges of buffers, as positions in ``order``: the operations in execution order, each loop twice.
 
-    A buffer that is defined in a loop is another one in each iteration, for values do not outlive their block; an
-    iter_arg is defined before the loop.
+    A buffer that is defined in a loop is a new buffer in each iteration, because values do not outlive their block;
+    an iter_arg is defined before the loop.
     """
 
     memory: AliasAnalysis
@@ -35,7 +35,7 @@ class ScopedLiveRanges:
 
     @classmethod
     def of(cls, memory: AliasAnalysis) -> ScopedLiveRanges:
-        """The live ranges of the buffers of a function."""
+        """Compute the live ranges of the buffers of a function."""
         live_ranges = cls(memory)
         live_ranges._run(memory.block, {})
         return live_ranges
@@ -44,7 +44,7 @@ class ScopedLiveRanges:
         alive = {**alive, block: {}}
         for op in (item.operation for item in block.operations):
             if op.name == LOOP:
-                # Two iterations show every overlap: a third meets nothing that the second does not.
+                # Two iterations show every overlap: a third iteration does not add any.
                 for _ in range(2):
                     self._run(body_block(op), alive)
             elif is_compute(op):

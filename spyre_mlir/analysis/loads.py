@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations that wait for device memory and read data of the host alone: others can compute meanwhile."""
+"""Loads: operations that read only host data and wait for device memory, so that others can compute meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spyre_mlir.mlir import ir
 
 
 def nested_blocks(block: ir.Block) -> Iterator[ir.Block]:
-    """A block and the blocks of the loops in it."""
+    """Yield a block and the blocks of the loops in it."""
     yield block
     for op in (item.operation for item in block.operations):
         if op.name == LOOP:
@@ -25,18 +25,18 @@ def nested_blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 def work_of(user: Divided) -> OperationWork | None:
-    """The work of an operation with all operands in device memory; None for a shuffle, which has none there."""
+    """Return the work of an operation with all operands in device memory; None for a shuffle, which stays in LX."""
     return None if user.opcode == SHUFFLE else operation_work(user.opcode, user.space, user.division)
 
 
 def only_loads(usage: Usage, user: Divided, work: OperationWork) -> bool:
-    """Return whether an operation reads data of the host alone, and loads longer than it computes."""
+    """Return whether an operation reads only host data, and loads take longer than its computation."""
     from_host = all(usage.buffers[usage.root(value)].from_host for value in user.values[:-1])
     return from_host and usage.memory.is_whole(user.values[-1]) and memory_ns(work) > compute_ns(work)
 
 
 def needed_in_block(op: ir.Operation) -> list[ir.Operation]:
-    """The defining ops of the operands of an op in its block, and of theirs, in any order."""
+    """Return the ops of the same block on which an op depends, directly or indirectly, in any order."""
     producers: list[ir.Operation] = []
     pending = [op]
     while pending:
@@ -49,18 +49,18 @@ def needed_in_block(op: ir.Operation) -> list[ir.Operation]:
 
 
 def move_behind(op: ir.Operation, behind: ir.Operation) -> None:
-    """Move an operation, and the views that it needs, right behind another one of its block."""
+    """Move operation ``op``, and the views that it needs, directly after operation ``behind`` of its block."""
     ops = [item.operation for item in op.block.operations]
     needed = needed_in_block(op)
     last = behind
-    # In program order, so that each view stays behind the view that it reads.
+    # In program order, so that each view stays after the view that it reads.
     for moved in (*(moved for moved in ops[ops.index(behind) + 1 :] if moved in needed), op):
         moved.move_after(last)
         last = moved
 
 
 def module_of(func: ir.Operation) -> ir.Module:
-    """Return a module for the same target with a copy of a function alone."""
+    """Return a module for the same target that contains only a copy of a function."""
     with func.location:
         module = empty_module(func)
     ir.InsertionPoint(module.body).insert(func.clone())

@@ -16,7 +16,7 @@ LOOP = "scf.for"
 
 @dataclass(frozen=True)
 class CarriedValue:
-    """An iter_arg of a loop that is a tensor: its four values; ``operand`` is the number of ``initial``."""
+    """The four values of a tensor iter_arg of a loop; ``operand`` is the operand number of ``initial``."""
 
     operand: int
     initial: ir.Value
@@ -26,17 +26,17 @@ class CarriedValue:
 
 
 def body_block(loop: ir.Operation) -> ir.Block:
-    """The block of a loop's body."""
+    """Return the block of a loop's body."""
     return loop.regions[0].blocks[0]
 
 
 def terminator(block: ir.Block) -> ir.Operation:
-    """The last op of a block."""
+    """Return the last op of a block."""
     return block.operations[len(block.operations) - 1].operation
 
 
 def nested_ops(block: ir.Block) -> list[ir.Operation]:
-    """The ops of a block in program order, each loop before the ops in it; not what is inside other ops."""
+    """Return the ops of a block in program order, each loop before the ops in it; regions of other ops are skipped."""
     ops = []
     for op in (item.operation for item in block.operations):
         ops.append(op)
@@ -46,9 +46,9 @@ def nested_ops(block: ir.Block) -> list[ir.Operation]:
 
 
 def repeated_ops(block: ir.Block) -> list[ir.Operation]:
-    """The ops of a block in the order in which they run, the body of each loop twice.
+    """Return the ops of a block in execution order, the body of each loop twice.
 
-    Two iterations show every order of two operations in time: within an iteration, and across its end.
+    Two iterations show every order of two operations in time: within an iteration, and in successive iterations.
     """
     ops = []
     for op in block.operations:
@@ -59,16 +59,16 @@ def repeated_ops(block: ir.Block) -> list[ir.Operation]:
 
 
 def executions(op: ir.Operation) -> int:
-    """The number of times that an op runs: the product of the trip counts around it."""
+    """Return the number of executions of an op: the product of the trip counts of the loops around it."""
     return math.prod(map(trip_count, enclosing_loops(op)))
 
 
 def carried_values(loop: ir.Operation) -> list[CarriedValue]:
-    """The iter_args of a loop that are tensors."""
+    """Return the iter_args of a loop that are tensors."""
     body = body_block(loop)
     yielded = terminator(body).operands
     return [
-        # Operands of scf.for begin with lower bound, upper bound and step, block arguments with the loop variable.
+        # The operands of scf.for begin with bounds and step (3 values), its block arguments with the loop variable.
         CarriedValue(index + 3, loop.operands[index + 3], body.arguments[index + 1], yielded[index], result)
         for index, result in enumerate(loop.results)
         if isinstance(result.type, ir.RankedTensorType)
@@ -76,8 +76,8 @@ def carried_values(loop: ir.Operation) -> list[CarriedValue]:
 
 
 def initial_of(value: ir.Value) -> ir.Value | None:
-    """The initial value of an iter_arg or of a result of a loop; None for another value."""
-    # Operands 0 to 2 of scf.for are bounds and step, argument 0 of its body is the variable.
+    """Return the initial value of an iter_arg or of a result of a loop; None for another value."""
+    # Operands 0 to 2 of scf.for are the bounds and the step, argument 0 of its body is the loop variable.
     owner = value.owner
     if not isinstance(owner, ir.Block):
         return owner.operands[ir.OpResult(value).result_number + 3] if owner.name == LOOP else None
@@ -86,7 +86,7 @@ def initial_of(value: ir.Value) -> ir.Value | None:
 
 
 def carried_by(value: ir.Value) -> ir.Value | None:
-    """The iter_arg for which a loop yields a value; None for a value that no loop yields."""
+    """Return the iter_arg for which a loop yields a value; None for a value that no loop yields."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "scf.yield" and user.parent.operation.name == LOOP:
@@ -95,7 +95,7 @@ def carried_by(value: ir.Value) -> ir.Value | None:
 
 
 def enclosing_loops(op: ir.Operation) -> list[ir.Operation]:
-    """The loops around an op, the outermost first."""
+    """Return the loops around an op, the outermost first."""
     loops = []
     while (op := op.parent.operation).name == LOOP:
         loops.append(op)
@@ -103,25 +103,25 @@ def enclosing_loops(op: ir.Operation) -> list[ir.Operation]:
 
 
 def block_of(value: ir.Value) -> ir.Block:
-    """The block in which a value is defined."""
+    """Return the block in which a value is defined."""
     owner = value.owner
     return owner if isinstance(owner, ir.Block) else owner.operation.block
 
 
 def ancestor_in(block: ir.Block, op: ir.Operation) -> ir.Operation:
-    """The op of a block that is, or contains, another op."""
+    """Return the op of ``block`` that is or contains ``op``."""
     while op.block != block:
         op = op.parent.operation
     return op
 
 
 def trip_count(loop: ir.Operation) -> int:
-    """The trip count of a loop; ``CompileError`` if its bounds are not constants."""
+    """Return the trip count of a loop; ``CompileError`` if its bounds are not constants."""
     return induction(loop).count
 
 
 def induction(loop: ir.Operation) -> Offsets:
-    """The numbers that the variable of a loop runs through; ``CompileError`` if its bounds are not constants."""
+    """Return the values of the variable of a loop; ``CompileError`` if its bounds are not constants."""
     variable = _induction(loop)
     if variable is None:
         raise error_at(loop, "a loop around device operations needs constant bounds and a constant step")
@@ -129,13 +129,13 @@ def induction(loop: ir.Operation) -> Offsets:
 
 
 def offsets_of(value: ir.Value) -> Offsets | None:
-    """All that an index can be, from the bounds of loops; None where that is not known."""
+    """Return all possible values of an index, from the bounds of loops; None if they are unknown."""
     index = index_of(value)
     return None if index is None else index.offsets
 
 
 def index_of(value: ir.Value) -> Index | None:
-    """An index in terms of the variables of loops and run-time indices; None where it depends on something else."""
+    """Return an index in terms of loop variables and run-time indices; None if it depends on another value."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         loop = owner.owner.operation
@@ -184,14 +184,14 @@ def _arithmetic(name: str, operands: list[Index | None]) -> Index | None:
 
 
 def _product(lhs: Index, rhs: Index) -> Index | None:
-    # A product of two loop variables is no linear index.
+    # A product of two loop variables is not a linear index.
     if rhs.offsets.count == 1:
         return lhs * rhs.offsets.first
     return rhs * lhs.offsets.first if lhs.offsets.count == 1 else None
 
 
 def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int) -> Index | None:
-    """The value of an affine expression; its symbols come after the ``dims``."""
+    """Return the value of an affine expression; the operands of symbols come after the ``dims`` operands of dims."""
     if isinstance(expression, ir.AffineConstantExpr):
         return Index(Offsets(expression.value))
     if isinstance(expression, ir.AffineDimExpr):
@@ -205,7 +205,7 @@ def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int
         return lhs + rhs
     if isinstance(expression, ir.AffineMulExpr):
         return _product(lhs, rhs)
-    # Only a positive constant as divisor leaves a range of equal steps.
+    # Only a positive constant divisor gives a range of equal steps.
     divisor = rhs.offsets
     if divisor.count != 1 or divisor.first <= 0:
         return None

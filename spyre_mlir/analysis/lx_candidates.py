@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The buffers of a divided function that may be in LX, and the reasons why others are ineligible."""
+"""LX candidates: the buffers of a divided function that may be in LX, and the reasons why others are ineligible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from spyre_mlir.target.ops import DEVICE_OPS
 
 @dataclass(frozen=True)
 class Rules:
-    """The scratchpad of a core; whether results may go in place; the only opcodes in LX, all if empty."""
+    """The scratchpad of a core; whether results may be in place; the opcodes allowed in LX (empty: all)."""
 
     space: MemorySpace
     in_place: bool
@@ -44,12 +44,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A buffer that an operation makes; ``reasons`` why it is ineligible for LX, none if it may be there.
+    """A buffer that an operation writes; ``reasons`` why it is ineligible for LX, empty if it is eligible.
 
-    Its traffic includes ``unmoved_bytes``, which the program does not move: those that shuffles of it would load from
-    device memory, since a shuffle needs its source in LX, and of a clone the time of short runs as bytes. Of a pair,
-    ``root`` is a value in the first of its buffers and ``paired`` are the others, each with whether it is in the
-    second, ``distance`` bytes behind the first.
+    The buffer's traffic includes ``unmoved_bytes``, which the program does not move: bytes that shuffles of the buffer
+    would load from device memory, although a shuffle needs its source in LX, and the time of a clone's short runs
+    in bytes. For a ping-pong pair, ``root`` is a value in the first buffer, and ``paired`` has the other values, each
+    with a flag for the second buffer, which is ``distance`` bytes after the first.
     """
 
     root: ir.Value
@@ -61,16 +61,16 @@ class Candidate:
 
     @property
     def saved(self) -> int:
-        """Bytes of device memory that the program moves less with the buffer in LX."""
+        """The bytes of device memory traffic that the program saves with the buffer in LX."""
         return self.buffer.saving - self.unmoved_bytes
 
     @property
     def spilled_bytes(self) -> int:
-        """Bytes of device memory that its accesses move with it there."""
+        """The bytes that accesses move through device memory with the buffer in device memory."""
         return self.buffer.traffic_if_spilled - self.unmoved_bytes
 
     def addresses(self, address: int) -> dict[ir.Value, int]:
-        """The address of every value of the candidate, if the planner puts it at ``address``."""
+        """Return the address of every value of the candidate if the planner places it at ``address``."""
         second = address + self.distance
         return {
             self.root: address,
@@ -80,10 +80,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class BufferDivision:
-    """Sizes and traffic of a buffer under the divisions of the operations that access it.
+    """The size and traffic of a buffer under the divisions of the operations that access it.
 
-    Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``unmoved_bytes`` is the part
-    of the former that the program does not move. ``size`` is in bytes per core.
+    ``spilled_traffic`` and ``placed_traffic`` are bytes of its accesses with the buffer in device memory and in LX;
+    ``unmoved_bytes`` are part of the first but are not moved by the program. ``size`` is in bytes per core.
     """
 
     size: int
@@ -94,7 +94,7 @@ class BufferDivision:
 
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
-    """All buffers but those that the host fills, in the order of their first accesses."""
+    """Return all buffers except those that the host fills, in the order of their first accesses."""
     if rules not in usage.candidates:
         buffers = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
         able = candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
@@ -103,7 +103,7 @@ def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
 
 
 def _with_pairs(candidates: Sequence[Candidate], space: MemorySpace) -> list[Candidate]:
-    """One candidate in the place of all that are in the two buffers of a pair."""
+    """Replace all candidates in the two buffers of a ping-pong pair by one candidate."""
     by_root = {candidate.root: candidate for candidate in candidates}
     pairs = {
         members[0][0]: _pair([(by_root[root], second) for root, second in members], space)
@@ -121,7 +121,7 @@ def _with_pairs(candidates: Sequence[Candidate], space: MemorySpace) -> list[Can
 
 
 def _pair(members: Sequence[tuple[Candidate, bool]], space: MemorySpace) -> Candidate:
-    """The buffers of a pair as the planner sees them: two copies, for all the time that one of them is needed."""
+    """Combine the buffers of a pair for the planner: two copies, live while any of the buffers is live."""
     first, candidates = members[0][0], [candidate for candidate, _ in members]
     buffers = [candidate.buffer for candidate in candidates]
     buffer = LifetimeBoundBuffer(
@@ -141,20 +141,20 @@ def _pair(members: Sequence[tuple[Candidate, bool]], space: MemorySpace) -> Cand
 
 
 def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
-    """A candidate without some buffers among those that it may overwrite."""
+    """Remove some buffers from the buffers that a candidate may overwrite."""
     parents = tuple(name for name in candidate.buffer.in_place_parents if name not in names)
     return replace(candidate, buffer=replace(candidate.buffer, in_place_parents=parents))
 
 
 def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivision:
-    """Facts of a buffer that operations write. Optional clones from it and to it exist only with it in LX."""
+    """Return the facts of a buffer that operations write. Optional clones of it exist only if it is in LX."""
     size = _local_bytes(buffer)
-    # A shuffle stays within LX, so that it transfers nothing to or from device memory.
+    # A shuffle stays within LX, so it does not transfer data to or from device memory.
     copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, buffer) for copy in copies)
     shuffles = [access for access in buffer.reads if access.user.opcode == SHUFFLE]
     unmoved_bytes = sum(access.hbm_bytes for access in shuffles)
-    # A clone for one reader moves as many bytes as it saves: it is there for the reader's short runs.
+    # A clone for one reader moves as many bytes as it saves: its purpose is to avoid short runs of the reader.
     if any(access.optional for access in buffer.writes):
         unmoved_bytes += sum(_burst_bytes(access) for access in buffer.reads if access not in shuffles)
     reasons = ordered(_reasons(buffer, usage, rules, size))
@@ -162,13 +162,13 @@ def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivisi
 
 
 def _burst_bytes(access: BufferUse) -> int:
-    """Bytes that whole bursts would move in the time that short runs of an access take longer."""
+    """Return the additional time of an access with short runs, in bytes that whole bursts would move in this time."""
     work = operation_work(access.user.opcode, access.user.space, access.user.division)
     return round(access.hbm_bytes * (burst_slowdown(work, work.operands[access.operand]) - 1))
 
 
 def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDivision]) -> list[Candidate]:
-    """The buffers of which facts are known, as the planner sees them."""
+    """Return the buffers with known facts in the form for the planner."""
     names = {root: f"{number}" for number, root in enumerate(facts)}
     candidates = []
     for root, fact in facts.items():
@@ -189,19 +189,19 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDiv
 
 
 def _other_side(copy: Divided, buffer: BufferAccesses) -> int:
-    """Bytes that a clone from or to a buffer in LX transfers to or from device memory."""
+    """Return the bytes that a clone from or to a buffer in LX transfers to or from device memory."""
     operand = 0 if copy.values[-1] == buffer.root else 1
     total, _ = hbm_bytes(copy.space, operand, copy.division)
     return total * copy.executions
 
 
 def _local_bytes(buffer: BufferAccesses) -> int:
-    """Bytes per core of a buffer: of its holder, or of the operation that writes most of it."""
+    """Return the bytes per core of a buffer: the bytes of its holder, or of its largest write."""
     partial = buffer.partial_accesses
     if partial is not None and partial.holder is not None:
         user, operand = partial.holder
         return local_bytes(user.space, operand, user.division)
-    # Every core reserves the bytes of the largest write: an address is the same on all cores.
+    # Every core reserves the bytes of the largest write, because an address is the same on all cores.
     return max(
         local_bytes(access.user.space, access.operand, access.user.division) for access in buffer.writes
     )
@@ -217,7 +217,7 @@ def _reasons(buffer: BufferAccesses, usage: Usage, rules: Rules, size: int) -> I
 
 
 def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
-    """The opcode that computes the values of a buffer, before shuffles took them to other cores."""
+    """Return the opcode that computed the values of a buffer, before shuffles moved them to other cores."""
     producer = buffer.writes[0].user
     if producer.opcode != SHUFFLE:
         return producer.opcode
@@ -225,7 +225,7 @@ def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
 
 
 def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason, ...]:
-    """Return why a buffer that operations write is ineligible for LX whatever its size; empty if it may be there."""
+    """Return why a buffer that operations write is ineligible for LX, apart from its size; empty if it is eligible."""
     return ordered(_barriers(buffer, usage))
 
 
@@ -241,7 +241,7 @@ def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
     for access in buffer.reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
             yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
-        # Elements of one stick go to sticks of several cores, which reach no LX but their own.
+        # The elements of one stick go to sticks of several cores, but a core can access only its own LX.
         if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
     partial = buffer.partial_accesses
@@ -249,7 +249,7 @@ def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
 
 
 def _parts(buffer: BufferAccesses, partial: PartialAccesses) -> Iterator[Reason]:
-    """Reasons of partial accesses: each has to be to a part that the same core of the holder has."""
+    """Yield reasons of partial accesses: a core may access only parts that it holds in the holder's distribution."""
     for access in buffer.accesses:
         name, does = access.user.opcode, "writes" if access.writes else "reads"
         if access.moving:
@@ -264,7 +264,7 @@ def _parts(buffer: BufferAccesses, partial: PartialAccesses) -> Iterator[Reason]
 
 
 def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
-    """Reasons of reads: each core has to read what it has written, unless a shuffle carries it."""
+    """Yield reasons of reads: each core has to read data that it has written itself, unless a shuffle moves it."""
     distributions: list[WrittenDistribution] = []
     for writer in buffer.writes:
         try:
@@ -283,7 +283,7 @@ def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
 
 
 def _read_reasons(distribution: WrittenDistribution, access: BufferUse) -> Iterator[Reason]:
-    # The design has one address for all iterations.
+    # A design has one address for all iterations.
     name = access.user.opcode
     if access.moving:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The iteration space of an operation under hints: the names of its dims, and which of them lie in sticks.
+"""Named iteration spaces: the names of the dims of an operation with hints, and the dims that are in sticks.
 
-As a rule of thumb the last dim of a tensor lies in its sticks, except where it is the result of a reduction over the
-stick, or is computed from such results alone: these have one element per stick. Layouts are chosen later.
+Layouts are chosen later. As a rule of thumb the last dim of a tensor is in its sticks. The exceptions have one element
+per stick: results of a reduction over the stick dim, and tensors computed only from such results.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SAME_STICK = (*VIEWS, *COPIES, "stick.pin")
 
 @dataclass
 class NamedIterations:
-    """The named iterations of a function; ``sparse`` are the visited values that have one element per stick."""
+    """The named iteration spaces of a function; ``sparse`` are the visited values that have one element per stick."""
 
     sparse: set[ir.Value] = field(default_factory=set)
     known: Known = field(default_factory=dict)
 
     def visit(self, op: ir.Operation) -> Structured | None:
-        """The device operation that is next in program order if it is under hints; None for any other op."""
+        """Visit the next op in program order; return it if it is a device operation with hints, else None."""
         generic = structured(op, self.known)
         if generic is not None and generic.opcode:
             if _is_sparse(generic, self.sparse):
@@ -44,7 +44,7 @@ class NamedIterations:
         return None
 
     def of(self, generic: Structured) -> NamedIteration:
-        """The iteration space of an operation that ``visit`` returned."""
+        """Return the iteration space of an operation that ``visit`` returned."""
         op = generic.op
         if DIMS not in op.attributes:
             raise error_at(op, f"this operation has {HINTS} but no {DIMS}; run propagate-named-dims first")
@@ -64,9 +64,9 @@ def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
 
 
 def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
-    """The iteration dims that lie in sticks of operands, and the elements of the longest of these.
+    """Return the iteration dims that are in sticks of operands, with the elements of the longest stick of each.
 
-    Positions in a table lie one to a stick.
+    The index operand of a lookup has one element per stick.
     """
     elements: dict[int, int] = {}
     target = target_of(generic.op)
@@ -75,7 +75,7 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
     for number, (value, dims) in enumerate(operands):
         if number == index:
             continue
-        # A dim of one element fills no stick: the last dim with more is in it.
+        # A dim of one element does not fill a stick: the last dim of more than one element is in it.
         sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
         if sized and value not in sparse:
             elements[sized[-1]] = max(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a function of linalg needs of its arguments, and the multiply-adds that its results need.
+"""Needed elements: the elements of its arguments that a linalg function needs, and the multiply-adds for its results.
 
-Backward from the results, each op says which elements of its operands the needed ones of its results take: of a slice
-its part, of a lookup as many rows as there are indices, of what a mask drops nothing. Where that has no exact form the
-set is smaller, so that no count is above what is needed. All structured ops are ``linalg.generic`` here.
+The analysis goes backward from the results. Each op computes the elements of its operands that its needed results
+depend on: the part of a slice, one row per index of a lookup, nothing of masked elements. If a set has no exact form, a
+smaller set is used: a count is a lower bound of the need. All structured ops are ``linalg.generic`` here.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ from spyre_mlir.records import dataclass
 Mask = NDArray[np.bool_]
 _SUMS = ("arith.addf", "arith.addi")
 _PRODUCTS = ("arith.mulf", "arith.muli")
-#: Masks of fewer elements are dropped if they drop nothing.
+#: A mask of fewer elements is omitted if it does not mask any element.
 _SMALL = 1 << 20
 
 
 @dataclass(frozen=True)
 class NeededPart:
-    """Elements of a value that are needed: those in the boxes that a mask, if there is one, leaves."""
+    """The needed elements of a value: the elements of ``boxes`` for which ``mask``, if there is one, is true."""
 
     boxes: tuple[Box, ...]
     mask: Mask | None = None
 
     def with_other(self, other: NeededPart) -> NeededPart:
-        """The need of two readers."""
+        """Return the union of the needs of two readers."""
         mask = self.mask
         if not _is_same(mask, other.mask):
             mask = None if mask is None or other.mask is None else mask | other.mask
         return NeededPart(union((*self.boxes, *other.boxes)), mask)
 
     def masked(self, mask: Mask | None) -> NeededPart:
-        """The need without what a mask drops."""
-        # Large masks are read as seldom as possible.
+        """Return the need without the elements for which a mask is false."""
+        # Large masks are read as rarely as possible.
         if mask is None or _is_same(mask, self.mask) or (mask.size < _SMALL and mask.all()):
             return self
         return NeededPart(self.boxes, mask if self.mask is None else mask & self.mask)
 
     def count(self) -> int:
-        """Number of elements."""
+        """Return the number of needed elements."""
         return round(math.fsum(elements(box) * share(self.mask, box) for box in disjoint(self.boxes)))
 
 
 def _is_same(one: Mask | None, other: Mask | None) -> bool:
-    """Return whether two masks are one array, or views of it that are alike."""
+    """Return whether two masks are the same array or equal views of one array."""
     if one is None or other is None:
         return one is other
     return (one.ctypes.data, one.shape, one.strides) == (other.ctypes.data, other.shape, other.strides)
 
 
 def share(mask: Mask | None, box: Box) -> float:
-    """The part of a box that a mask leaves, 0 to 1."""
+    """Return the fraction of a box for which a mask is true, 0 to 1."""
     if mask is None:
         return 1.0
     slices = tuple(
@@ -86,7 +86,7 @@ class Needs:
     multiply_adds: Counter[str] = field(default_factory=Counter)
 
     def of_block(self, block: ir.Block, results: Mapping[ir.Value, NeededPart]) -> None:
-        """Fill in the needs of a function whose results are needed so."""
+        """Compute the needs of a function, given the needs of its results."""
         ops = [view.operation for view in block.operations]
         for op in ops:
             result = known_result(op, self.constants, self.masked) if op.results else None
@@ -101,7 +101,7 @@ class Needs:
                 self._of_op(op)
 
     def add(self, value: ir.Value, need: NeededPart) -> None:
-        """Count one more reader of a value."""
+        """Add the need of one more reader of a value."""
         if need.boxes and isinstance(value.type, ir.RankedTensorType):
             self.needs[value] = self.needs[value].with_other(need) if value in self.needs else need
 
@@ -110,12 +110,12 @@ class Needs:
         if rule is not None:
             rule(self, op)
             return
-        # An op without a rule may need all of its operands; what its regions compute is not counted.
+        # An op without a rule may need its whole operands; multiply-adds in its regions are not counted.
         for value in op.operands:
             self.add(value, NeededPart((whole(shape_of(value)),)))
 
     def own(self, op: ir.Operation) -> NeededPart:
-        """The need of the first result, without what is known to be masked whatever the operands are."""
+        """Return the need of the first result, without elements that are masked for all values of the operands."""
         need, masked = self.needs[op.results[0]], self.masked.get(op.results[0])
         return need if masked is None else need.masked(masked.needed)
 
@@ -147,7 +147,7 @@ def _generic(needs: Needs, op: ir.Operation) -> None:
 
 
 def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
-    """Lookups in the body: of a dim that data indexes as many indices as there are lookups, wherever they are."""
+    """Add the needs of lookups in the body: for a dim indexed by data, as many positions as there are lookups."""
     for inner in (view.operation for view in op.regions[0].blocks[0].operations):
         if inner.name != "tensor.extract":
             continue
@@ -163,7 +163,7 @@ def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
 
 
 def _index_dim(index: ir.Value) -> int | None:
-    """The iteration dim that an index is; None for one that is computed."""
+    """Return the iteration dim that an index is equal to; None for a computed index."""
     op = defining_op(index)
     is_position = op is not None and op.name == "linalg.index"
     return int(ir.IntegerAttr(op.attributes["dim"]).value) if op is not None and is_position else None
@@ -172,7 +172,7 @@ def _index_dim(index: ir.Value) -> int | None:
 def _iteration_masks(
     needs: Needs, op: ir.Operation, maps: Sequence[ir.AffineMap], inputs: int
 ) -> list[Mask | None]:
-    """What is left of the iterations by the mask of the result, and in a product by the zeros of factors."""
+    """Return masks of the needed iterations: the mask of the result and, for products, the nonzeros of each factor."""
     masks: list[Mask | None] = []
     if len(op.results) == 1 and (need := needs.own(op)).mask is not None:
         masks.append(lifted(need.mask, maps[inputs]))
@@ -185,7 +185,7 @@ def _iteration_masks(
 
 
 def _iterations(op: ir.Operation, needs: Needs, boxes: Sequence[Box], masks: Sequence[Mask | None]) -> int:
-    """The multiply-adds of the needed results."""
+    """Return the number of multiply-adds for the needed results."""
     total = 0.0
     for box in disjoint(union(boxes)):
         total += elements(box) * _joint_share([mask for mask in masks if mask is not None], box)
@@ -193,7 +193,7 @@ def _iterations(op: ir.Operation, needs: Needs, boxes: Sequence[Box], masks: Seq
 
 
 def _joint_share(masks: Sequence[Mask], box: Box) -> float:
-    """The part of a box that all masks leave; of more than two at least so much."""
+    """Return the fraction of a box for which all masks are true; a lower bound for more than two masks."""
     if len(masks) != 2:
         return max(0.0, 1 - math.fsum(1 - share(mask, box) for mask in masks))
     parts = [
@@ -202,7 +202,7 @@ def _joint_share(masks: Sequence[Mask], box: Box) -> float:
         for mask in masks
     ]  # fmt: skip
     alone = [tuple(dim for dim in range(len(box)) if other.shape[dim] == 1) for other in reversed(parts)]
-    # Along dims that only one of them has, its mean is exact.
+    # Along dims that only one mask has, the mean of this mask is exact.
     one, other = (part.mean(axis=dims, keepdims=True) for part, dims in zip(parts, alone, strict=True))
     return float((one * other).mean())
 
@@ -224,13 +224,13 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _factor_type(op: ir.Operation) -> str:
-    """The wider element type of the two factors."""
+    """Return the wider element type of the two factors."""
     types = [ir.RankedTensorType(value.type).element_type for value in list(op.operands)[:2]]
     return str(max(types, key=bits_of))
 
 
 def bits_of(type_: ir.Type) -> int:
-    """Logical bits of an element: whole bytes, 64 of an index."""
+    """Return the logical bits of an element: at least a byte, 64 for an index."""
     if isinstance(type_, ir.IndexType):
         return 64
     width = type_.width if isinstance(type_, ir.IntegerType | ir.FloatType) else 64
@@ -238,7 +238,7 @@ def bits_of(type_: ir.Type) -> int:
 
 
 def _extents(op: ir.Operation) -> dict[int, int]:
-    """The sizes of iteration dims by the operands that they index alone."""
+    """Return the sizes of iteration dims, from operand dims that one iteration dim alone indexes."""
     return {
         expr.position: size
         for value, map_ in zip(op.operands, indexing_maps(op), strict=True)
@@ -249,7 +249,7 @@ def _extents(op: ir.Operation) -> dict[int, int]:
 
 
 def _iteration_box(box: Box, map_: ir.AffineMap, sizes: Sequence[int]) -> Box:
-    """The iterations that write a part of a result: all of the dims that do not index it."""
+    """Return the iterations that write a part of a result; dims that do not index the result are whole."""
     dims = {
         expr.position: indices
         for expr, indices in zip(map_.results, box, strict=True)
@@ -259,7 +259,7 @@ def _iteration_box(box: Box, map_: ir.AffineMap, sizes: Sequence[int]) -> Box:
 
 
 def _operand_box(box: Box, map_: ir.AffineMap, shape: Sequence[int]) -> Box:
-    """The part of an operand that some iterations read."""
+    """Return the part of an operand that a box of iterations reads."""
     parts = []
     for expr, size in zip(map_.results, shape, strict=True):
         indices = _indices(expr, box)
@@ -268,7 +268,7 @@ def _operand_box(box: Box, map_: ir.AffineMap, shape: Sequence[int]) -> Box:
 
 
 def _indices(expr: ir.AffineExpr, box: Box) -> range:
-    """The values of an index expression: sums and multiples of iteration dims."""
+    """Return the values of an index expression: sums and multiples of iteration dims."""
     if isinstance(expr, ir.AffineDimExpr):
         return box[expr.position]
     if isinstance(expr, ir.AffineConstantExpr):
@@ -281,7 +281,7 @@ def _indices(expr: ir.AffineExpr, box: Box) -> range:
     if isinstance(expr, ir.AffineAddExpr):
         left, right = _indices(expr.lhs, box), _indices(expr.rhs, box)
         step = 1
-        # A window of one position keeps the steps of the other.
+        # If one side has a single value, the sum has the steps of the other side.
         for one, other in ((left, right), (right, left)):
             step = one.step if len(other) == 1 else step
         return range(left.start + right.start, left[-1] + right[-1] + 1, step)
@@ -289,7 +289,7 @@ def _indices(expr: ir.AffineExpr, box: Box) -> range:
 
 
 def _reshape(needs: Needs, op: ir.Operation) -> None:
-    """Positions of each group of dims: of the finer shape from the coarse one, or back."""
+    """Convert the needed boxes of a reshape: each group of dims from the result's shape to the source's shape."""
     need = needs.own(op)
     source, result = shape_of(op.operands[0]), shape_of(op.results[0])
     groups = [[int(dim) for dim in group] for group in op.attributes["reassociation"]]
@@ -303,7 +303,7 @@ def _reshape(needs: Needs, op: ir.Operation) -> None:
             else:
                 here = split(box[index], [source[dim] for dim in group])
             parts = [(*before, *each) for before in parts for each in here]
-        # A scalar has no groups: all dims are of size 1.
+        # A scalar does not have groups: all dims have size 1.
         boxes += parts if groups else [whole(source)]
     mask = None if need.mask is None else reshaped(need.mask, op, backward=True)
     needs.add(op.operands[0], NeededPart(union(boxes), mask))
@@ -313,7 +313,7 @@ def _extract_slice(needs: Needs, op: ir.Operation) -> None:
     offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
     source = shape_of(op.operands[0])
     if None in (offsets, sizes, strides):
-        # Somewhere in the source: so many elements of it.
+        # The offset of the slice is unknown: the need is a part of the source of the same size.
         sizes = list(ir.RankedTensorType(op.results[0].type).shape)
         part = tuple(range(min(a, b)) for a, b in zip(sizes, source, strict=False))
         needs.add(op.operands[0], NeededPart((part,) if len(part) == len(source) else ()))
@@ -331,7 +331,7 @@ def _extract_slice(needs: Needs, op: ir.Operation) -> None:
 
 
 def _insert_slice(needs: Needs, op: ir.Operation) -> None:
-    """The inserted tensor, and what it does not cover of the other one."""
+    """Add the needs of the inserted tensor, and of the elements of the destination that it does not cover."""
     inserted = inserted_box(op)
     source, target = op.operands[0], op.operands[1]
     if inserted is None:
@@ -339,7 +339,7 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
         return
     boxes = needs.needs[op.results[0]].boxes
     needs.add(target, NeededPart(union(piece for box in boxes for piece in without(box, inserted))))
-    # The common part of both, as what is not in the rest; moved to the source, whose dims of size 1 may be missing.
+    # The intersection of need and insertion, moved to the source, whose dims of size 1 may be missing.
     dims = _kept_dims([len(dim) for dim in inserted], shape_of(source))
     for box in boxes:
         common = [
@@ -354,9 +354,9 @@ def _insert_slice(needs: Needs, op: ir.Operation) -> None:
 
 
 def inserted_box(op: ir.Operation) -> Box | None:
-    """The part of its result that an insert_slice writes; None where its size is known at run time only.
+    """Return the part of its result that an insert_slice writes; None if its size is known only at run time.
 
-    Where the position is, the part is as large as any: the one at the first position.
+    If the offset is known only at run time, return the part at offset 0: all such parts have the same size.
     """
     sizes, strides = (_static(op, name) for name in ("sizes", "strides"))
     if sizes is None or strides is None:
@@ -374,7 +374,7 @@ def _static(op: ir.Operation, name: str) -> list[int] | None:
 
 
 def _kept_dims(sizes: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """The dims of a slice that its tensor has; the others are of size 1, which of these does not matter."""
+    """Return the dims of a slice that its rank-reduced tensor has; it does not matter which dims of size 1 it drops."""
     dims: list[int] = []
     for dim in reversed(range(len(sizes))):
         if len(dims) < len(shape) and sizes[dim] == shape[len(shape) - 1 - len(dims)]:
@@ -405,9 +405,9 @@ def _pad(needs: Needs, op: ir.Operation) -> None:
 
 
 def _shifted(box: Box, dim: int, start: int, size: int) -> list[Box]:
-    """The part of a box in one of several tensors that follow each other along a dim, as a box of that one."""
+    """Return the part of a box in the tensor at ``start`` to ``start + size`` of a dim, as a box of this tensor."""
     indices = box[dim]
-    # Positions, in the range, of its first index from ``start`` on and of the first one behind the tensor.
+    # Positions in the range ``indices``: of the first index in the tensor, and of the first index after the tensor.
     first, last = (max(0, -((indices.start - at) // indices.step)) for at in (start, start + size))
     inside = indices[first:last]
     moved = range(inside.start - start, inside.stop - start, inside.step)
@@ -419,7 +419,7 @@ def _same(needs: Needs, op: ir.Operation) -> None:
 
 
 def _nothing(needs: Needs, op: ir.Operation) -> None:
-    """Constants, and tensors without numbers."""
+    """Add no needs: constants and empty tensors have no operands."""
 
 
 _RULES = {
@@ -436,12 +436,12 @@ _RULES = {
 }
 
 
-# Elements of values that a mask decides, whatever the inputs are: zeros, and scores whose exponential is zero.
+# Masked elements: elements determined by a mask for all inputs, zeros and scores whose exponential is zero.
 #
-# A mask is a constant that the program selects by or adds, such as that of causal attention. A masked score is as low
-# as the mask makes it, its exponential is 0, and products with 0 need not be computed.
+# A mask is a constant by which the program selects or which it adds, such as the mask of causal attention. A masked
+# score is as low as the mask makes it, its exponential is 0, and products with 0 need not be computed.
 
-#: An addend or a score from here on leaves nothing of a softmax: its exponential is 0 in fp16 beside any other.
+#: A score or addend at most this large has weight 0 in a softmax: in fp16 its exponential is 0 relative to any other.
 LOWEST = -3e4
 
 ZERO, LOW = "zero", "low"
@@ -449,26 +449,26 @@ ZERO, LOW = "zero", "low"
 
 @dataclass(frozen=True)
 class Masked:
-    """A value of which the elements that are not ``needed`` are all ``ZERO`` or all ``LOW``.
+    """A value whose elements that are not ``needed`` are all ``ZERO`` or all ``LOW``.
 
-    ``needed`` has as many dims as the value, of its size or of 1 where all along a dim are alike.
+    ``needed`` has the rank of the value; a dim has the size of the value's dim, or 1 if ``needed`` is equal along it.
     """
 
     kind: str
     needed: NDArray[np.bool_]
 
 
-#: What is known of a scalar in the iteration space of an op: its numbers, or that some are masked.
+#: Known facts of a scalar over the iteration space of an op: its numbers, or its masked elements.
 _Known = NDArray[Any] | Masked | None
 
 
 def _with_sign(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Integers as a cast reads them that knows a sign: a true i1 is -1."""
+    """Return integers as a signed cast reads them: a true i1 is -1."""
     return -numbers.astype(np.int8) if numbers.dtype == np.bool_ else numbers
 
 
 def _without_sign(numbers: NDArray[Any]) -> NDArray[Any] | None:
-    """Integers as a cast reads them that knows no sign; None for negative ones, whose width is not known here."""
+    """Return integers as an unsigned cast reads them; None for negative integers, whose width is not known here."""
     return None if (numbers < 0).any() else numbers + np.int8(0)
 
 
@@ -482,22 +482,22 @@ _NUMBERS: Mapping[str, Callable[..., Any]] = {
     "arith.extf": lambda a: a, "arith.truncf": lambda a: a, "arith.negf": operator.neg,
     "arith.addf": operator.add, "arith.subf": operator.sub, "arith.mulf": operator.mul,
 }  # fmt: skip
-#: Operations on booleans whose results numpy's arithmetic gives.
+#: Operations on booleans for which numpy's arithmetic has the same results.
 _LOGICAL = ("arith.andi", "arith.ori", "arith.xori", "arith.muli")
-#: Values of more elements are not computed; what they mask counts as not needed.
+#: Maximum number of elements of a value to compute; all elements of a larger value count as not needed.
 LARGEST = 1 << 27
-#: Predicates of arith.cmpi by number; the unsigned ones are not needed here.
+#: Predicates of arith.cmpi by number; unsigned predicates are not needed here.
 _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-#: Those of arith.cmpf, 1 to 6 ordered, 8 to 13 unordered.
+#: Predicates of arith.cmpf, 1 to 6 ordered, 8 to 13 unordered.
 _FLOAT_COMPARISONS = tuple(_COMPARISONS[index] for index in (0, 4, 5, 2, 3, 1))
-#: Operations of one operand after which what is masked is so still.
+#: Operations of one operand that keep masked elements masked.
 _SAME = ("arith.extf", "arith.truncf")
 
 
 def known_result(
     op: ir.Operation, constants: Mapping[ir.Value, NDArray[Any]], masked: Mapping[ir.Value, Masked]
 ) -> NDArray[Any] | Masked | None:
-    """The numbers of the first result of an elementwise op or a view, or what a mask decides of it."""
+    """Return the numbers of the first result of an elementwise op or a view, or its masked elements, or None."""
     if op.name == "linalg.generic":
         return _of_generic(op, constants, masked)
     if op.name == "arith.constant":
@@ -523,7 +523,7 @@ def known_result(
 
 
 def reshaped(needed: NDArray[Any], op: ir.Operation, *, backward: bool = False) -> NDArray[Any]:
-    """A mask through an op that expands or collapses dims, or ``backward`` from its result to its source."""
+    """Reshape a mask like an op that expands or collapses dims, or ``backward`` from the result to the source."""
     groups = [list(group) for group in op.attributes["reassociation"]]
     source, result = shape_of(op.operands[0]), shape_of(op.results[0])
     expands = (op.name == "tensor.expand_shape") != backward
@@ -535,7 +535,7 @@ def reshaped(needed: NDArray[Any], op: ir.Operation, *, backward: bool = False) 
         fine = [many[int(dim)] for dim in group]
         here = [needed.shape[index]] if expands else [needed.shape[int(dim)] for dim in group]
         if all(size == 1 for size in here):
-            # All along the group are alike.
+            # The mask is constant along the group.
             shape, dims = shape + here, dims + [1] * (len(group) if expands else 1)
         else:
             shape, dims = (
@@ -546,7 +546,7 @@ def reshaped(needed: NDArray[Any], op: ir.Operation, *, backward: bool = False) 
 
 
 def lifted(array: NDArray[Any], map_: ir.AffineMap) -> NDArray[Any] | None:
-    """An operand in the iteration space of its op, of size 1 along dims that do not index it; None for a window."""
+    """Return an operand in the iteration space of its op, with size 1 along other dims; None for a window."""
     dims = [expr.position if isinstance(expr, ir.AffineDimExpr) else None for expr in map_.results]
     if any(dim is None and size != 1 for dim, size in zip(dims, array.shape, strict=True)):
         return None
@@ -561,12 +561,12 @@ def lifted(array: NDArray[Any], map_: ir.AffineMap) -> NDArray[Any] | None:
 
 
 def lowered(array: NDArray[Any], map_: ir.AffineMap) -> NDArray[Any] | None:
-    """The inverse of ``lifted``; of a mask, where it is True for some iteration of an element of the operand."""
+    """Return the inverse of ``lifted``; a mask is True for an element if it is True for some iteration of it."""
     if not all(isinstance(expr, ir.AffineDimExpr | ir.AffineConstantExpr) for expr in map_.results):
         return None
     dims = [expr.position for expr in map_.results if isinstance(expr, ir.AffineDimExpr)]
     others = tuple(dim for dim in range(map_.n_dims) if dim not in dims)
-    # Only where there is something to join: masks are large.
+    # Reduce only along dims of size > 1, because masks are large.
     along = tuple(dim for dim in others if array.shape[dim] > 1)
     joined = array.any(axis=along, keepdims=True) if along else array
     squeezed = np.squeeze(joined, axis=others)
@@ -577,7 +577,7 @@ def lowered(array: NDArray[Any], map_: ir.AffineMap) -> NDArray[Any] | None:
 
 
 def _concatenated(op: ir.Operation, masked: Mapping[ir.Value, Masked]) -> Masked | None:
-    """What is zero of the parts is zero of the whole."""
+    """Return the mask of a concatenation: zeros of the parts are zeros of the whole."""
     parts = [masked.get(value) for value in op.operands]
     if not any(part is not None and part.kind == ZERO for part in parts):
         return None
@@ -618,7 +618,7 @@ def _of_generic(
 
 
 def _as_operand(value: _Known, map_: ir.AffineMap) -> _Known:
-    """The value of an iteration as that of a result; zeros are masked as well."""
+    """Convert a value over the iterations to a value of the result; numbers that are all zero become masked."""
     if isinstance(value, np.ndarray):
         moved = lowered(value.reshape(value.shape or (1,) * map_.n_dims), map_)
         return Masked(ZERO, np.zeros_like(moved, bool)) if moved is not None and not moved.any() else moved
@@ -646,7 +646,7 @@ def _operand(
 def _scalar(
     op: ir.Operation, known: Mapping[ir.Value, _Known], extents: Mapping[int, int], rank: int
 ) -> _Known:
-    """What is known of the result of a scalar op."""
+    """Return the known facts of the result of a scalar op."""
     if op.name == "linalg.index":
         dim = int(ir.IntegerAttr(op.attributes["dim"]).value)
         shape = [1] * rank
@@ -669,7 +669,7 @@ def _scalar(
 
 def _computed(op: ir.Operation, operands: Sequence[Any]) -> _Known:
     if math.prod(np.broadcast_shapes(*(each.shape for each in operands))) > LARGEST:
-        # Nothing is known to be needed, so that no count is too large.
+        # No element is known to be needed, so no count is too large.
         return Masked(LOW, np.zeros((1,) * max(each.ndim for each in operands), bool))
     if op.name in ("arith.cmpi", "arith.cmpf"):
         predicate = int(ir.IntegerAttr(op.attributes["predicate"]).value)
@@ -678,7 +678,7 @@ def _computed(op: ir.Operation, operands: Sequence[Any]) -> _Known:
             return _FLOAT_COMPARISONS[predicate](*operands) if 0 <= predicate < 6 else None
         return _COMPARISONS[predicate](*operands) if predicate < len(_COMPARISONS) else None
     if op.name == "arith.select":
-        # Half the memory of numbers in Python's format; numpy is slow with 16 bits.
+        # float32 takes half the memory of float64, and numpy is slow with 16 bits.
         scalars = [each.astype(np.float32) if each.dtype == np.float64 else each for each in operands[1:]]
         return np.where(operands[0].astype(bool), *scalars)
     is_logical = any(each.dtype == np.bool_ for each in operands) and len(operands) > 1
@@ -687,7 +687,7 @@ def _computed(op: ir.Operation, operands: Sequence[Any]) -> _Known:
 
 
 def _selected(condition: _Known, one: _Known, other: _Known) -> _Known:
-    """``select(mask, x, low)`` is masked where the mask is false, besides what of x is so already."""
+    """Return the mask of ``select(mask, x, low)``: masked where the mask is false, and where x is masked."""
     if not isinstance(condition, np.ndarray):
         return None
     condition = condition.astype(bool)
@@ -701,14 +701,14 @@ def _selected(condition: _Known, one: _Known, other: _Known) -> _Known:
 
 
 def _kind(value: _Known) -> str | None:
-    """Whether all of some numbers are low, or zero."""
+    """Return ``LOW`` or ``ZERO`` if all numbers are low or zero, else None."""
     if not isinstance(value, np.ndarray) or not value.size:
         return None
     return LOW if (value <= LOWEST).all() else ZERO if not value.any() else None
 
 
 def _sum(operands: Sequence[_Known]) -> _Known:
-    """A sum with what is low is low; zeros are not zero after an addition."""
+    """Return the mask of a sum: a sum with a low addend is low, but zeros do not stay zero."""
     needed = [each.needed for each in operands if isinstance(each, Masked) and each.kind == LOW]
     constants = [each > LOWEST for each in operands if isinstance(each, np.ndarray)]
     needed += [each for each in constants if each.any() and not each.all()]
@@ -716,18 +716,18 @@ def _sum(operands: Sequence[_Known]) -> _Known:
 
 
 def _product(name: str, operands: Sequence[_Known]) -> _Known:
-    """A product with zero is zero, a score less than the lowest times something positive stays low."""
+    """Return the mask of a product or quotient: a product with zero is zero."""
     factors = operands if name == "arith.mulf" else operands[:1]
     needed = [each.needed for each in factors if isinstance(each, Masked) and each.kind == ZERO]
     for each in factors:
-        # Of weights some may be zero by chance; a mask is made of zeros and ones.
+        # Some weights may be zero by chance; a mask consists of zeros and ones.
         if isinstance(each, np.ndarray) and each.size > 1 and each.any() and np.isin(each, (0, 1)).all():
             needed.append(each != 0)
     return Masked(ZERO, functools.reduce(operator.and_, needed)) if needed else None
 
 
 def _number(value: ir.Value) -> _Known:
-    """A scalar constant."""
+    """Return a scalar constant; None for another value."""
     op = defining_op(value)
     if op is None or op.name != "arith.constant":
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operations of a block as a sequence of keys, in which groups that repeat are found without their names.
+"""Operation sequence: the operations of a block as a sequence of keys, to find repeated groups regardless of names.
 
-Constants and what is made of constants alone are no items of it: each operation that reads one is told apart by what it
-is, wherever it stands. Of all other operations the key says what they compute: name, attributes, types and regions, but
-neither the values that they read nor decisions that carry the name of an operation.
+Constants and values computed only from constants are not items: a read of one is compared by the content of the
+constant, regardless of its position. The key of any other operation describes its computation: name, attributes, types
+and regions. The key does not contain the values that it reads, nor decisions that contain the name of an operation.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 
-#: Operations that are no items if they read nothing but constants.
+#: Operations that are not items if they read only constants.
 _FREE = {"arith.constant", "tensor.empty", "linalg.fill"}
 
-#: Attributes that say how an operation came about, not what it does.
+#: Attributes that record the origin of an operation, not its computation.
 _RECORDS = (sdsc.NAME, sdsc.HISTORY, sdsc.SPILLED, sdsc.TILED)
 
 
 @dataclass(frozen=True)
 class Read:
-    """A value that an item reads: result ``number`` of item ``index``, argument ``number``, or what ``constant`` is."""
+    """A value that an item reads: result ``number`` of item ``index``, argument ``number``, or ``constant`` by key."""
 
     index: int | None
     number: int
@@ -31,22 +31,22 @@ class Read:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is an argument of the block."""
+        """Whether the value is an argument of the block."""
         return self.index is None and self.constant is None
 
 
 class OperationSequence:
-    """Items of a block: its operations in order, the terminator last, but for constants, each with a key."""
+    """The items of a block, each with a key: its operations except constants, in order, the terminator last."""
 
     def __init__(self, block: ir.Block) -> None:
         self.arguments = list(block.arguments)
         self.block_ops = [item.operation for item in block.operations]
         self.items: list[ir.Operation] = []
-        #: Of each item the index in ``block_ops``.
+        #: The index in ``block_ops`` of each item.
         self.positions: list[int] = []
-        #: Of each item the values that it reads, those from outside of its regions included, in order.
+        #: The values that each item reads, in order; including values that its regions read from outside.
         self.values: list[list[ir.Value]] = []
-        #: Of each item what these values are.
+        #: The ``Read`` of each of these values, by item.
         self.reads: list[tuple[Read, ...]] = []
         self.keys: list[int] = []
         self._numbers: dict[Hashable, int] = {}
@@ -77,18 +77,18 @@ class OperationSequence:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def read_of(self, value: ir.Value) -> Read:
-        """Return what a value of the block is."""
+        """Return the ``Read`` that describes a value of the block."""
         return self._known[value]
 
     def value_of(self, read: Read) -> ir.Value:
-        """Return the value of an item or the argument that a read is."""
+        """Return the item's result or the argument that a ``Read`` describes."""
         if read.index is None:
             return self.arguments[read.number]
         return self.items[read.index].results[read.number]
 
 
 def _key(op: ir.Operation, values: list[ir.Value]) -> Hashable:
-    """Return what an operation is, without the values it reads from outside, which are added to ``values``."""
+    """Return the key of an operation without the values that it reads from outside; these are added to ``values``."""
     values.extend(op.operands)
     if len(op.regions) == 0:
         return _own_key(op)
@@ -103,7 +103,7 @@ def _own_key(op: ir.Operation) -> Hashable:
 
 
 def _region_keys(op: ir.Operation, inside: dict[ir.Value, int], values: list[ir.Value]) -> Iterator[Hashable]:
-    """Yield the keys of the operations in the regions of an operation; ``inside`` numbers what they define."""
+    """Yield the keys of the operations in the regions of an operation; ``inside`` numbers the values they define."""
     for region in op.regions:
         for block in region.blocks:
             inside.update({value: len(inside) + number for number, value in enumerate(block.arguments)})
@@ -115,7 +115,7 @@ def _region_keys(op: ir.Operation, inside: dict[ir.Value, int], values: list[ir.
 
 
 def _inner_read(value: ir.Value, inside: Mapping[ir.Value, int], values: list[ir.Value]) -> int:
-    """Return the number of a value that a region defines; -1 for one from outside, which is added to ``values``."""
+    """Return the number of a value that a region defines; -1 for an outside value, which is added to ``values``."""
     number = inside.get(value)
     if number is None:
         values.append(value)

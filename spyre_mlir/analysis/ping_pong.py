@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ping-pong pairs of buffers (``sdsc.ping_pong``): which buffers make one, and where the second one lies."""
+"""Ping-pong pairs of buffers (``sdsc.ping_pong``): the buffers of each pair, and the offset of the second buffer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 
-#: The values in the two buffers of a pair, each with whether it is in the second; the first of them is in the first.
+#: The values in the two buffers of a pair, each with a flag for the second buffer; values of the first come first.
 Pair = list[tuple[ir.Value, bool]]
 
 
 def pairs_of(roots: Iterable[ir.Value]) -> list[Pair]:
-    """The pairs among some buffers."""
+    """Return the ping-pong pairs among some buffers."""
     pairs: dict[int, Pair] = {}
     for root in roots:
         owner = defining_op(root)
@@ -26,5 +26,5 @@ def pairs_of(roots: Iterable[ir.Value]) -> list[Pair]:
 
 
 def second_at(size: int, alignment: int) -> int:
-    """Bytes from the first of two buffers of ``size`` bytes to the second, which lies right behind it."""
+    """Return the offset from the first of two adjacent buffers of ``size`` bytes to the second, in bytes."""
     return -(-size // alignment) * alignment

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The addresses that a plan file pins, and memory plans that keep them."""
+"""Placement pins: the addresses that a plan file pins, and memory plans that keep them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class PinnedBuffer:
     placement: PlannedPlacement
 
     def refuse(self, reason: str) -> None:
-        """Raise the error for a placement that cannot hold."""
+        """Raise the error for a placement that is impossible."""
         raise refused(self.op, f"the placement {self.placement}", reason)
 
 
 def placement_pins(memory: AliasAnalysis, ops: Iterable[ir.Operation]) -> dict[ir.Value, PinnedBuffer]:
-    """The pinned buffers; operations that make parts of one buffer have to agree."""
+    """Return the pinned buffers; operations that write parts of one buffer must have the same pin."""
     pins: dict[ir.Value, PinnedBuffer] = {}
     for op in ops:
         placement = pins_of(op).placement
@@ -52,9 +52,9 @@ def placement_pins(memory: AliasAnalysis, ops: Iterable[ir.Operation]) -> dict[i
 def plan_around(
     pinned: Mapping[str, PinnedBuffer], buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace
 ) -> MemoryPlan:
-    """A plan with some buffers, by name, where they are pinned, the others around them.
+    """Return a plan with the pinned buffers, by name, at their addresses, and the other buffers around them.
 
-    ``CompileError`` for an address that is not aligned, not inside of the memory, or in the way of another.
+    Raise ``CompileError`` for an address that is not aligned, outside the memory, or in conflict with another pin.
     """
     addresses = {name: _address(pin) for name, pin in pinned.items()}
     instance = Instance.of(buffers, space)
@@ -69,7 +69,7 @@ def plan_around(
             owner.refuse(f"addresses are multiples of {space.alignment}")
         if end > space.capacity:
             owner.refuse(f"it would end at byte {end} of {space.capacity}")
-    # Found before the solver runs, which would only say that there is no plan.
+    # Conflicts are reported here: the solver would only report that there is no plan.
     clash = conflict(instance, fixed)
     if clash is not None:
         first, second = (pinned[instance.buffers[index].name] for index in clash)
@@ -84,15 +84,15 @@ def _address(pinned: PinnedBuffer) -> int:
     return pinned.placement.address
 
 
-# Memory plans around addresses that are given.
+# Memory plans around fixed addresses.
 
 
 @dataclass(frozen=True)
 class PinnedSolver(MemoryPlanSolver):
-    """The buffers of ``pinned`` at their addresses, by name; the others fitted around them.
+    """Place the buffers in ``pinned``, by name, at their addresses, and fit the other buffers around them.
 
-    Of all orders and policies the one that loses least, then the one with the lowest peak. Pinned buffers must not
-    be in each other's way (``conflict``); they have their address whether it saves traffic or not.
+    Of all orders and policies, choose the plan that saves the most traffic, then the plan with the lowest peak. Pinned
+    buffers must not be in ``conflict``; they keep their addresses whether or not this saves traffic.
     """
 
     name: ClassVar[str] = "pinned"
@@ -105,7 +105,7 @@ class PinnedSolver(MemoryPlanSolver):
         return sorted({*worth, *named})
 
     def place(self, instance: Instance) -> Placement:
-        """The pinned addresses and those of the others that find a gap."""
+        """Return the pinned addresses and the addresses of other buffers that fit into a gap."""
         fitting = Fitting(instance)
         pinned_addresses = self._pinned_addresses(instance)
         placements = [
@@ -126,7 +126,7 @@ class PinnedSolver(MemoryPlanSolver):
 
 
 def conflict(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int] | None:
-    """Two buffers that are live together and share bytes, neither in the place of the other; None without any."""
+    """Return two buffers that overlap in time and in memory, unless one overwrites the other in place; else None."""
     live: list[int] = []
     for index in sorted(addresses, key=lambda index: (int(instance.starts[index]), index)):
         live = [other for other in live if instance.ends[other] >= instance.starts[index]]
@@ -150,7 +150,7 @@ def _in_place(instance: Instance, addresses: Mapping[int, int], one: int, other:
 
 
 def _rank(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int]:
-    """Smaller is better: what is saved, negative, and then the peak."""
+    """Return a sort key, smaller is better: the negative saving, then the peak."""
     saved = sum(int(instance.savings[index]) for index in addresses)
     return -saved, max(
         (address + int(instance.sizes[index]) for index, address in addresses.items()), default=0

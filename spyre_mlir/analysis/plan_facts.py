@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The decisions about a function, in the form of a plan file."""
+"""Plan facts: the decisions about a function, in the form of a plan file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spyre_mlir.target.target import Target
 
 
 def planned_function(module: ir.Operation) -> ir.Operation:
-    """The function that a plan is about: the only one with a body that is not the body of a loop."""
+    """Return the function that a plan describes: the only function with a body that is not the body of a loop."""
     candidates = [func for func in functions(module) if "sym_visibility" not in func.attributes]
     if len(candidates) != 1:
         raise CompileError(
@@ -29,7 +29,7 @@ def planned_function(module: ir.Operation) -> ir.Operation:
 
 
 def current_plan(func: ir.Operation) -> PlanFile:
-    """The decisions so far, in program order; every device operation has a name."""
+    """Return the decisions made so far, in program order; every device operation must have a name."""
     memory = AliasAnalysis(func)
     arguments = func.regions[0].blocks[0].arguments
     attributes = argument_attributes(func)
@@ -46,7 +46,7 @@ def current_plan(func: ir.Operation) -> PlanFile:
 
 
 def layout_value(layout: StickLayout) -> dict | str:
-    """A layout as the file writes it: by its dim order, or else as the map of ``#stick.layout``."""
+    """Return a layout as the plan file writes it: its dim order, or else the map of ``#stick.layout``."""
     request = request_of(layout)
     if request is None:
         return str(stick.affine_map(without_room(layout)))
@@ -55,13 +55,13 @@ def layout_value(layout: StickLayout) -> dict | str:
 
 
 def core_order_of(division: Division) -> tuple[int, ...]:
-    """The dims in several slices, that whose slices are on neighbouring cores first."""
+    """Return the dims with several slices; the dim whose slices are on neighbouring cores is first."""
     split = [dim for dim, count in enumerate(division.splits) if count > 1]
     return tuple(sorted(split, key=lambda dim: [slices[dim] for slices in division.owners].index(1)))
 
 
 def _sources(attributes: list[dict[str, ir.Attribute]]) -> list[str | None]:
-    """The first argument with the same elements of the same host array, for each argument; None for that itself."""
+    """Return for each argument the first argument with the same elements of the same host array; None for the first."""
     first: dict[tuple[str, str], str] = {}
     sources: list[str | None] = []
     for entry in attributes:
@@ -113,7 +113,7 @@ def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
 
 def _core_order(op: ir.Operation, division: Division) -> tuple[int, ...]:
     order = core_order_of(division)
-    # A plan has the order of the dims alone, from which a reader computes the cores.
+    # A plan contains only the order of the dims, from which a reader of the plan computes the cores.
     if Division.mixed_radix(division.splits, order).owners != division.owners:
         raise error_at(op, "the core map of this division counts no slices, so a plan file cannot tell it")
     return order

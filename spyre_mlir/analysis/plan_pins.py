@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pins of a plan file, as the attribute ``sdsc.pins`` of an operation that later passes obey.
+"""Plan pins: the pins of a plan file in the attribute ``sdsc.pins`` of an operation, which later passes obey.
 
     sdsc.pins = {layout = #stick.layout<..>, slices = array<i64: 1, 16>, core_order = array<i64: 1>,
                  placement = #sdsc.lx<0>, relaid = true}
 
-``placement = "hbm"`` excludes LX and leaves the offset open. ``relaid`` says whether ``joint-planning`` adds a relayout
-of the result; a plan states that with the core order. An argument has ``layouts = [#stick.layout<..>, ..]``, one for
-each of its copies. ``apply-plan`` writes pins, and takes them away when all is decided.
+``placement = "hbm"`` excludes LX and leaves the offset open. ``relaid`` is true if ``joint-planning`` adds a relayout
+of the result; a plan states this with the core order. An argument has ``layouts = [#stick.layout<..>, ..]``, one layout
+for each of its copies. ``apply-plan`` writes pins, and removes them after all decisions are made.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class Pins:
-    """The pinned decisions of one operation; None is the compiler's choice.
+    """The pinned decisions of one operation; None leaves a decision to the compiler.
 
     Attributes:
-        layout: The layout of its result.
+        layout: The layout of the result.
         slices: The slices of each iteration dim.
         core_order: The dims in the order in which core ids count the slices, the fastest first.
-        placement: The memory of its result, and the address in it.
+        placement: The memory of the result, and the address in this memory.
         relayout: Whether a relayout of the result is added.
     """
 
@@ -48,7 +48,7 @@ NO_PINS = Pins()
 
 
 def set_pins(op: ir.Operation, pins: Pins) -> None:
-    """Pin an ``op`` as ``pins`` say; needs a current context."""
+    """Set the ``pins`` of an ``op``; needs a current context."""
     entries: dict[str, ir.Attribute] = {}
     if pins.layout is not None:
         entries["layout"] = stick.layout_attr(pins.layout)
@@ -65,7 +65,7 @@ def set_pins(op: ir.Operation, pins: Pins) -> None:
 
 
 def pins_of(op: ir.Operation) -> Pins:
-    """Return the pins of an ``op``; ``NO_PINS`` without any."""
+    """Return the pins of an ``op``; ``NO_PINS`` if it has none."""
     if sdsc.PINS not in op.attributes:
         return NO_PINS
     entries = ir.DictAttr(op.attributes[sdsc.PINS])
@@ -83,20 +83,20 @@ def pins_of(op: ir.Operation) -> Pins:
 def argument_layouts(
     attributes: Mapping[str, ir.Attribute], type_: ir.Type, target: Target
 ) -> tuple[StickLayout, ...]:
-    """The layouts that are pinned for an argument; () without any."""
+    """Return the layouts that are pinned for an argument; () if none are pinned."""
     if sdsc.PINS not in attributes:
         return ()
     layouts = ir.ArrayAttr(ir.DictAttr(attributes[sdsc.PINS])["layouts"])
     return tuple(stick.layout_from(attr, type_, target) for attr in layouts)
 
 
-#: Characters of a pin in a message.
+#: Maximum characters of a pin in a message.
 _LONGEST_PIN = 30
 
 
 def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:
-    """The error for a pin that cannot hold, at the source line of the op."""
-    # The plan file has all of it, and the reason is what has to be read.
+    """Return the error for a pin that cannot be satisfied, at the source line of the op."""
+    # The plan file contains the whole pin; the message is about the reason.
     pin = pin if len(pin) <= _LONGEST_PIN else f"{pin[:_LONGEST_PIN]}.."
     return error_at(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which cannot hold: {reason}")
 
@@ -124,7 +124,7 @@ def _placement(attr: Any) -> PlannedPlacement:
 
 
 def placement_from(attr: sdsc.HbmAttr | sdsc.LxAttr) -> PlannedPlacement:
-    """The placement that a pass decided, as plans write it."""
+    """Return the placement that a pass decided, in the form of a plan."""
     if isinstance(attr, sdsc.LxAttr):
         return PlannedPlacement("lx", ir.IntegerAttr(attr.address).value)
     base = ir.StringAttr(attr.base).value

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The layer of a planned function that can be copied to those that ``fold-repeated-layers`` left out.
+"""Planned layers: the layer of a planned function that can be copied for layers that ``fold-repeated-layers`` omitted.
 
-Passes move operations over the ends of layers, insert some and fuse others. What was one layer is looked for as a
-window of items (``OperationSequence``) that is followed by an equal one: the same operations with the same divisions
-and placements, which read the same, what corresponds in the window before, or the arguments of the next layer. One such
-window leaves the memories as it got them, so any number of copies may follow it.
+Passes move operations across the ends of layers, insert some and fuse others. So the layer is searched as a window of
+items (``OperationSequence``) that an equal window follows: the same operations with the same divisions and placements,
+which read the same values, corresponding values of the previous window, or the arguments of the next layer. Such a
+window leaves the memories in the state in which it found them, so any number of copies may follow it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.optimization.periodic_runs import periodic_runs
 from spyre_mlir.records import dataclass
 
-#: Operations between a layer and the return: a view, the copy into the buffer of the result, and a view of that.
+#: Maximum number of operations between a layer and the return: views, and the copy into the buffer of the result.
 _LONGEST_EPILOGUE = 4
 
 
 @dataclass(frozen=True)
 class LayerArgument:
-    """An argument of one layer: the numbers of its column and of the layer."""
+    """An argument of one layer: the number of its column and the number of the layer."""
 
     column: int
     layer: int
@@ -36,9 +36,9 @@ class LayerArgument:
 
 @dataclass(frozen=True)
 class FoldedLayers:
-    """A repetition of which ``kept`` layers stayed.
+    """A repetition of layers of which ``kept`` layers remain.
 
-    ``arguments`` and ``results`` have the columns of ``RepeatedLayers``, ``locations`` a row per layer.
+    ``arguments`` and ``results`` have the columns of ``RepeatedLayers``; ``locations`` has a row per layer.
     """
 
     count: int
@@ -49,7 +49,7 @@ class FoldedLayers:
 
     @classmethod
     def of(cls, sequence: OperationSequence, layers: RepeatedLayers, kept: int) -> FoldedLayers:
-        """Return a repetition of the whole function, whose sequence is given."""
+        """Return the folded form of ``layers`` of the whole function with this ``sequence``."""
         locations = [op.location.attr for op in sequence.items[layers.first : layers.end]]
         rows = (
             tuple(locations[start : start + layers.period])
@@ -59,12 +59,12 @@ class FoldedLayers:
 
     @property
     def copies(self) -> int:
-        """Number of layers that were left out."""
+        """The number of layers that were omitted."""
         return self.count - self.kept
 
     @cached_property
     def layer_of_location(self) -> Mapping[ir.Attribute, tuple[int, int]]:
-        """Layer and place in it of each location that one layer alone has."""
+        """The layer, and the index in the layer, of each location that only one layer has."""
         layers: dict[ir.Attribute, tuple[int, int]] = {}
         shared: set[ir.Attribute] = set()
         for layer, row in enumerate(self.locations):
@@ -75,7 +75,7 @@ class FoldedLayers:
         return {location: where for location, where in layers.items() if location not in shared}
 
     def shifted(self, location: ir.Location, layers: int) -> ir.Location:
-        """Return the location of the same operation so many layers on; the same one for another operation."""
+        """Return the location of the same operation ``layers`` layers later; ``location`` for other operations."""
         layer, place = self.layer_of_location.get(location.attr, (None, 0))
         if layer is None or layer + layers >= self.count:
             return location
@@ -83,16 +83,16 @@ class FoldedLayers:
 
 
 class FunctionArguments:
-    """The arguments of a planned function by the number that their host array has in the whole function."""
+    """The arguments of a planned function, with the number of their host array in the whole function."""
 
     def __init__(self, func: ir.Operation, names: Mapping[str, int]) -> None:
         self.attributes = argument_attributes(func)
         self.array_names = [array_name(entry) for entry in self.attributes]
-        #: None for an array that passes added.
+        #: The number of each argument's host array; None for an array that passes added.
         self.numbers = [names.get(name) for name in self.array_names]
 
     def layer_arguments(self, layers: FoldedLayers) -> dict[int, LayerArgument]:
-        """Return what each argument of the function is in a repetition, for those that belong to one layer."""
+        """Return the column and layer in a repetition for each argument of the function that belongs to one layer."""
         where = {
             number: LayerArgument(column, layer)
             for column, numbers in enumerate(layers.arguments)
@@ -113,10 +113,10 @@ def array_name(entry: Mapping[str, ir.Attribute]) -> str:
 
 @dataclass(frozen=True)
 class LayerResult:
-    """A result of the function that each layer gives, for the layer of a window.
+    """A result of the function that each layer returns, for the layer of a window.
 
-    ``layer`` is the number of that layer, ``origin`` what the window computes. ``chains`` has for each layer that
-    stayed the operations from there to the return, mostly none or the copy into the buffer of the result.
+    ``layer`` is the number of this layer, ``origin`` the value that the window computes. ``chains`` has for each
+    remaining layer the operations from this value to the return: mostly none, or the copy into the result's buffer.
     """
 
     layer: int
@@ -126,7 +126,7 @@ class LayerResult:
 
 @dataclass(frozen=True)
 class LayerWindow:
-    """``period`` items from ``first`` on, which an equal window follows, and the results of that layer."""
+    """A window of ``period`` items from ``first`` on, which an equal window follows, and the results of its layer."""
 
     first: int
     period: int
@@ -134,12 +134,12 @@ class LayerWindow:
 
     @property
     def end(self) -> int:
-        """Index of the first item behind it."""
+        """The index of the first item after the window."""
         return self.first + self.period
 
     @cached_property
     def epilogues(self) -> frozenset[int]:
-        """Items behind the window that return results of its layer and of those before."""
+        """The items after the window that return results of its layer and of previous layers."""
         return frozenset(
             item for result in self.results for chain in result.chains[: result.layer + 1] for item in chain
         )
@@ -151,7 +151,7 @@ class LayerWindow:
 def layer_window(
     sequence: OperationSequence, layers: FoldedLayers, arguments: Mapping[int, LayerArgument]
 ) -> LayerWindow | None:
-    """Return the first window that an equal one of the next layer follows; None if there is none."""
+    """Return the first window that an equal window of the next layer follows; None if there is none."""
     for run in periodic_runs(sequence.keys):
         search = _WindowSearch(sequence, layers, arguments, run.period)
         for first in search.candidates(run.first, run.first + run.length - 2 * run.period):
@@ -174,7 +174,7 @@ class _WindowSearch:
     def candidates(self, first: int, last: int) -> Iterator[int]:
         """Yield the indices from ``first`` to ``last`` at which a window begins."""
         end = last + self.period
-        # The least and the largest start of a window that has the item, and whether it shows the step of a layer.
+        # The first and last start of windows that contain the item, and whether the item shows a step of one layer.
         bounds = [self._bounds(index) for index in range(first, end)]
         for start in range(first, last + 1):
             inside = bounds[start - first : start - first + self.period]
@@ -184,7 +184,7 @@ class _WindowSearch:
                 yield start
 
     def _bounds(self, index: int) -> tuple[int, int, bool] | None:
-        """Return the first and last start of windows that an item allows; None if it is no part of a layer."""
+        """Return the first and last start of windows that an item allows; None if it is not a part of a layer."""
         least, most = 0, index
         reads = self.sequence.reads
         if len(reads[index]) != len(reads[index + self.period]):
@@ -201,20 +201,20 @@ class _WindowSearch:
                 steps.append(self._argument_step(one, other))
             elif one != other:
                 return None
-        # A window that goes on by another number of layers, or to another place of a layer, is not one layer.
+        # A window that advances by another number of layers, or to another index in a layer, is not one layer.
         if any(step not in (None, 1) for step in steps):
             return None
         return least, most, 1 in steps
 
     def _argument_step(self, one: Read, other: Read) -> int:
-        """Return how many layers lie between two arguments; 0 if they do not correspond."""
+        """Return the number of layers between two arguments; 0 if they do not correspond."""
         before, after = self.arguments.get(one.number), self.arguments.get(other.number)
         if before is None or after is None or before.column != after.column:
             return 0
         return after.layer - before.layer
 
     def _location_step(self, index: int) -> int | None:
-        """Return how many layers lie between an item and the one a period on by their locations; None if unknown."""
+        """Return the number of layers between an item and the item one period later, by location; None if unknown."""
         where = self.layers.layer_of_location
         before, after = (
             where.get(self.sequence.items[item].location.attr) for item in (index, index + self.period)
@@ -227,7 +227,7 @@ class _WindowSearch:
 def windows(
     sequence: OperationSequence, repetitions: Sequence[FoldedLayers], arguments: FunctionArguments
 ) -> list[LayerWindow] | None:
-    """Return the window of each repetition, in program order; None if one has none, or they overlap."""
+    """Return the window of each repetition, in program order; None if a window is missing or windows overlap."""
     returned, chosen = _returned(sequence, repetitions), list[LayerWindow]()
     for layers in repetitions:
         window = layer_window(sequence, layers, arguments.layer_arguments(layers))
@@ -242,7 +242,7 @@ def windows(
 
 
 def _returned(sequence: OperationSequence, repetitions: Sequence[FoldedLayers]) -> dict[int, Read]:
-    """Return what the function returns, by the numbers of results in the whole function."""
+    """Return the values that the function returns, keyed by result number in the whole function."""
     dropped = {
         number for layers in repetitions for column in layers.results for number in column[layers.kept :]
     }
@@ -253,13 +253,13 @@ def _returned(sequence: OperationSequence, repetitions: Sequence[FoldedLayers]) 
 def _layer_result(
     sequence: OperationSequence, reads: Sequence[Read], window: LayerWindow
 ) -> LayerResult | None:
-    """Return the result of the layer of a window among those of all layers; None if they are not alike."""
+    """Return the result of a window's layer, given this result of all layers; None if the layers differ."""
     chains: list[tuple[int, ...]] = [() for _ in reads]
     for _ in range(_LONGEST_EPILOGUE + 1):
         layer = _returning_layer(reads, window)
         if layer is not None:
             return LayerResult(layer, reads[layer], tuple(chains))
-        # One operation further from the return.
+        # Go one operation further back from the return.
         if any(read.index is None for read in reads):
             return None
         chains = [(_index(read), *chain) for read, chain in zip(reads, chains, strict=True)]
@@ -277,7 +277,7 @@ def _index(read: Read) -> int:
 
 
 def _returning_layer(reads: Sequence[Read], window: LayerWindow) -> int | None:
-    """Return the layer whose value is of the window, if the next one's is of the window behind; else None."""
+    """Return the layer whose value is in the window, if the next layer's value is in the next window; else None."""
     indices = [_index(read) for read in reads]
     layers = [layer for layer, index in enumerate(indices) if index in window]
     if len(layers) != 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost of a placed program by the cost model."""
+"""Program cost: the cost of a placed program according to the cost model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.records import dataclass
 
-#: Smallest relative difference of times or bytes that counts: the cost model is not more exact than that.
+#: Smallest relative difference of times or bytes that counts: the cost model is not more exact than this.
 _RESOLUTION = 0.01
 
 
 @dataclass(frozen=True)
 class ProgramCost:
-    """Predicted nanoseconds of all executions, and the bytes that they move through device memory."""
+    """The predicted nanoseconds of all executions, and the bytes that they move through device memory."""
 
     nanoseconds: float
     bytes: int
 
     def is_better_than(self, other: ProgramCost) -> bool:
-        """Return whether it takes less time; within the resolution of the model, whether it transfers less."""
+        """Return whether this cost has less time; if times are equal within the model's resolution, fewer bytes."""
         if _differ(self.nanoseconds, other.nanoseconds) or not _differ(self.bytes, other.bytes):
             return self.nanoseconds < other.nanoseconds
         return self.bytes < other.bytes
@@ -35,9 +35,9 @@ class ProgramCost:
 
 
 def cost_of_program(usage: Usage) -> ProgramCost:
-    """The cost of a function with the placements that its buffers have."""
+    """Return the cost of a function with the current placements of its buffers."""
     costs = [cost for _, cost in operation_costs(usage)]
-    # fsum is exact: the order of the operations does not decide which of two programs is better.
+    # fsum is exact: the order of the operations does not affect the comparison of two programs.
     return ProgramCost(math.fsum(cost.nanoseconds for cost in costs), sum(cost.bytes for cost in costs))
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Matmuls of 8-bit operands: their forms in linalg, and the places where their results may be rounded.
+"""Matmuls of 8-bit operands: their forms in linalg, and where their results may be rounded.
 
-    int8 x int8 -> i32     the device adds up more than 16 bits and rounds the sum to DL16: no i32 comes out of it
-    fp8 x fp8   -> f32     likewise, as a matmul of fp16
+    int8 x int8 -> i32     the device accumulates in more than 16 bits and rounds the sum to DL16: it cannot return i32
+    fp8 x fp8   -> f32     likewise, as for a matmul of fp16
 
-So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for one in f32, until what follows is known. A sum
-that is scaled and ends in fp16 shows no more than DL16 has, whatever the precision policy; any other is not the
-device's. Beside these, only casts and copies read or write 8-bit elements.
+So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for a sum in f32, until its readers are known. A sum
+that is scaled and ends in fp16 may be rounded to DL16 under any precision policy; the device cannot compute other
+sums. Apart from these matmuls, only casts and copies read or write 8-bit elements.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-#: The matmul of two operands by their element type.
+#: The opcode of a matmul by the element type of its operands.
 PRODUCTS = {"f16": "batchmatmul", "f8E4M3FN": "batchmatmulfp8", "i8": "batchmatmulint8"}
 
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
-#: Ops beside views that read no elements.
+#: Ops other than views that do not read elements.
 _UNREAD = ("stick.pin", "sdsc.clone", "tensor.empty", "arith.constant", "linalg.fill", "func.return")
 
 _RULE = "8-bit tensors are read by matmuls, casts and copies alone"
 
 
 def is_integer_product(op: ir.Operation) -> bool:
-    """Return whether a linalg op adds up products of int8 in i32, judged by its types."""
+    """Return whether a linalg op accumulates products of int8 in i32, according to its types."""
     elements = [element_of(value) for value in op.operands]
     return op.name.startswith("linalg.") and elements == ["i8", "i8", "i32"]
 
 
 def is_narrowed_for_others(op: ir.Operation) -> bool:
-    """Return whether a linalg op casts to int8 what is read by more than matmuls of int8 and the host.
+    """Return whether a linalg op casts to int8, and its result has readers other than int8 matmuls and the host.
 
-    The device widens int8 by a matmul, whose second operand it cannot lay out itself.
+    The device widens int8 with a matmul, whose second operand the device cannot lay out itself.
     """
     if element_of(op.results[0]) != "i8" or element_of(op.operands[0]) == "i8":
         return False
@@ -59,7 +59,7 @@ def is_narrowed_for_others(op: ir.Operation) -> bool:
 
 
 def check_one_byte(op: ir.Operation) -> None:
-    """``CompileError`` for an op of the device with 8-bit tensors that is no view, matmul, cast, copy or return."""
+    """Raise ``CompileError`` for an op with 8-bit tensors that is not a view, matmul, cast, copy or return."""
     if op.name in VIEWS or op.name in _UNREAD:
         return
     opcode = sdsc.opcode_of(op)
@@ -75,7 +75,7 @@ def check_one_byte(op: ir.Operation) -> None:
 
 
 def narrowing_cast(value: ir.Value) -> Structured | None:
-    """Return the cast to 8 bits that makes a value with the dims of its operand; None for another value."""
+    """Return the cast to 8 bits that defines a value, if it does not permute dims; None for another value."""
     op = defining_op(value)
     if op is None or element_of(value) not in ONE_BYTE or sdsc.opcode_of(op) not in DEVICE_OPS:
         return None
@@ -85,7 +85,7 @@ def narrowing_cast(value: ir.Value) -> Structured | None:
 
 
 def wide_sums(block: ir.Block) -> Iterator[ir.Operation]:
-    """Yield the matmuls of 8-bit operands whose results nothing but casts to f32 reads, and these casts."""
+    """Yield the matmuls of 8-bit operands whose results are read only by casts to f32, and these casts."""
     for op in (op_view.operation for op_view in block.operations):
         if sdsc.opcode_of(op) not in PRODUCTS.values() or element_of(op.operands[0]) not in ONE_BYTE:
             continue
@@ -95,7 +95,7 @@ def wide_sums(block: ir.Block) -> Iterator[ir.Operation]:
 
 
 def _readers(value: ir.Value) -> Iterator[ir.Operation]:
-    """Yield the ops that read a value, through views of it."""
+    """Yield the ops that read a value, directly or through views."""
     for reader in (use.owner.operation for use in value.uses):
         if reader.name in VIEWS:
             yield from _readers(reader.results[0])
@@ -104,7 +104,7 @@ def _readers(value: ir.Value) -> Iterator[ir.Operation]:
 
 
 def rounded_sum(root: Structured) -> ir.Value | None:
-    """A sum of 8-bit products in the format that the device gives it, where nothing shows the difference.
+    """Return a sum of 8-bit products in the format of the device, if the program cannot observe the difference.
 
     int32tofp32(batchmatmulint8(x, y) : i32)  ->  dl16tofp32(batchmatmulint8(x, y) : f16)
     batchmatmulfp8(x, y) : f32                ->  dl16tofp32(batchmatmulfp8(x, y) : f16)
@@ -139,7 +139,7 @@ def _in_fp16(matmul: Structured) -> ir.Value:
 
 
 def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = None) -> ir.Value:
-    """An fp16 value in f32, with the dims of another cast."""
+    """Cast an fp16 value to f32, with the dims of another cast ``like``."""
     shape = shape_of(value) if like is None else like.extents
     dims = tuple(range(len(shape)))
     maps, result = ([dims], dims) if like is None else (like.maps[:1], like.maps[-1])
@@ -147,7 +147,7 @@ def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = N
 
 
 def _is_scaled(matmul: Structured) -> bool:
-    """Return whether a sum in f32 has readers that do not round it at once, and ends in fp16."""
+    """Return whether a sum in f32 has readers that do not round it immediately, and ends in fp16."""
     if element_of(matmul.result) != "f32":
         return False
     readers = {sdsc.opcode_of(use.owner.operation) for use in matmul.result.uses}
@@ -155,14 +155,14 @@ def _is_scaled(matmul: Structured) -> bool:
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:
-    """Return whether an op is a matmul of int8, with more than a unit matrix."""
+    """Return whether an op is a matmul of int8, except with a unit matrix."""
     return op is not None and sdsc.opcode_of(op) == "batchmatmulint8" and not widens(op)
 
 
 def widens(op: ir.Operation) -> bool:
-    """Return whether an op makes 16-bit numbers of 8-bit ones: a cast, or the product of int8 with a unit matrix.
+    """Return whether an op converts 8-bit to 16-bit numbers: a cast, or the product of int8 with a unit matrix.
 
-    That one is copied from a constant (``rewriting/body_decomposer.py``).
+    The unit matrix is a copy of a constant (``rewriting/body_decomposer.py``).
     """
     if sdsc.opcode_of(op) != "batchmatmulint8":
         return sdsc.opcode_of(op) == "fp8todl16"
@@ -174,12 +174,12 @@ def widens(op: ir.Operation) -> bool:
 
 
 def _integer_sum(root: Structured) -> tuple[Structured | None, list[ir.Operation]]:
-    """The int8 matmul that a cast takes to f32 for operations which end in fp16, and the views between, last first."""
+    """Return the int8 matmul that a cast converts to f32 for operations that end in fp16; and the views between."""
     views: list[ir.Operation] = []
     if root.opcode != "int32tofp32" or not _ends_in_fp16(root.result):
         return None, views
     source = defining_op(root.inputs[0])
-    # A sum of one row, or of batches that are one dim, has its other dims in a view.
+    # The views are in reverse order. A sum of one row, or with batches as one dim, has its other dims in a view.
     while source is not None and source.name in _RESHAPES and _has_one_use(source):
         views.append(source)
         source = defining_op(source.operands[0])
@@ -188,7 +188,7 @@ def _integer_sum(root: Structured) -> tuple[Structured | None, list[ir.Operation
 
 
 def _view_of(value: ir.Value, view: ir.Operation) -> ir.Value:
-    """A view of a value like another one of a value in another element type."""
+    """Return a view of a value like ``view``, which is of a value of another element type."""
     copy = view.clone().operation
     copy.operands[0] = value
     element = ir.RankedTensorType(value.type).element_type
@@ -197,7 +197,7 @@ def _view_of(value: ir.Value, view: ir.Operation) -> ir.Value:
 
 
 def _cast_up_and_down(root: Structured) -> ir.Value | None:
-    """The int8 matmul that casts take to f32 and back: these cancel if neither of them transposes."""
+    """Return the int8 matmul that casts convert to f32 and back: the casts cancel if neither of them transposes."""
     source = defining_op(root.inputs[0])
     if source is None or sdsc.opcode_of(source) != "dl16tofp32":
         return None
@@ -211,7 +211,7 @@ def _has_one_use(op: ir.Operation) -> bool:
 
 
 def _ends_in_fp16(value: ir.Value) -> bool:
-    """Return whether all that is computed from an f32 value is rounded to fp16 before the program returns it."""
+    """Return whether all values computed from an f32 value are rounded to fp16 before the program returns them."""
     waiting, seen = [value], {value}
     while waiting:
         uses = [use.owner.operation for use in waiting.pop().uses]

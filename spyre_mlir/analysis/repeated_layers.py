@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layers that a program repeats: equal groups of operations in a row, each of which reads what the one before computes.
+"""Repeated layers: consecutive equal groups of operations, each of which reads results of the previous group.
 
 Layer ``r`` is the items ``first + r * period`` .. of an ``OperationSequence``. Layers are equal if items at the same
-place have the same key and read the same: the same constants, values from before the first layer, results of the same
-place in their own layer or in the one before, and arguments that either all of them read, or that belong to one layer
-each, such as weights. Only the last one's results are read behind the layers, but for those that every layer returns.
+index have the same key and corresponding reads: the same constants or values from before all layers, results at the
+same index in their own or the previous layer, and arguments that all layers read or that belong to one layer each, such
+as weights. After the layers only results of the last layer are read, apart from results that every layer returns.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _IDENTITY = ("spyre.name", sdsc.UPDATED)
 class RepeatedLayers:
     """``count`` equal layers of ``period`` items each, the first at item ``first``.
 
-    ``arguments`` has for each argument that a layer has for itself its numbers, layer by layer, ``results`` for each
-    value that every layer returns the numbers of the results.
+    ``arguments`` has a column for each argument that belongs to one layer: its numbers, layer by layer. ``results`` has
+    a column for each value that every layer returns: the numbers of the results.
     """
 
     first: int
@@ -40,21 +40,21 @@ class RepeatedLayers:
 
     @property
     def end(self) -> int:
-        """Index of the item behind the last layer."""
+        """The index of the item after the last layer."""
         return self.first + self.count * self.period
 
 
 def repeated_layers(
     func: ir.Operation, sequence: OperationSequence, kept: int, least: int
 ) -> list[RepeatedLayers]:
-    """Return disjoint repetitions, in program order, of which all layers but ``kept`` have at least ``least`` items."""
+    """Return disjoint repetitions, in program order, whose layers except ``kept`` have at least ``least`` items."""
     attributes = [
         frozenset((name, attribute) for name, attribute in entry.items() if name not in _IDENTITY)
         for entry in argument_attributes(func)
     ]
     chosen: list[RepeatedLayers] = []
     runs = [run for run in periodic_runs(sequence.keys) if (run.count - kept) * run.period >= least]
-    # What most operations repeat first: it may be a part of a layer that repeats.
+    # Runs with the most repeated operations first: shorter runs may be a part of their layers.
     for run in sorted(runs, key=lambda run: (-(run.count - kept) * run.period, run.period, run.first)):
         for rest in _outside(run, chosen):
             for layers in _Repetition(sequence, rest, attributes).layers():
@@ -64,7 +64,7 @@ def repeated_layers(
 
 
 def _outside(run: PeriodicRun, chosen: Sequence[RepeatedLayers]) -> list[PeriodicRun]:
-    """Return the parts of a run that no repetition has."""
+    """Return the parts of a run that are not in a chosen repetition."""
     parts, begin, end = list[PeriodicRun](), run.first, run.first + run.length
     for layers in sorted(chosen, key=lambda layers: layers.first):
         if layers.end > begin and layers.first < end:
@@ -74,7 +74,7 @@ def _outside(run: PeriodicRun, chosen: Sequence[RepeatedLayers]) -> list[Periodi
 
 
 class _Repetition:
-    """A periodic run of keys, whose layers may still read what they should not."""
+    """A periodic run of keys; the reads of its layers are not checked yet."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Repetition:
         self.sequence, self.run, self.attributes = sequence, run, attributes
 
     def layers(self) -> Iterator[RepeatedLayers]:
-        """Yield the layers of the longest stretches whose operands agree, too, if nothing else reads their values."""
+        """Yield the layers of the longest subruns with corresponding reads, if no other operation reads them."""
         first, last = self.run.first, self.run.first + (self.run.count - 1) * self.run.period
         start = first
         for layer in range(first, last + 1, self.run.period):
@@ -94,7 +94,7 @@ class _Repetition:
                 start = layer + self.run.period
 
     def _agrees(self, layer: int, start: int) -> bool:
-        """Return whether a layer and the next read the same, or what corresponds, if layers begin at ``start``."""
+        """Return whether a layer and the next layer have corresponding reads, if the layers begin at ``start``."""
         reads = self.sequence.reads
         return all(
             len(reads[index]) == len(reads[index + self.run.period])
@@ -108,7 +108,7 @@ class _Repetition:
     def _corresponds(self, one: Read, other: Read, layer: int, start: int) -> bool:
         if one.index is not None:
             carried = other == Read(one.index + self.run.period, one.number)
-            # From the layer before, from itself, or from in front of all layers.
+            # A value of the previous layer, of the layer itself, or from before all layers.
             return (carried and one.index >= layer - self.run.period) or (one == other and one.index < start)
         if not (one.is_argument and other.is_argument) or one == other:
             return one == other
@@ -116,7 +116,7 @@ class _Repetition:
         return types[0] == types[1] and self.attributes[one.number] == self.attributes[other.number]
 
     def _checked(self, first: int, count: int) -> Iterator[RepeatedLayers]:
-        """Yield the layers with their arguments and results if nothing outside reads more than it may."""
+        """Yield the layers with their arguments and results if operations outside read only values that they may."""
         if count < 2:
             return
         arguments = self._arguments(first, count)
@@ -125,7 +125,7 @@ class _Repetition:
             yield RepeatedLayers(first, self.run.period, count, arguments, results)
 
     def _arguments(self, first: int, count: int) -> tuple[tuple[int, ...], ...] | None:
-        """Return the arguments that belong to one layer each; None if one of them is read elsewhere, too."""
+        """Return the arguments that belong to one layer each; None if another layer or operation reads one of them."""
         reads, period = self.sequence.reads, self.run.period
         columns = (
             tuple(reads[first + layer * period + offset][position].number for layer in range(count))
@@ -147,7 +147,7 @@ class _Repetition:
         return None if elsewhere else own
 
     def _results(self, first: int, count: int) -> tuple[tuple[int, ...], ...] | None:
-        """Return the results that each layer gives; None if what is read behind the layers is not of the last one."""
+        """Return the results that each layer returns; None if other layers than the last are read after the layers."""
         reads, period, end = self.sequence.reads, self.run.period, first + count * self.run.period
         last = end - period
         if any(
@@ -164,7 +164,7 @@ class _Repetition:
                 # A value may be returned several times.
                 returned.setdefault((offset, read.number, seen[read]), {})[layer] = position
                 seen[read] += 1
-        # What the last layer alone returns is read behind the layers, as by any other operation.
+        # A result that only the last layer returns is an ordinary read after the layers.
         by_layer = [layers for layers in returned.values() if list(layers) != [count - 1]]
         if any(len(layers) != count for layers in by_layer):
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The dims of values that follow a run-time size: from arguments and constants through operations and views."""
+"""Symbolic dims: the dims of values that follow a run-time size, from arguments through operations and views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME_DIMS = ("sdsc.clone", "sdsc.shuffle", "stick.restickify", "stick.pin")
 
 
 class SymbolicAnalysis:
-    """The symbolic dims of the values of one function; ``is_empty`` where it has no run-time sizes."""
+    """The symbolic dims of the values of one function; ``is_empty`` if the function has no run-time sizes."""
 
     def __init__(self, func: ir.Operation, known: Known | None = None) -> None:
         self.sizes = sizes_of(func)
@@ -32,7 +32,7 @@ class SymbolicAnalysis:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of the function is symbolic."""
+        """Whether no dim in the function is symbolic."""
         return not self.sizes
 
     def of(self, value: ir.Value) -> SymbolicDims:
@@ -41,18 +41,18 @@ class SymbolicAnalysis:
             return {}
         if value not in self._dims:
             op = defining_op(value)
-            # Of an op that a pass has built since; what it reads is known or as new.
+            # A pass has built this op after the analysis ran; its operands are known or also new.
             self._dims[value] = self._argument(value) if op is None else self._result(op, value)
         return self._dims[value]
 
     def is_part(self, value: ir.Value) -> bool:
-        """Return whether a value is a fixed part of a dim that follows a size: slices of that begin elsewhere."""
+        """Return whether a value is a fixed part of a symbolic dim; slices of the whole dim begin elsewhere."""
         return bool(self.of(value) or self._parts) and value in self._parts
 
     def iteration(self, generic: Structured) -> SymbolicDims:
         """Return the symbolic iteration dims of an operation.
 
-        ``CompileError`` where operands contradict each other: one dim cannot follow two sizes, nor one size and none.
+        Raise ``CompileError`` if operands contradict each other: a dim cannot follow two sizes, or a size and no size.
         """
         dims: SymbolicDims = {}
         for value, operand in zip(generic.inputs, generic.maps, strict=False):
@@ -74,7 +74,7 @@ class SymbolicAnalysis:
         return dims
 
     def of_pieces(self, value: ir.Value, sizes: Sequence[int]) -> SymbolicDims:
-        """Return the symbolic dims of the space of a copy of a value, whose ``sizes`` may be pieces of its dims."""
+        """Return the symbolic dims of the space of a copy of a value; ``sizes`` may be pieces of the value's dims."""
         dims: SymbolicDims = {}
         symbolic, piece = self.of(value), 0
         for dim, extent in enumerate(shape_of(value) if symbolic else ()):
@@ -133,7 +133,7 @@ class SymbolicAnalysis:
         return self._of_several(op, value) if op.name == "linalg.generic" else self._of_other(op)
 
     def _of_several(self, op: ir.Operation, value: ir.Value) -> SymbolicDims:
-        """Return the dims of one of several results, or of one behind maps that are no selection."""
+        """Return the dims of one of several results, or of a result whose maps do not only select dims."""
         inputs, _ = op.attributes["operandSegmentSizes"]
         maps = [tuple(map(_position, map_.results)) for map_ in indexing_maps(op)]
         dims: SymbolicDims = {}
@@ -148,7 +148,7 @@ class SymbolicAnalysis:
         return _of_map(dims, maps[inputs + ir.OpResult(value).result_number])
 
     def _of_other(self, op: ir.Operation) -> SymbolicDims:
-        """Return the dims of the result of an op without a rule: none, and none of what it reads may be symbolic."""
+        """Return the dims of the result of an op without a rule: none; its operands must not be symbolic."""
         for operand in op.operands:
             if isinstance(operand.type, ir.RankedTensorType) and self.of(operand):
                 # The destination of a fill is written, not read.
@@ -158,7 +158,7 @@ class SymbolicAnalysis:
         return {}
 
     def _inserted(self, op: ir.Operation) -> SymbolicDims:
-        """Give a buffer the sizes of a part that fills it; a larger one keeps its own, and begins with the part."""
+        """Return a buffer's dims: symbolic if a part fills the buffer; a larger buffer begins with the part."""
         part, whole, place = self.of(op.operands[0]), dict(self.of(op.operands[1])), place_of(op)
         shape, is_fresh = shape_of(op.operands[1]), is_fill(op.operands[1])
         dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
@@ -168,7 +168,7 @@ class SymbolicAnalysis:
             if is_whole and (is_fresh or dim in whole):
                 self._meet(op, whole, dim, symbolic)
             elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
-                # A part that fills a buffer at the largest size alone would seem to leave nothing of it.
+                # Such a part covers the whole buffer at the largest size, but only a part of it at other sizes.
                 raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
             else:
                 self._parts.add(op.operands[0])
@@ -207,7 +207,7 @@ class SymbolicAnalysis:
         raise error_at(op, "windows slide over a tensor whose size is known at run time only")
 
     def _sliced(self, op: ir.Operation, source: SymbolicDims) -> SymbolicDims:
-        """Keep dims that a slice has all of; one of which it has a part has that part at every size."""
+        """Return the dims that a slice has whole; a part of a symbolic dim must exist at every size."""
         step = step_of(op)
         assert isinstance(step, Slice)
         shape = shape_of(op.operands[0])
@@ -227,7 +227,7 @@ class SymbolicAnalysis:
         return dims
 
     def _meet(self, op: ir.Operation, dims: SymbolicDims, dim: int, symbolic: SymbolicDim) -> None:
-        """Record the size of a dim; ``CompileError`` where it has another one already."""
+        """Record the size of a dim; ``CompileError`` if the dim already has another size."""
         if dims.setdefault(dim, symbolic) != symbolic:
             raise error_at(
                 op,
@@ -236,7 +236,7 @@ class SymbolicAnalysis:
 
 
 def _expanded(op: ir.Operation, step: Expand, source: SymbolicDims) -> SymbolicDims:
-    """Give the size of a dim to the outermost of its parts that has more than one position."""
+    """Return the dims after an expand: the outermost part of more than one position follows the size of its dim."""
     dims: SymbolicDims = {}
     for dim, group in enumerate(step.groups):
         if dim in source:
@@ -247,7 +247,7 @@ def _expanded(op: ir.Operation, step: Expand, source: SymbolicDims) -> SymbolicD
 
 
 def _collapsed(op: ir.Operation, step: Collapse, source: SymbolicDims) -> SymbolicDims:
-    """Give a merged dim the size of its outermost part; inner parts have a fixed number of positions."""
+    """Return the dims after a collapse: a merged dim follows the size of its outermost part; inner parts are fixed."""
     dims: SymbolicDims = {}
     shape = shape_of(op.operands[0])
     for dim, group in enumerate(step.groups):
@@ -264,7 +264,7 @@ def _collapsed(op: ir.Operation, step: Collapse, source: SymbolicDims) -> Symbol
 
 
 def _divided(op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:
-    """Return the dim that counts pieces of ``inner`` elements of another one."""
+    """Return the dim that counts pieces of ``inner`` elements of a symbolic dim."""
     divided = symbolic.divided(inner)
     if divided is None:
         raise error_at(op, f"a dim of the run-time size '{symbolic.name}' is split into pieces of {inner}")
@@ -272,12 +272,12 @@ def _divided(op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim
 
 
 def _position(expression: ir.AffineExpr) -> int | None:
-    """Return the iteration dim that a result of a map is; None for another expression."""
+    """Return the iteration dim of a map result that is a single dim; None for another expression."""
     return expression.position if isinstance(expression, ir.AffineDimExpr) else None
 
 
 def _of_map(dims: SymbolicDims, map_: Sequence[int | None]) -> SymbolicDims:
-    """Return the dims of a tensor by a map from those of the iteration."""
+    """Return the symbolic dims of a tensor, given the iteration's symbolic dims and the tensor's map."""
     return {position: dims[dim] for position, dim in enumerate(map_) if dim is not None and dim in dims}
 
 
@@ -286,7 +286,7 @@ def _shown(symbolic: SymbolicDim) -> str:
 
 
 def is_fill(value: ir.Value) -> bool:
-    """Return whether all elements of a tensor are one number, or nobody reads them: any part is then as another."""
+    """Return whether a tensor is undefined or all its elements are equal: its parts are then interchangeable."""
     op = defining_op(value)
     if op is None or not isinstance(value.type, ir.RankedTensorType):
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loop nests of a function whose operations are marked with tiles, and the operations that share each loop."""
+"""Tile nests: the loop nests of a function whose operations have tiling attributes, and the operations in each loop."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
-#: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
+#: Attribute of a maximum: its name. Attribute of a sum of exponentials of x - maximum: this name (``online-softmax``).
 RUNNING, RESCALED = "sdsc.running", "sdsc.rescaled"
 
-#: Operations that unrolled loops make of one at most: each has a design of its own.
+#: Maximum number of operations that unrolled loops create from one operation: each operation has its own design.
 MOST_COPIES = 64
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
@@ -41,8 +41,8 @@ VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
 class Nest:
     """A loop over ``tiles`` tiles; its items are operations and nests in order.
 
-    ``part`` is the fraction of its dims that each tile has; the last is smaller if these are not equal parts.
-    ``unrolled``: its iterations are written one after the other.
+    ``part`` is the fraction of a dim in each tile; the last tile is smaller if ``part * tiles`` is more than 1.
+    ``unrolled``: the iterations are written as consecutive operations.
     """
 
     loop: str
@@ -52,7 +52,7 @@ class Nest:
     items: list[Tiled | Nest] = field(default_factory=list)
 
     def operations(self) -> Iterator[Tiled]:
-        """The operations of the nest and of those inside, in order."""
+        """Yield the operations of the nest and of inner nests, in order."""
         for item in self.items:
             if isinstance(item, Nest):
                 yield from item.operations()
@@ -61,21 +61,21 @@ class Nest:
 
     @property
     def full_tiles(self) -> int:
-        """The number of tiles that are equal: all, or all but the last."""
+        """The number of equal tiles: all tiles, or all except the last."""
         return self.tiles if self.part * self.tiles == 1 else self.tiles - 1
 
     def cuts(self, size: int) -> bool:
-        """Return whether tiles of a dim of this size begin at whole elements."""
+        """Return whether the tiles of a dim of this ``size`` are whole elements."""
         return (size * self.part).denominator == 1
 
     def tile(self, size: int) -> int:
-        """The extent of each of the equal tiles of a dim."""
+        """Return the extent of each equal tile of a dim."""
         return int(size * self.part)
 
 
 @dataclass(eq=False)
 class Tiled:
-    """A device operation and the nests that it is in, outermost first, each with the iteration dim that it tiles."""
+    """A device operation and the nests around it, outermost first, each with the iteration dim that the nest tiles."""
 
     op: ir.Operation
     generic: Structured
@@ -83,12 +83,12 @@ class Tiled:
 
     @property
     def running(self) -> str | None:
-        """The name of a maximum that readers in its own loop take as it is so far; None for another operation."""
+        """The name of a running maximum, whose readers in its loop use the value so far; None for another operation."""
         return ir.StringAttr(self.op.attributes[RUNNING]).value if RUNNING in self.op.attributes else None
 
     @property
     def rescaled(self) -> str | None:
-        """The running maximum that the parts of a sum are relative to; None for another operation."""
+        """The name of the running maximum to which the parts of a sum are relative; None for another operation."""
         return ir.StringAttr(self.op.attributes[RESCALED]).value if RESCALED in self.op.attributes else None
 
     @property
@@ -96,21 +96,21 @@ class Tiled:
         return self.generic.result
 
     def reduces(self, nest: Nest) -> bool:
-        """Return whether the loop runs over parts of a sum, not of the result."""
+        """Return whether the loop runs over a reduced dim, not over parts of the result."""
         return self.nests[nest] in self.generic.reduced
 
     def result_dim(self, nest: Nest) -> int:
-        """The dim of the result that a loop tiles."""
+        """Return the dim of the result that a loop tiles."""
         return self.generic.maps[-1].index(self.nests[nest])
 
     def tiled_dims(self, operand: int) -> dict[int, Nest]:
-        """The dims of an operand that loops tile."""
+        """Return the dims of an operand that loops tile, with these loops."""
         dims = self.generic.maps[operand]
         return {dims.index(dim): nest for nest, dim in self.nests.items() if dim in dims}
 
 
 class Nests:
-    """The items of a function in program order; ``tiled`` finds an operation by its result."""
+    """The items of a function in program order; ``tiled`` maps a result to its operation."""
 
     def __init__(self, block: ir.Block) -> None:
         self.items: list[Tiled | Nest] = []
@@ -126,9 +126,9 @@ class Nests:
                 self._add(Tiled(op, generic), loops)
 
     def _add(self, tiled: Tiled, loops: Sequence[TiledLoop]) -> None:
-        """Puts an operation into the open nests as deep as it can share them, and opens others for the rest.
+        """Add an operation to as many open nests as it can share, and open new nests for its other loops.
 
-        One that is not tiled and reads nothing that the open nests make comes before them.
+        An operation that is not tiled and does not read results of the open nests is placed before these nests.
         """
         self.tiled[tiled.result] = tiled
         if not loops and self._open and not self._reads_open(tiled):
@@ -143,7 +143,7 @@ class Nests:
                 break
             shared += 1
         tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
-        # The dims that an operation tiles follow from its nests, so it has them on trial first.
+        # The tiled dims of an operation follow from its nests, so all candidate nests are set first.
         shared = self._complete(tiled, shared)
         tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
         del self._open[shared:]
@@ -158,7 +158,7 @@ class Nests:
         return self._open[-1].items if self._open else self.items
 
     def _complete(self, tiled: Tiled, shared: int) -> int:
-        """The number of open nests that an operation can share: in each, it reads only tiles that are computed."""
+        """Return the number of open nests that an operation can share: in each, its input tiles are computed."""
         for operand, value in enumerate(tiled.generic.inputs):
             tiled_dims = tiled.tiled_dims(operand)
             traced = trace(value)
@@ -180,10 +180,10 @@ class Nests:
         return bool(self._open) and self._open[0] in producer.nests
 
     def _agreeing(self, producer: Tiled, traced: Traced, tiled_dims: dict[int, Nest], shared: int) -> int:
-        """The number of outer nests in which a reader needs of a value the tile that the iteration computes."""
+        """Return the number of outer nests in which a reader needs only the tile that the same iteration computes."""
         for depth, nest in enumerate(self._open[:shared]):
             if nest not in producer.nests:
-                break  # computed outside of the nest, or in one that is closed: complete
+                break  # computed outside the nest, or in a closed nest: complete
             if producer.reduces(nest):
                 if producer.running is None:
                     return depth
@@ -197,9 +197,9 @@ class Nests:
 
 
 def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
-    """``CompileError`` for loops that are not around tiles of an operation, each dim cut once.
+    """Raise ``CompileError`` unless the loops tile an operation correctly and cut each dim at most once.
 
-    Whether tiles are whole sticks is up to the layouts, which are chosen later.
+    The layouts, which are chosen later, determine whether tiles are whole sticks.
     """
     cut: dict[int, TiledLoop] = {}
     for loop in loops:
@@ -238,7 +238,7 @@ def _nest_text(loops: Iterable[TiledLoop]) -> str:
 
 
 def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:
-    """Return why tiles do not add up to a dim: all equal, or the last smaller; None if they do."""
+    """Return why equal tiles, or equal tiles and a smaller last one, do not add up to a dim; None if they do."""
     if loop.tile is None:
         return f", but {loop.tiles} does not divide it" if size % loop.tiles else None
     tiles = -(-size // loop.tile)
@@ -246,7 +246,7 @@ def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:
 
 
 def _reducing(generic: Structured, loops: Iterable[TiledLoop]) -> TiledLoop | None:
-    """A loop over a reduced dim."""
+    """Return a loop over a reduced dim; None if there is none."""
     return next((loop for loop in loops if loop.dim in generic.reduced), None)
 
 
@@ -256,9 +256,9 @@ def _numbers(generic: Structured) -> str:
 
 @dataclass(frozen=True)
 class Traced:
-    """A value through views: the value behind them, and for each dim the dim of that whose tiles are its tiles.
+    """The source of a chain of views, and for each dim of the view the source dim that has the same tiles.
 
-    That holds for numbers of tiles that divide ``parts``; None for a dim that is not an outermost one there.
+    The tiles are the same for numbers of tiles that divide ``parts``. A dim is None if no source dim has its tiles.
     """
 
     root: ir.Value
@@ -267,7 +267,7 @@ class Traced:
 
 
 def trace(value: ir.Value) -> Traced:
-    """Follows a value to what it is a view of."""
+    """Trace a value through views to their source."""
     dims: list[int | None] = list(range(len(shape_of(value))))
     parts = list(shape_of(value))
     while (op := defining_op(value)) is not None and op.name in VIEWS:
@@ -282,23 +282,23 @@ def trace(value: ir.Value) -> Traced:
 
 
 def is_expanded(value: ir.Value) -> bool:
-    """Return whether a value is a reshape that splits dims: tiles of each are tiles as of any tensor's dim."""
+    """Return whether a value is a reshape that splits dims: its dims can be tiled like the dims of any tensor."""
     op = defining_op(value)
     return op is not None and op.name == "tensor.expand_shape"
 
 
 def source_dims(op: ir.Operation) -> list[int | None]:
-    """For each dim of a view's result the source dim that has the same tiles; None without one."""
+    """Return for each dim of a view's result the source dim that has the same tiles; None if there is none."""
     rank = len(shape_of(op.results[0]))
     if op.name == "linalg.transpose":
         return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
     groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
     if op.name == "tensor.collapse_shape":
         source = shape_of(op.operands[0])
-        # Of merged dims only the outermost one has tiles that are tiles of the whole.
+        # Only tiles of the outermost merged dim are tiles of the whole dim.
         return [next((dim for dim in group if source[dim] > 1), group[0]) for group in groups]
     result = shape_of(op.results[0])
-    # Of a split dim only the outermost part has tiles that are tiles of the whole.
+    # Only tiles of the outermost part of a split dim are tiles of the whole dim.
     where: list[int | None] = [None] * rank
     for source_dim, group in enumerate(groups):
         where[next((dim for dim in group if result[dim] > 1), group[0])] = source_dim
@@ -306,7 +306,7 @@ def source_dims(op: ir.Operation) -> list[int | None]:
 
 
 def producers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
-    """The device operations that write a value, through views and insertions; none behind them."""
+    """Yield the first device operations from which a value is computed, through views and insertions."""
     pending, seen = [value], set()
     while pending:
         current = pending.pop()
@@ -320,10 +320,10 @@ def producers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
 
 
 def check_running(nests: Nests) -> None:
-    """``CompileError`` where loops would make online softmax wrong.
+    """Raise ``CompileError`` if loops would make online softmax wrong.
 
-    In the loop that reduces to a running maximum its readers, and theirs, are relative to the maximum so far. They
-    are right in that iteration alone, and a sum of them over the loop is if it is rescaled.
+    In the loop that computes a running maximum, the direct and indirect readers of the maximum are relative to the
+    maximum so far. These values are correct only in the same iteration; a sum of them is correct only if rescaled.
     """
     running = {tiled.running: tiled for tiled in nests.tiled.values() if tiled.running is not None}
     relative: dict[ir.Value, set[Nest]] = {}
@@ -348,7 +348,7 @@ def check_running(nests: Nests) -> None:
 
 
 def in_format(value: ir.Value, element: str) -> ir.Value:
-    """A tensor in another floating-point format, at the current insertion point."""
+    """Cast a tensor to another floating-point format, at the current insertion point."""
     if element_of(value) == element:
         return value
     shape, opcode = shape_of(value), cast_between(element_of(value), element)
@@ -362,7 +362,7 @@ def _reduced(tiled: Tiled) -> set[Nest]:
 
 
 def _text(tiled: Tiled, what: str) -> str:
-    """The message of an error about a value that is relative to a running maximum."""
+    """Return the message of an error about a value that is relative to a running maximum."""
     return f"values of a loop are relative to the maximum so far, but '{tiled.generic.opcode}' {what}"
 
 

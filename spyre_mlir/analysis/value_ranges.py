@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Range analysis: bounds on the size of the values of a block from its operations, for inputs of any size.
+"""Range analysis: bounds on the magnitude of the values of a block from its operations, for inputs of any magnitude.
 
-``growth`` follows units as in physics: inputs have the unit 1, their squares 2, the mean of squares plus a constant
-something from 0 to 2, its inverse root from -1 to 0. Parameters have none. ``factor`` and ``least`` are how large and
-how near to 0 a value may be beside its unit.
+``growth`` is an exponent, like a unit in physics: it is 1 for inputs, 2 for their squares, from 0 to 2 for the mean of
+squares plus a constant, from -1 to 0 for its inverse root, and 0 for parameters. ``factor`` and ``least`` bound how
+large and how near to 0 a value may be relative to this power of the inputs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind, scalar_expression
 
 Growth = tuple[float, float]
 
-#: log2 of the smallest number that has all bits in fp16.
+#: log2 of the smallest fp16 number with full precision (the smallest normal number).
 SMALLEST = -14.0
 
-#: How many times the largest input a value may be, and what a value without unit may be; both as powers of two.
+#: log2 of the largest allowed ratio of a value to the largest input, and of the largest allowed value of growth 0.
 HEADROOM, _LARGEST = 3.0, 15.0
 
-#: What the exponential of anything may be, as a power of two: more is an overflow, which a run reports.
+#: log2 of the assumed maximum of an exponential: a larger value is an overflow, which a run reports.
 _EXPONENTIAL = 14.0
 
 MATMULS = frozenset(name for name, op in DEVICE_OPS.items() if op.kind in (Kind.MATMUL, Kind.CONVOLUTION))
@@ -39,9 +39,9 @@ _TOTALS = ("sum", "sumnonstick", "mean", "meannonstick")
 _MAXIMA = ("max", "maxnonstick")
 _COMPARISONS = tuple(name for name, function in SCALARS.items() if function.predicate is not None)
 _BOUNDED = frozenset(("log", "log1p", "erf", "sigmoid", "tanh", *_COMPARISONS))
-#: Functions whose result is one of the operands, or its negative.
+#: Functions whose result is one of the operands or the negative of one.
 _SELECTING = frozenset(("maximum", "minimum", "where3", "abs", "neg"))
-#: Operations whose result is never negative, and those where that holds if it holds for all operands.
+#: Operations whose result is never negative; and operations whose result is not negative if no operand is negative.
 _NONNEGATIVE = frozenset(
     (*"exp sigmoid sqrt rsqrt layernormscale abs relufwd relu6fwd exx2_zeromean absmax absmaxnonstick".split(),
      *_COMPARISONS)
@@ -56,10 +56,10 @@ _SIGN_KEEPING = frozenset(
 class ValueFacts:
     """Bounds on the elements of a tensor.
 
-    ``exact``: fp16 holds its elements as they are. ``growth``: the least and largest power of the inputs that it may
-    grow with. ``factor``: log2 of how many times that power it may be, ``least`` of how little, where it is not 0
-    because the inputs are. ``nonnegative``: no element is below 0. ``sources``: bits of the inputs that it depends on,
-    ``reduced`` of those that it depends on by way of a reduction.
+    ``exact``: fp16 represents the elements exactly. ``growth``: the least and largest power of the inputs with which
+    the tensor may grow. ``factor``: log2 of the largest multiple of this power; ``least``: log2 of the smallest one,
+    unless it is 0 because the inputs are 0. ``nonnegative``: no element is below 0. ``sources``: a bit set of inputs on
+    which the tensor depends; ``reduced``: a bit set of inputs on which it depends through a reduction.
     """
 
     exact: bool
@@ -71,7 +71,7 @@ class ValueFacts:
     reduced: int = 0
 
     def in_f16(self) -> ValueFacts:
-        """Return the facts of the tensor after it was rounded to fp16."""
+        """Return the facts of the tensor after rounding to fp16."""
         low, high = self.growth
         growth = min(max(low, -1.0), 1.0), min(max(high, -1.0), 1.0)
         return replace(
@@ -80,21 +80,21 @@ class ValueFacts:
 
     @property
     def fits_f16(self) -> bool:
-        """Return whether fp16 has the range for the tensor, as it has for the inputs."""
+        """Return whether the tensor is in the range of fp16 if the inputs are."""
         low, high = self.growth
         return -1 <= low and high <= 1 and self.factor <= (HEADROOM if high > 0 else _LARGEST)
 
     @property
     def vanishes_in_f16(self) -> bool:
-        """Return whether an element may be nearer to 0 than the normal numbers of fp16, and is not 0."""
+        """Return whether an element that is not 0 may be nearer to 0 than the normal numbers of fp16."""
         return not self.exact and self.least < SMALLEST
 
 
-# -- how facts follow from facts ----------------------------------------------------------------------
+# -- transfer functions of facts ----------------------------------------------------------------------
 
 
 def after(generic: Structured, inputs: Sequence[ValueFacts]) -> ValueFacts:
-    """The facts of the result of a device operation."""
+    """Return the facts of the result of a device operation, given the facts of its inputs."""
     opcode = generic.opcode
     facts = joined(inputs)
     if opcode in DEVICE_OPS and DEVICE_OPS[opcode].kind.combines:
@@ -110,12 +110,12 @@ def after(generic: Structured, inputs: Sequence[ValueFacts]) -> ValueFacts:
         facts = replace(facts, growth=growth, factor=factor)
     exact = _selects(opcode) and all(operand.exact for operand in inputs)
     if opcode in MATMULS or element_of(generic.result) != "f32":
-        return facts.in_f16()  # in more than 16 bits the device does not give it
+        return facts.in_f16()  # the device returns at most 16 bits
     return replace(facts, exact=exact)
 
 
 def joined(inputs: Sequence[ValueFacts]) -> ValueFacts:
-    """The facts of a tensor each of whose elements may be one of any input."""
+    """Return the facts of a tensor whose elements may be elements of any input."""
     sources = reduced = 0
     for facts in inputs:
         sources |= facts.sources
@@ -127,7 +127,7 @@ def joined(inputs: Sequence[ValueFacts]) -> ValueFacts:
 
 
 def of_constant(op: ir.Operation) -> ValueFacts:
-    """The facts of a constant."""
+    """Return the facts of a constant."""
     attr = op.attributes["value"]
     if not isinstance(attr, ir.DenseElementsAttr) or element_of(op.results[0]) not in ("f16", "f32"):
         return ValueFacts(exact=True)
@@ -142,7 +142,7 @@ def of_constant(op: ir.Operation) -> ValueFacts:
 
 
 def numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
-    """The elements of a constant, or the one that all are equal to, in float64."""
+    """Return the elements of a constant, or the one element of a splat, in float64."""
     if not attr.is_splat:
         return np.array(attr, np.float64)
     number = attr.get_splat_value()
@@ -159,7 +159,7 @@ _Rule = Callable[[Structured, Sequence[ValueFacts]], tuple[Growth, float]]
 
 def _added(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     first, second = (facts.factor for facts in inputs)
-    # Terms that grow with different powers have no common unit, so that their factors do not add up.
+    # Terms that grow with different powers are not comparable, so their factors do not add up.
     alike = inputs[0].growth[1] == inputs[1].growth[1]
     growth = joined(inputs).growth
     return growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
@@ -182,7 +182,7 @@ def _exponential(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Gro
 
 
 def _power(exponent: float, has_shift: bool = False) -> _Rule:
-    """The rule of ``x ** exponent``, or of ``(x + constant) ** exponent``."""
+    """Return the rule of ``x ** exponent`` or of ``(x + constant) ** exponent``."""
 
     def rule(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
         (facts,) = inputs
@@ -194,13 +194,13 @@ def _power(exponent: float, has_shift: bool = False) -> _Rule:
 
 
 def _reduced(power: float, constant: str = "") -> _Rule:
-    """The rule of a sum of powers, times a constant of the operation."""
+    """Return the rule of a sum of powers, times a constant of the operation."""
 
     def rule(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
         (facts,) = inputs
         terms = math.prod(generic.extents[dim] for dim in generic.reduced)
         scale = abs(sdsc.constants_of(generic.op)[constant]) if constant else 1.0
-        # The bound is for a constant of 0, which has no logarithm.
+        # The lower limit is for a constant of 0, which does not have a logarithm.
         factor = facts.factor * power + math.log2(max(terms * scale, 2.0**-_LARGEST))
         return _scaled(facts.growth, power), factor
 
@@ -228,7 +228,7 @@ _GROWTH: dict[str, _Rule] = {
 }
 
 
-# -- how near to 0 ------------------------------------------------------------------------------------
+# -- lower bounds of magnitudes -----------------------------------------------------------------------
 
 _Least = Callable[[Structured, Sequence[ValueFacts]], float]
 
@@ -238,19 +238,19 @@ def _any(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
 
 
 def _unless_exact(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    """``least`` of an operation that maps fp16 numbers to numbers in the range of fp16."""
+    """Return ``least`` of an operation that maps fp16 numbers to numbers in the range of fp16."""
     return 0.0 if all(facts.exact for facts in inputs) else -math.inf
 
 
 def _least_sum(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    """``least`` of a sum of two: numbers that are not negative do not cancel."""
+    """Return ``least`` of a sum of two: numbers that are not negative do not cancel."""
     if all(facts.nonnegative for facts in inputs):
         return max(facts.least for facts in inputs)
     return _unless_exact(generic, inputs)
 
 
 def _least_total(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    """``least`` of a sum over dims. One term of those of a softmax is 1."""
+    """Return ``least`` of a sum over dims. The sum of a softmax contains a term that is 1."""
     (facts,) = inputs
     scale = 0.0
     if generic.opcode.startswith("mean"):
@@ -295,7 +295,7 @@ _LEAST: dict[str, _Least] = {
 
 
 def _selects(opcode: str) -> bool:
-    """Return whether an operation gives operands, their negatives or constants, and no other numbers."""
+    """Return whether an operation returns only its operands, their negatives or constants."""
     op = DEVICE_OPS.get(opcode)
     if op is None or op.expression is None:
         return op is not None and op.kind.moves_bits
@@ -305,7 +305,7 @@ def _selects(opcode: str) -> bool:
 
 
 def is_nonnegative(value: ir.Value) -> bool:
-    """Return whether no element of a value is below 0, by the device operations that it is computed with."""
+    """Return whether no element of a value is below 0, according to the device operations that compute it."""
     waiting, seen = [value], {value}
     while waiting:
         op = defining_op(waiting.pop())
@@ -335,7 +335,7 @@ def _is_nonnegative(generic: Structured, inputs: Sequence[ValueFacts]) -> bool:
 
 
 def _has_a_term_of_1(generic: Structured) -> bool:
-    """Return whether each sum over dims has exp(x - max(x)) of the largest x, which is 1, among its terms."""
+    """Return whether each sum over dims contains the term exp(x - max(x)) of the largest x, which is 1."""
     op = defining_op(generic.inputs[0])
     terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
     axes = None if terms is None else _maximum_axes(terms)
@@ -343,7 +343,7 @@ def _has_a_term_of_1(generic: Structured) -> bool:
 
 
 def _maximum_axes(generic: Structured) -> frozenset[int] | None:
-    """The dims whose maximum is subtracted from what an exponential is taken of; None if none is."""
+    """Return the dims over which an exponential's operand has its maximum subtracted; None if none is subtracted."""
     op = defining_op(generic.inputs[0])
     difference = structured(op) if op is not None and sdsc.opcode_of(op) == "sub" else None
     if difference is None or not _has_result_dims(difference, 0) or not _has_result_dims(generic, 0):
@@ -360,7 +360,7 @@ def _maximum_axes(generic: Structured) -> frozenset[int] | None:
 
 
 def _maximum_of(value: ir.Value) -> Structured | None:
-    """The maximum over dims that a value is, but where it is replaced by another number."""
+    """Return the maximum over dims that a value is equal to, apart from elements replaced by another number."""
     waiting = [value]
     while waiting:
         op = defining_op(waiting.pop())
@@ -375,7 +375,7 @@ def _maximum_of(value: ir.Value) -> Structured | None:
 
 
 def _origin(value: ir.Value) -> ir.Value:
-    """The value behind casts and copies that keep its dims in place."""
+    """Return the source of a value through casts and copies that keep its dims in place."""
     op = defining_op(value)
     generic = structured(op) if op is not None and sdsc.opcode_of(op) in (*CASTS, "identity") else None
     return value if generic is None or not _has_result_dims(generic, 0) else _origin(generic.inputs[0])
@@ -387,5 +387,5 @@ def _has_result_dims(generic: Structured, number: int) -> bool:
 
 
 def _reduced_axes(generic: Structured) -> frozenset[int]:
-    """The dims of the operand of a reduction that it reduces."""
+    """Return the dims of the operand that a reduction reduces."""
     return frozenset(axis for axis, dim in enumerate(generic.maps[0]) if dim in generic.reduced)

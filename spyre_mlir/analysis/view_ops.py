@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The upstream ops that are views of a device buffer, as transforms of a ``BufferView``."""
+"""View ops: the upstream ops that are views of a device buffer, as transforms of a ``BufferView``."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ VIEWS = (
     "sdsc.windows",
 )
 
-#: MLIR's ``ShapedType::kDynamic``, which stands for an operand among static offsets.
+#: MLIR's ``ShapedType::kDynamic``, which marks an operand in the list of static offsets.
 _DYNAMIC = -(1 << 63)
 
 
 def view_of(op: ir.Operation, source: BufferView) -> BufferView:
-    """The result of a view op over the view of its source; ``ViewError`` if memory does not allow it."""
+    """Return the view of a view op's result, given the view of its source; ``ViewError`` if it cannot be a view."""
     return applied(step_of(op), source)
 
 
 def step_of(op: ir.Operation) -> ViewTransform:
-    """The transform that a view op stands for."""
+    """Return the view transform of a view op."""
     if op.name == "linalg.transpose":
         return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
     if op.name == "tensor.extract_slice":
@@ -63,7 +63,7 @@ def _slide(op: ir.Operation) -> Slide:
 
 
 def windows_of(generic: Structured) -> Windows:
-    """Return the windows over which a device operation slides, by its iteration dims; none for other operations."""
+    """Return the windows of a sliding device operation in terms of its iteration dims; () for other operations."""
     view = defining_op(generic.inputs[0]) if generic.inputs else None
     if view is None or view.name != "sdsc.windows":
         return ()
@@ -79,14 +79,14 @@ def windows_of(generic: Structured) -> Windows:
 
 
 def place_of(op: ir.Operation) -> Slice:
-    """The part of the whole that a ``tensor.insert_slice`` fills."""
+    """Return the slice of the destination that a ``tensor.insert_slice`` fills."""
     return _slice(op, op.operands[1], op.operands[0])
 
 
 def moves_of(op: ir.Operation, slice_: Slice, whole: BufferView) -> dict[ir.Value, int]:
-    """Elements by which the slice that a slice op names moves per iteration, for the variable of each loop.
+    """Return the elements by which the slice of a slice op moves per iteration, keyed by loop variable.
 
-    ``whole`` is the view of what is sliced. ``CompileError`` where the slice does not move in equal steps.
+    ``whole`` is the view of the sliced tensor. Raise ``CompileError`` if the slice does not move in equal steps.
     """
     if not slice_.moves:
         return {}
@@ -103,7 +103,7 @@ def moves_of(op: ir.Operation, slice_: Slice, whole: BufferView) -> dict[ir.Valu
 
 
 def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
-    """The slice of ``whole`` that a slice op names, where ``part`` lies; its offsets may follow from loops."""
+    """Return the slice of ``whole`` in which ``part`` lies according to a slice op; offsets may depend on loops."""
     offsets, sizes, steps = (
         tuple(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")
     )
@@ -125,7 +125,7 @@ def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
     moves = {}
     for number, dim in enumerate(dims, first):
         reach = (sizes[dim] - 1) * steps[dim] + 1
-        # An offset that follows from no loop may be any that keeps the slice inside of its source.
+        # An offset that does not follow from loops may have any value that keeps the slice inside its source.
         anywhere = Offsets(0, 1, shape_of(whole)[dim] - reach + 1)
         moves[dim] = offsets_of(op.operands[number]) or anywhere
     begins = tuple(moves[dim].first if dim in moves else offset for dim, offset in enumerate(offsets))
@@ -133,16 +133,16 @@ def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
 
 
 def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
-    """Offsets, in which dynamic ones have a mark, and sizes of a ``tensor.insert_slice``."""
+    """Return the offsets, with a marker for dynamic ones, and the sizes of a ``tensor.insert_slice``."""
     offsets = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
     return offsets, list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
 
 
 def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
-    """The dims of size 1 of a slice that its rank-reduced ``shape`` does not have."""
+    """Return the dims of size 1 of a slice that are missing from its rank-reduced ``shape``."""
     dropped, remaining = [], list(shape)
     for dim, size in enumerate(sizes):
-        # Of several dims of size 1 the first are dropped: memory is the same whichever are.
+        # Of several dims of size 1 the first are dropped: the choice does not change the memory.
         spare = len(sizes) - dim > len(remaining)
         if remaining and remaining[0] == size and not (size == 1 and spare):
             remaining.pop(0)
@@ -152,9 +152,9 @@ def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
 
 
 def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
-    """The buffer behind a chain of views and its dim that is ``dim`` of the value.
+    """Return the source of a chain of views, and the dim of the source that is ``dim`` of the value.
 
-    None through a slice, and where others than its own op write to the buffer: insertions, a loop.
+    None through a slice, and for a source that ops other than its defining op write to: insertions, a loop.
     """
     root, dim = _viewed_dim(value, dim)
     op = None if root is None else defining_op(root)
@@ -163,7 +163,7 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
 
 
 def is_written_at_an_index(value: ir.Value, dim: int) -> bool:
-    """Return whether parts of a tensor are inserted along ``dim`` at positions that are known at run time only."""
+    """Return whether parts of a tensor are inserted along ``dim`` at offsets that are known only at run time."""
     root, dim = _viewed_dim(value, dim)
     op = None if root is None else defining_op(root)
     while op is not None and op.name == "tensor.insert_slice":
@@ -174,7 +174,7 @@ def is_written_at_an_index(value: ir.Value, dim: int) -> bool:
 
 
 def _viewed_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
-    """Return what a chain of views is of, and its dim that is ``dim`` of the value; None through a slice."""
+    """Return the source of a chain of views, and its dim that is ``dim`` of the value; None through a slice."""
     while (op := defining_op(value)) is not None and op.name in VIEWS:
         if op.name == "linalg.transpose":
             dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
@@ -203,7 +203,7 @@ def _viewed_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
 
 
 def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
-    """The source dim of a reshape that alone is the result's ``dim``."""
+    """Return the source dim of a reshape that alone is the result's ``dim``; None if there is none."""
     if op.name == "tensor.expand_shape":
         index = next(position for position, group in enumerate(groups) if dim in group)
         alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]

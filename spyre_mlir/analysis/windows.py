@@ -13,7 +13,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class Window:
-    """A dim at ``stride * output + dilation * kernel``: iteration dims of the result and of the kernel."""
+    """The index ``stride * output + dilation * kernel`` of an operand dim; ``output``, ``kernel``: iteration dims."""
 
     output: int
     kernel: int
@@ -21,7 +21,7 @@ class Window:
     dilation: int
 
 
-#: The ops whose maps are read: the named ones with windows, and those that may have any map.
+#: The ops whose maps are read: named ops with windows, and ``linalg.generic``, which may have any map.
 SLIDING = ("linalg.generic", "linalg.conv_", "linalg.depthwise_conv_", "linalg.pooling_")
 
 #: The index of each dim of an operand: an iteration dim, None for the constant 0, or a window.
@@ -32,8 +32,8 @@ Indices = tuple[int | Window | None, ...]
 class Windowed:
     """The parts of an op that slides a window over one input.
 
-    ``source`` is the number of that input among ``inputs``, ``indices`` are its. ``others`` are the maps of the
-    inputs, None in the place of ``source``; ``result`` is that of the result.
+    ``source`` is the number of this input among ``inputs``, ``indices`` its indices. ``others`` are the maps of the
+    inputs, None for ``source``; ``result`` is the map of the result.
     """
 
     op: ir.Operation
@@ -56,19 +56,19 @@ class Windowed:
 
     @property
     def reduced(self) -> tuple[int, ...]:
-        """The iteration dims that are reduced besides those of the kernel."""
+        """The reduced iteration dims other than the dims of the kernel."""
         dims = range(len(self.extents))
         return tuple(dim for dim in dims if dim not in self.result and dim not in self.kernel)
 
     @property
     def images(self) -> tuple[int, ...]:
-        """The iteration dims of the source that no other input has: the same kernel goes over each of them."""
+        """The iteration dims of the source that no other input has: the same kernel applies to each position."""
         shared = {dim for dims in self.others if dims is not None for dim in dims}
         dims = [index for index in self.indices if isinstance(index, int)]
         return tuple(dim for dim in dims if dim not in shared and dim in self.result)
 
     def rows(self) -> Iterator[list[dict[int, int]]]:
-        """The positions of the kernel ("taps") as indices of its iteration dims, those along its last dim together."""
+        """Yield the positions of the kernel ("taps") as indices of its iteration dims, in rows along its last dim."""
         *outer, last = self.kernel
         for outer_position in itertools.product(*(range(self.extents[dim]) for dim in outer)):
             row = dict(zip(outer, outer_position, strict=True))
@@ -76,7 +76,7 @@ class Windowed:
 
 
 def windowed(op: ir.Operation) -> Windowed | None:
-    """Match an op whose windows slide over one input; None for any other."""
+    """Match an op whose windows slide over one input; None for any other op."""
     if not op.name.startswith(SLIDING) or len(op.results) != 1:
         return None
     maps = [_indices(map_) for map_ in indexing_maps(op)]
@@ -90,7 +90,7 @@ def windowed(op: ir.Operation) -> Windowed | None:
     *inputs, output = op.operands
     (source,), (*read, result) = sliding, maps
     extents = _extents([*inputs, output], maps)
-    # A window over the result is none of this kind; a dim without an extent is in no shape by itself.
+    # Reject a window over the result, and an iteration dim without an extent, which does not index any dim alone.
     if source == len(inputs) or len(extents) < indexing_maps(op)[0].n_dims:
         return None
     others = tuple(None if operand == source else indices for operand, indices in enumerate(read))
@@ -99,9 +99,9 @@ def windowed(op: ir.Operation) -> Windowed | None:
 
 
 def _is_supported(candidate: Windowed) -> bool:
-    """Return whether every window has a kernel dim of its own, which is reduced, and an output dim of the result.
+    """Return whether every window has its own reduced kernel dim and its own output dim of the result.
 
-    Sizes are known, too; ``decompose-to-device-ops`` reports ops with others.
+    The sizes must be known, too; ``decompose-to-device-ops`` reports other ops.
     """
     kernel, outputs = candidate.kernel, [window.output for window in candidate.windows]
     return (
@@ -114,7 +114,7 @@ def _is_supported(candidate: Windowed) -> bool:
 
 
 def _indices(map_: ir.AffineMap) -> Indices | None:
-    """The index of each dim of an operand; None for a map with other expressions."""
+    """Return the index of each dim of an operand; None for a map with other expressions."""
     indices: list[int | Window | None] = []
     for result in map_.results:
         terms = _terms(result)
@@ -133,7 +133,7 @@ def _indices(map_: ir.AffineMap) -> Indices | None:
 
 
 def _terms(expression: ir.AffineExpr) -> list[tuple[int, int]] | None:
-    """A sum of iteration dims times positive numbers, as (dim, number); None for anything else."""
+    """Return a sum of iteration dims times positive numbers as (dim, number) pairs; None for another expression."""
     if isinstance(expression, ir.AffineDimExpr):
         return [(expression.position, 1)]
     if isinstance(expression, ir.AffineConstantExpr):
@@ -149,7 +149,7 @@ def _terms(expression: ir.AffineExpr) -> list[tuple[int, int]] | None:
 
 
 def _extents(operands: Sequence[ir.Value], maps: Sequence[Indices | None]) -> tuple[int, ...]:
-    """The size of each iteration dim up to the first that no operand has alone."""
+    """Return the size of each iteration dim, up to the first dim that does not index an operand dim alone."""
     sizes: dict[int, int] = {}
     for value, indices in zip(operands, maps, strict=True):
         for index, size in zip(indices or (), shape_of(value), strict=True):

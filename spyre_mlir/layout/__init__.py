@@ -2,8 +2,8 @@
 """Stick layouts: the algebra of tiled device memory. No IR.
 
 A ``StickLayout`` (``stick_layout.py``) maps logical indices to device coordinates by ``Digit``s (``index_map.py``);
-a ``BufferView`` (``view.py``) is what view transforms (``view_transforms.py``, ``view_reshapes.py``) make of a buffer;
-a ``Space`` (``space.py``) is the iteration of an operation over views of its operands.
+a ``BufferView`` (``view.py``) is a view of a buffer, the result of view transforms (``view_transforms.py``);
+a ``Space`` (``space.py``) is the iteration space of an operation over views of its operands.
 """
 
 from spyre_mlir.layout.index_map import Digit

@@ -19,8 +19,8 @@ from spyre_mlir.target.target import Target
 class DmaTuples:
     """Loop ranges, host strides and device strides in elements, outermost device dim first.
 
-    ``bounds`` lists, for each host dim beyond whose end its loops reach, ``(loops, weights,
-    size)``: a position is padding unless ``sum(i_loop * weight) < size``.
+    ``bounds`` contains ``(loops, weights, size)`` for each host dim whose loops run past the end of the dim:
+    a position is padding unless ``sum(i_loop * weight) < size``.
     """
 
     ranges: tuple[int, ...]
@@ -29,7 +29,7 @@ class DmaTuples:
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
 
     def stick_outermost(self) -> DmaTuples:
-        """Return the loops in reverse, as in the example of RFC 0047, whose outer loop is in the stick."""
+        """Return the loops in reverse order, as in the example of RFC 0047, whose outer loop is in the stick."""
         last = len(self.ranges) - 1
         bounds = (
             (tuple(last - loop for loop in loops), weights, size) for loops, weights, size in self.bounds
@@ -42,10 +42,10 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
 
     Args:
         layout: The layout.
-        view: The view of the host array; without one it is dense and row-major.
+        view: The view of the host array. By default the array is dense and row-major.
 
     Raises:
-        ViewError: Pieces of the view do not fall on those of the layout.
+        ViewError: The pieces of the view do not align with the pieces of the layout.
     """
     shape = layout.shape
     dims = (view or HostView.whole(shape)).dims
@@ -63,18 +63,18 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
     bounds = []
     for dim, size in enumerate(shape):
         reach = 1 + sum((ranges[loop] - 1) * weight for loop, weight in loops[dim])
-        # Only loops that run past the end of a dim meet padding; the others need no bound.
+        # Only loops that run past the end of a dim reach padding; the other loops need no bound.
         if reach > size:
             bounds.append((*zip(*loops[dim], strict=True), size))
     return DmaTuples(tuple(ranges), tuple(host_strides), tuple(device_strides), tuple(bounds))
 
 
 def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]]:
-    """The loops of a digit of ``size`` that counts steps of ``divisor`` positions, the outermost first.
+    """Return the loops of a digit of ``size`` that counts steps of ``divisor`` positions, outermost first.
 
-    A loop is its range, its step in steps of the digit, and its stride on the host.
+    A loop is a tuple of its range, its step in steps of the digit, and its stride on the host.
     """
-    # The last count is that of the whole dim, which is an end and no cut.
+    # The last count is the size of the whole dim: it is the end of the dim, not a cut.
     cuts = [count for count in inner_counts(pieces)[:-1] if divisor < count < divisor * size]
     begins = [divisor, *cuts]
     if any(high % low for low, high in itertools.pairwise(begins)) or divisor * size % begins[-1]:
@@ -85,7 +85,7 @@ def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]
 
 
 def _stride(pieces: Pieces, step: int) -> int:
-    """The distance on the host of two positions ``step`` apart in the same piece."""
+    """Return the distance on the host between two positions of one piece that are ``step`` positions apart."""
     *outer, (inner, stride) = pieces
     if not outer or step < inner:
         return step * stride
@@ -95,9 +95,9 @@ def _stride(pieces: Pieces, step: int) -> int:
 
 
 def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dtype: str) -> StickLayout:
-    """Return the layout whose transfer with a dense host array has these loops: the inverse of ``dma_tuples``.
+    """Return the layout whose transfer from a dense host array has these loops: the inverse of ``dma_tuples``.
 
-    ``ValueError`` if no layout has them.
+    Raise ``ValueError`` if no layout has these loops.
     """
     bounded = {loop: (index, weight) for index, (loops, weights, _) in enumerate(tuples.bounds)
                for loop, weight in zip(loops, weights, strict=True)}  # fmt: skip
@@ -114,8 +114,7 @@ def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dt
                 None,
             )
         else:
-            # Units fall from dim to dim: the first that the stride reaches is the dim that the loop
-            # counts.
+            # Units decrease from dim to dim: the loop counts the first dim whose unit is at most the stride.
             dims = [dim for dim, unit in enumerate(units) if count > 1 and unit <= stride and shape[dim] > 1]
             dim = dims[0] if dims else None
             divisor = stride // units[dim] if dim is not None else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views of a dense host array: the part that an argument reads, as the host's transfer can address it."""
+"""Views of a dense host array: the part of the array that an argument reads, as the host transfer addresses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.records import dataclass
 
-#: A dim of a view: (positions, stride in elements of the host array) of its pieces, outermost first, at least one.
+#: A dim of a view: one or more pieces, outermost first, each as (positions, stride in elements of the host array).
 Pieces = tuple[tuple[int, int], ...]
 
 
@@ -18,8 +18,8 @@ Pieces = tuple[tuple[int, int], ...]
 class HostView:
     """A tensor inside a host array of ``array_shape``.
 
-    Position ``i`` of a dim counts the ``pieces`` of the dim, the last one fastest: with the digits ``d_k`` of all dims
-    the element is at ``offset + sum(d_k * stride_k)``. Most dims are one piece, a position times a stride.
+    Position ``i`` of a dim is a mixed-radix number with one digit per piece, the last piece fastest. With the digits
+    ``d_k`` of all dims the element is at ``offset + sum(d_k * stride_k)``. Most dims have one piece and so one stride.
     """
 
     array_shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class HostView:
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> HostView:
-        """Return the view that is all of a dense row-major array."""
+        """Return the view of a whole dense row-major array."""
         dims = (_canonical([(size, math.prod(shape[dim + 1 :]))]) for dim, size in enumerate(shape))
         return cls(tuple(shape), tuple(dims))
 
@@ -36,10 +36,10 @@ class HostView:
     def of_pieces(
         cls, array_shape: Sequence[int], shape: Sequence[int], pieces: Sequence[tuple[int, int]], offset: int
     ) -> HostView:
-        """Return the view of ``shape`` with these pieces, those of dim 0 first; ``CompileError`` if they do not fit."""
+        """Return the view of ``shape`` with these pieces, from dim 0 on; ``CompileError`` if they do not fit."""
         rest, dims = list(pieces), []
         for size in shape:
-            # From 0, not 1, so that a dim of one position takes its piece, too.
+            # The count starts at 0, not 1, so that a dim of one position takes its piece, too.
             dim_pieces, count = [], 0
             while rest and count < size:
                 dim_pieces.append(rest.pop(0))
@@ -54,12 +54,12 @@ class HostView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Positions of each dim."""
+        """The number of positions of each dim."""
         return tuple(math.prod(size for size, _ in dim) for dim in self.dims)
 
     @property
     def last(self) -> int:
-        """The index of the last element in the array of the host."""
+        """The index of the last element of the view in the host array."""
         return self.offset + sum((size - 1) * stride for dim in self.dims for size, stride in dim)
 
     @property
@@ -68,19 +68,19 @@ class HostView:
         return any(len(dim) > 1 for dim in self.dims)
 
     def falls_on(self, dim: int, stick_elements: int) -> bool:
-        """Return whether sticks of so many elements along a dim consist of whole pieces, or lie in one."""
+        """Return whether each stick of ``stick_elements`` along a dim consists of whole pieces or lies in one piece."""
         inner = inner_counts(self.dims[dim])[:-1]
         return all(count % stick_elements == 0 or stick_elements % count == 0 for count in inner)
 
     def gathers_sticks(self, stick_elements: int) -> bool:
-        """Return whether a stick of the last dim has several whole pieces, so that no layout of the array shows it."""
+        """Return whether a stick of the last dim has several whole pieces, so that no layout of the array has it."""
         last = len(self.dims) - 1
         return self.falls_on(last, stick_elements) and any(
             count % stick_elements for count in inner_counts(self.dims[last])[:-1]
         )
 
     def after(self, step: ViewTransform) -> HostView | None:
-        """Return the view after a view operation; None where it cuts a dim that lies in pieces."""
+        """Return the view after a view operation; None if the operation cuts a dim that lies in pieces."""
         if isinstance(step, Transpose):
             return self._with([self.dims[dim] for dim in step.permutation])
         if isinstance(step, Slice):
@@ -117,7 +117,7 @@ class HostView:
             end = rest[0][0] * rest[0][1]
             # Positions are split off the inner end of the pieces, so the innermost dim comes first.
             for dim in reversed(group):
-                # A dim of one position has a stride as well: that of a dense array.
+                # A dim of one position has a stride as well: the stride that it has in a dense array.
                 one = (1, rest[-1][1] if rest else end)
                 inner = _split_off(rest, step.shape[dim])
                 if inner is None:
@@ -127,7 +127,7 @@ class HostView:
 
 
 def inner_counts(pieces: Pieces) -> tuple[int, ...]:
-    """Return for each piece, the last one first, the positions of it and of all pieces inside of it."""
+    """Return for each piece, the last one first, the number of positions in this piece and all pieces inside it."""
     counts, count = [], 1
     for size, _ in reversed(pieces):
         count *= size
@@ -136,7 +136,7 @@ def inner_counts(pieces: Pieces) -> tuple[int, ...]:
 
 
 def _split_off(pieces: list[tuple[int, int]], size: int) -> list[tuple[int, int]] | None:
-    """Pop so many positions off the inner end of pieces and return them; None if they do not fall on a cut."""
+    """Pop the ``size`` innermost positions off pieces and return them; None if they do not align with the pieces."""
     inner: list[tuple[int, int]] = []
     while size > 1:
         if not pieces:
@@ -155,7 +155,7 @@ def _split_off(pieces: list[tuple[int, int]], size: int) -> list[tuple[int, int]
 
 
 def _canonical(pieces: Sequence[tuple[int, int]]) -> Pieces:
-    """Pieces without those of one position, if there are others, and with those merged that share one stride."""
+    """Merge pieces through which one stride leads, and drop pieces of one position, but keep at least one piece."""
     merged: list[tuple[int, int]] = []
     for size, stride in pieces:
         if size == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index maps: logical indices to device coordinates and back, digit by digit, of one index or of arrays of them."""
+"""Index maps: map logical indices to device coordinates and back, digit by digit, for one index or an array."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Digit:
     modulus: int | None = None
 
     def size(self, shape: Sequence[int]) -> int:
-        """Return the number of its values for a tensor of ``shape``."""
+        """Return the number of values of the digit for a tensor of ``shape``."""
         if self.dim is None:
             return 1
         return self.modulus or -(-shape[self.dim] // self.divisor)
@@ -43,7 +43,7 @@ class IndexMap:
 
     @property
     def stride_map(self) -> tuple[int, ...]:
-        """Host elements that one step in each device dim advances; -1 where no host dim of size > 1 feeds it."""
+        """Host elements that one step in each device dim advances; -1 if no host dim of size > 1 maps to it."""
         host = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
         return tuple(
             -1 if digit.dim is None or self.shape[digit.dim] == 1 else digit.divisor * host[digit.dim]
@@ -51,7 +51,7 @@ class IndexMap:
         )
 
     def extent(self, dim: int) -> int:
-        """Return the positions of a ``dim`` in the device array, padding included; its size if it is repeated."""
+        """Return the positions of a ``dim`` in the device array, with padding; its size if the dim is repeated."""
         return max(
             (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
             default=self.shape[dim],
@@ -66,11 +66,11 @@ class IndexMap:
         """Return the device coordinate of a logical index.
 
         Args:
-            index: A position per dim; or an array [rank, ...], for an array [device rank, ...].
+            index: A position per dim, or an array [rank, ...], for which an array [device rank, ...] is returned.
 
         Raises:
             IndexError: The index is outside the shape.
-            ValueError: It has another rank.
+            ValueError: The index has another rank.
         """
         _check_rank("An index", len(index), len(self.shape))
         if isinstance(index, np.ndarray):
@@ -96,16 +96,16 @@ class IndexMap:
     def to_host(
         self, coordinate: Sequence[int] | NDArray[np.integer]
     ) -> tuple[int, ...] | tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """Return the logical index at a device coordinate; None for padding, empty slots and beyond the array.
+        """Return the logical index at a device coordinate; None in padding, in empty slots and beyond the array.
 
-        A dim that the map repeats is at 0.
+        The index of a dim that the map repeats is 0.
 
         Args:
             coordinate: A position per device dim; or an array [device rank, ...].
 
         Returns:
-            The index; of an array the indices [rank, ...] and the mask [...] of those that hold an element; an index
-            without one is 0.
+            The index. For an array: the indices [rank, ...] and the mask [...] of the coordinates that hold an
+            element; at the other coordinates the index is 0.
 
         Raises:
             ValueError: The coordinate has another rank.
@@ -116,8 +116,8 @@ class IndexMap:
         index = tuple(self.position(dim, coordinate) for dim in range(len(self.shape)))
         if any(not 0 <= position < size for position, size in zip(index, self.shape, strict=True)):
             return None
-        # Several digits may count the same positions; where they disagree there is no element, and only
-        # the way back tells.
+        # Several digits may count the same positions. Where the digits disagree there is no element; only the
+        # conversion back to a coordinate shows this.
         return index if self.to_device(index) == tuple(coordinate) else None
 
     def _to_host_arrays(self, coordinate: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -126,15 +126,15 @@ class IndexMap:
         for dim, size in enumerate(self.shape):
             index[dim] = self.position(dim, list(coordinate))
             is_element &= (index[dim] >= 0) & (index[dim] < size)
-        # ``to_device`` refuses an index outside of the shape, so those of padding are 0 meanwhile.
+        # ``to_device`` rejects an index outside the shape, so the indices of padding are set to 0 first.
         index *= is_element
         if is_element.any():
             is_element &= (self.to_device(index) == coordinate).all(0)
         return index * is_element, is_element
 
     def position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
-        """Return the position of a ``dim`` at a device ``coordinate``; in padding it lies beyond the shape."""
-        # By its digits, smallest divisor first; some may count what smaller ones have counted (``why_not_a_layout``).
+        """Return the position of a ``dim`` at a device ``coordinate``; in padding the position is beyond the shape."""
+        # Smallest divisor first. A digit may count positions that smaller digits have counted (``why_not_a_layout``).
         known, position = 1, 0
         digits = [(digit, k) for k, digit in enumerate(self.digits) if digit.dim == dim]
         for digit, k in sorted(digits, key=lambda item: item[0].divisor):

@@ -10,7 +10,7 @@ from spyre_mlir.layout.stick_layout import StickLayout
 
 
 def without_room(layout: StickLayout) -> StickLayout:
-    """Return the layout with the same order of device dims and no more positions than the shape needs."""
+    """Return the layout with the same order of device dims, padded only to whole sticks."""
     outermost = {}
     for digit in layout.outer_digits:
         if digit.dim is not None and digit.divisor >= outermost.get(digit.dim, digit).divisor:
@@ -26,12 +26,12 @@ def without_room(layout: StickLayout) -> StickLayout:
 
 
 def same_order(first: StickLayout, second: StickLayout) -> bool:
-    """Return whether two layouts of a tensor differ in nothing but padding beyond whole sticks."""
+    """Return whether two layouts of a tensor differ at most in padding beyond whole sticks."""
     return without_room(first).same_memory(without_room(second))
 
 
 def request_of(layout: StickLayout) -> LayoutRequest | None:
-    """Return the dim order that names a layout, such padding aside; None for one that only its map can express."""
+    """Return the request whose dim order names a layout, up to padding; None if only a map expresses the layout."""
     rank, stick = len(layout.shape), layout.stick_dim
     if len(layout.stick_digits) > 1:
         return None
@@ -40,8 +40,7 @@ def request_of(layout: StickLayout) -> LayoutRequest | None:
     missing = [dim for dim in range(rank) if dim not in order and dim != stick]
     stick_dim = -1 if stick is None else stick
     for outermost in (False, True):
-        # A dim order begins with the dim that lies innermost before the stick
-        # (``StickLayout.for_tensor``).
+        # A dim order begins with the innermost dim outside the stick (``StickLayout.for_tensor``).
         dim_order = (*others[-1:], *missing, *others[:-1], stick_dim)
         request = LayoutRequest(dim_order=dim_order, stick_outermost=outermost)
         if rank and request.layout(layout.target, layout.shape, layout.dtype, "a tensor").same_memory(

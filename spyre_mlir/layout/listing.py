@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A table of the tensors of a function and how they lie on the device: rows in, text out."""
+"""Print a table of the tensors of a function and their device layouts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _RIGHT = {_HEAD.index("bytes")}
 
 @dataclass(frozen=True)
 class ListedTensor:
-    """One tensor of a function: its name, the operation that makes it, its layout, its origin.
+    """One tensor of a function: its name, its defining operation, its layout, its origin.
 
-    ``owns_buffer`` is false for a view and for a part of another buffer: they have no bytes of their own.
-    ``padding`` is the state of each padded dim, as far as it is resolved.
+    ``owns_buffer`` is false for a view and for a part of another buffer, which have no bytes of their own.
+    ``padding`` is the state of each padded dim whose state is resolved.
     """
 
     name: str
@@ -34,7 +34,7 @@ class ListedTensor:
 
 
 def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
-    """Return the table of one function, a row per tensor, and its totals."""
+    """Return the table of one function: a row per tensor, then the totals."""
     if not tensors:
         return f"@{function}: no tensors\n"
     rows = [_HEAD, *(_row(tensor) for tensor in tensors)]
@@ -51,13 +51,13 @@ def stick_text(layout: StickLayout) -> str:
 
 
 def padding_bytes(layout: StickLayout) -> int:
-    """Return the device bytes without an element: positions beyond the shape, and the empty lanes of sparse sticks."""
+    """Return the device bytes that hold no element: positions beyond the shape, and empty slots of sparse sticks."""
     room = math.prod(layout.device_size)
     return layout.bytes * max(room - math.prod(layout.shape), 0) // max(room, 1)
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share as text, with one decimal; of nothing it is 0."""
+    """Return ``part / whole`` as a percentage with one decimal; 0 if ``whole`` is 0."""
     return f"{100 * part / max(whole, 1):.1f} %"
 
 
@@ -83,7 +83,7 @@ def _row(tensor: ListedTensor) -> tuple[str, ...]:
 
 
 def _padding(layout: StickLayout, states: States) -> str:
-    """``d1 + 16: undefined``: the positions of each padded dim beyond its shape, what they hold, and empty lanes."""
+    """Return ``d1 + 16: undefined``: the padding of each dim, the state of the padding, and the empty slots."""
     padded = [
         f"d{dim} + {count}: {state_text(states[dim])}" if dim in states else f"d{dim} + {count}"
         for dim, count in enumerate(layout.padding)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Offsets of slices in loops: numbers in equal steps, and arithmetic that never loses one of them."""
+"""Offsets of slices in loops: sets of numbers in equal steps, with conservative arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spyre_mlir.records import dataclass
 class Offsets:
     """The numbers ``first + k * step`` for ``k`` from 0 to ``count - 1``; ``step`` is never negative.
 
-    Results of arithmetic contain every number that the operands can give, and perhaps more.
+    The result of arithmetic contains every number that the operands can give, and perhaps more.
     """
 
     first: int
@@ -34,26 +34,25 @@ class Offsets:
         return _between(first, last, abs(self.step * factor))
 
     def __floordiv__(self, divisor: int) -> Offsets:
-        # Steps that the divisor does not divide give quotients at uneven distances: step 1 has all of
-        # them.
+        # If the divisor does not divide the step, the quotients are unevenly spaced; step 1 covers all of them.
         step = 1 if self.step % divisor else self.step // divisor
         return _between(self.first // divisor, self.last // divisor, step)
 
     def __mod__(self, modulus: int) -> Offsets:
         if self.first // modulus == self.last // modulus:  # no number wraps around
             return Offsets(self.first % modulus, self.step, self.count)
-        # Once numbers wrap around they have no more in common than their remainder by this.
+        # All numbers have the same remainder by this; after a wraparound nothing more is known of them.
         step = math.gcd(self.step, modulus)
         return _between(self.first % step, self.first % step + modulus - step, step)
 
     def modulo(self, period: int) -> Iterator[int]:
-        """Yield some of the numbers, among them every remainder by ``period`` that any of them has."""
+        """Yield some of the numbers, at least one for each remainder by ``period`` that occurs."""
         distinct = period // math.gcd(self.step, period)
         return (self.first + k * self.step for k in range(min(self.count, distinct)))
 
 
 def _between(first: int, last: int, step: int) -> Offsets:
-    """The offsets from ``first`` to ``last``, which is a multiple of ``step`` away."""
+    """Return the offsets from ``first`` to ``last``; their distance is a multiple of ``step``."""
     return Offsets(first, step, (last - first) // step + 1) if last > first else Offsets(first)
 
 
@@ -61,7 +60,7 @@ def _between(first: int, last: int, step: int) -> Offsets:
 class Index:
     """An index in loops: its possible values, and its stride per iteration of each loop.
 
-    ``moves`` are the strides by loop, without zeros; None where the index does not advance in equal steps.
+    ``moves`` maps each loop to a stride that is not 0; None if the index does not advance in equal steps.
     """
 
     offsets: Offsets
@@ -80,7 +79,7 @@ class Index:
         return Index(self.offsets * factor, moves)
 
     def __floordiv__(self, divisor: int) -> Index:
-        # A quotient of what moves may stand still for some iterations; equal steps are not promised.
+        # The quotient of an index that advances may stay the same for some iterations: its steps may differ.
         return Index(self.offsets // divisor, None if self.moves else self.moves)
 
     def __mod__(self, modulus: int) -> Index:

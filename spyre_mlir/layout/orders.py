@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Orders of the device dims: the layouts of an operation's result besides the default."""
+"""Orders of the device dims: the layouts of an operation's result in addition to the default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def keep_order(
 ) -> StickLayout:
     """Return a dense layout with ``stick`` in the stick and the dims in the memory order of ``like``.
 
-    The default order where ``like`` is None or has another stick, or several dims in it.
+    Return the default order if ``like`` is None, has another stick dim, or has several dims in the stick.
     """
     if like is None or like.stick_dim != stick or like.stick_axes:
         others = [dim for dim in range(len(shape)) if dim != stick]
@@ -27,7 +27,7 @@ def keep_order(
 def from_order(
     target: Target, shape: Sequence[int], dtype: str, stick: int | None, order: Sequence[int]
 ) -> StickLayout:
-    """Return a dense layout by its device dims, outermost first; the stick dim stands for its stick count.
+    """Return the dense layout with these device dims, outermost first; the stick dim stands for its stick count.
 
     Dims that ``order`` leaves out (size 1, one stick) come outermost.
     """
@@ -45,11 +45,11 @@ def packed_order(
     sticks: Sequence[tuple[int, int]],
     order: Sequence[int] = (),
 ) -> StickLayout:
-    """Return a dense layout whose sticks hold (dim, elements) of several dims, each once, outermost first.
+    """Return a dense layout whose sticks hold (dim, elements) of several dims, each dim once, outermost first.
 
-    ``order`` are its device dims outermost first, as in ``from_order``; by default the dims in the stick are innermost:
-    an 8-bit [K, N] of ((N, 64), (K, 2)) is (N floordiv 64, K floordiv 2, N mod 64, K mod 2), as torch-spyre lays out
-    the kernel of a matmul.
+    ``order`` contains the device dims outermost first, as in ``from_order``. By default the dims in the stick are
+    innermost: the layout of an 8-bit [K, N] with ``sticks`` ((N, 64), (K, 2)) is (N floordiv 64, K floordiv 2,
+    N mod 64, K mod 2), as torch-spyre lays out the kernel of a matmul.
     """
     elements = dict(sticks)
     order = order or [*(dim for dim in range(len(shape)) if dim not in elements), *elements]
@@ -62,9 +62,9 @@ def packed_order(
 
 def natural_order(target: Target, shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
     """Return a dense layout whose device dims are in logical order, then the stick count, then the last other dim."""
-    # Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
-    # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre's developers
-    # measured (untraced, docs/sources.md).
+    # The rows of one matrix are contiguous, and the batches follow each other. The default order puts dim 0
+    # innermost, which takes up to 8.3x as long on a batched matmul for the same bytes, as the developers of
+    # torch-spyre measured (untraced, docs/sources.md).
     others = [dim for dim in range(len(shape)) if dim != stick]
     count = [] if stick is None else [stick]
     return from_order(target, shape, dtype, stick, [*others[:-1], *count, *others[-1:]])

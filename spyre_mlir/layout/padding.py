@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Contents of the padding of tensors, and the operations that depend on them.
 
-The *state* of a padded dim is a number, or ``UNDEFINED``: garbage that must reach no result. Padding is
-written by the host alone, and only if it says so. A device operation leaves the padding of its result
-undefined, copies included: slots and rows beyond the shape hold garbage after it (docs/layouts.md; the simulator
+The *state* of a padded dim is a number, or ``UNDEFINED``: garbage that must not reach a result. Only the host
+writes padding, and only on request. A device operation, a copy included, leaves the padding of its result
+undefined: slots and rows beyond the shape hold garbage afterwards (docs/layouts.md; the simulator
 overwrites them with poison). The empty slots of a stick-sparse tensor belong to no dim and are undefined.
 
-A view has no padding of its own. A position beyond its shape is one of its buffer: in the buffer's padding,
-or another element, as behind the end of a slice.
+A view does not have padding. A position beyond the shape of the view is a position of its buffer: padding of the
+buffer, or another element, for example after the end of a slice.
 
-Reductions over the stick and matmuls read padding, which must be neutral to them; other padding is masked:
-every dim of a need is a dim of the iteration, and all needs of an operation are for one number, so that
-``coordinateMasking_`` and its one constant can always say it. Nothing is ever filled by an operation.
+Reductions over the stick and matmuls read padding, which must hold their neutral value; other padding is masked.
+Every dim of a need is a dim of the iteration, and all needs of an operation are for one number, so that
+``coordinateMasking_`` with its one constant can always express the mask. An operation never fills padding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spyre_mlir.layout.view import BufferView
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import KINDS, NEUTRAL
 
-#: The number that all positions of some padding hold, or ``UNDEFINED``.
+#: The number that all positions of a padded dim hold, or ``UNDEFINED``.
 State = float | None
 UNDEFINED: State = None
 
@@ -36,7 +36,7 @@ States = Mapping[int, State]
 
 @dataclass(frozen=True)
 class Need:
-    """``positions`` of iteration dim ``dim``, all of them padding, must hold ``value`` in an operand."""
+    """A requirement: ``positions`` of iteration dim ``dim``, which are padding, must hold ``value`` in an operand."""
 
     operand: int
     dim: int
@@ -45,12 +45,12 @@ class Need:
 
 
 def uniform(layout: StickLayout, state: State) -> dict[int, State]:
-    """Return the states of a tensor whose padding is the same everywhere; {} if it has none."""
+    """Return the states of a tensor whose padding holds ``state`` everywhere; {} if the tensor has no padding."""
     return {dim: state for dim, count in enumerate(layout.padding) if count}
 
 
 def is_scattered(layout: StickLayout) -> bool:
-    """Return whether padding of a dim lies between its elements, where a copy by pieces of the dim reads it."""
+    """Return whether padding of a dim lies between elements of the dim, where a copy by pieces would read it."""
     return any(
         count and sum(digit.dim == dim for digit in layout.outer_digits) > 1
         for dim, count in enumerate(layout.padding)
@@ -58,7 +58,7 @@ def is_scattered(layout: StickLayout) -> bool:
 
 
 def why_not_made(layout: StickLayout) -> str | None:
-    """Return why no operation writes a tensor of a layout, if padding lies between its elements; None if one may."""
+    """Return why no operation can write a layout: padding between its elements. None if an operation can."""
     if not is_scattered(layout):
         return None
     return (
@@ -68,12 +68,12 @@ def why_not_made(layout: StickLayout) -> str | None:
 
 
 def state_text(state: State) -> str:
-    """Return a state as text: ``undefined``, or the number."""
+    """Return a state as text: ``undefined`` or the number."""
     return "undefined" if state is UNDEFINED else f"{state:g}"
 
 
 def needs(opcode: str, space: Space) -> tuple[Need, ...]:
-    """Return the needs of an operation for the padding of its operands, by operand (``rules.neutral_padding``)."""
+    """Return the padding values that an operation needs, by operand (``rules.neutral_padding``)."""
     if not reads_padding(opcode):
         return ()
     assignment = StickAssignment(
@@ -96,10 +96,10 @@ def operand_padding(
 ) -> State:
     """Return the state of an operand at ``positions`` of iteration dim ``dim``, for all indices of its other dims.
 
-    ``view`` is that of the operand over the iteration dims, in a buffer of ``layout`` and ``states``. It is a number
-    if all these elements are padding of the buffer and hold it.
+    ``view`` is the view of the operand over the iteration dims, in a buffer of ``layout`` and ``states``. The state is
+    a number if all these positions are padding of the buffer and hold this number.
     """
-    # Other dims only move further along the dims of the buffer: padding with them at 0 stays padding.
+    # Larger indices of other dims only go further along the dims of the buffer: padding at index 0 stays padding.
     if all(state is UNDEFINED for state in states.values()):
         return UNDEFINED
     values = {_state_at(layout, states, _offset(view, dim, position)) for position in positions}
@@ -107,7 +107,7 @@ def operand_padding(
 
 
 def _offset(view: BufferView, dim: int, position: int) -> int:
-    """Elements from the start of the buffer to a position of one dim, the others at 0."""
+    """Return the elements from the start of the buffer to a position of one dim, with the other dims at 0."""
     offset = view.offset
     if view.stick_axes:
         offset += sum(position % axis.size * axis.stride for axis in view.stick_axes if axis.dim == dim)
@@ -118,12 +118,12 @@ def _offset(view: BufferView, dim: int, position: int) -> int:
 
 
 def _state_at(layout: StickLayout, states: States, offset: int) -> State:
-    """The state of a buffer so many elements from its start; that of an element of the tensor is UNDEFINED, too."""
+    """Return the state of a buffer at ``offset`` elements; elements of the tensor are UNDEFINED, like garbage."""
     sizes = zip(layout.device_strides, layout.device_size, strict=True)
     coordinate = [offset // stride % size for stride, size in sizes]
     if layout.stick_dim is None and coordinate[-1]:
         return UNDEFINED
     beyond = [dim for dim, size in enumerate(layout.shape) if layout.position(dim, coordinate) >= size]
-    # A corner is padding of several dims at once: it has a state only where theirs are equal.
+    # A corner is padding of several dims at once: it has a state only if the states of these dims are equal.
     values = {states.get(dim, UNDEFINED) for dim in beyond}
     return values.pop() if len(values) == 1 else UNDEFINED

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layout constraints of a user, and the layouts that they name: dims in the stick, order of the other dims.
+"""User-defined layout constraints, and the layouts that they name: dims in the stick, order of the other dims.
 
-``stick_dims`` names the dims in the stick, the innermost last: one, or none for a stick-sparse tensor, or
-several; the others keep their default order. Of elements of 1 byte and of 4 bits one stick holds several dims. Of
-larger ones each of k stick dims is cut in sticks, as RFC 0047 has it: N + k device dims, of which the
-last k are the positions in a stick of each, so that the last one fills the sticks of 128 bytes. ``dim_order`` names the
-whole order: the last entry is the stick (-1 after all dims: stick-sparse), the first goes innermost before
-it. ``stick_outermost`` puts the stick count first.
+``stick_dims`` names the dims in the stick, the innermost last: one dim, no dim for a stick-sparse tensor, or
+several dims; the other dims keep their default order. For elements of 1 byte and of 4 bits one stick holds several
+dims. For larger elements each of the k stick dims is cut into sticks, as in RFC 0047: the layout has N + k device
+dims, and the last k are the positions in a stick of each stick dim; the last one fills the sticks of 128 bytes.
+``dim_order`` names the whole order: the last entry is the stick dim (-1 after all dims: stick-sparse), the first
+entry is the innermost dim outside the stick. ``stick_outermost`` puts the stick count first.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
 
-#: How many elements of each dim a stick of several dims holds, outermost first, by bits of an element and number of
-#: dims, None for what fills the stick: the operands of a matmul (``rules.STICKS``), in sticks of 128 bytes int8 or fp8
-#: N 64, K 2; int4 N 64, K 4, and K 8, M 2, K 16.
+#: The elements of each dim in a stick of several dims, outermost first, by bits of an element and number of dims. None
+#: is the count that fills the stick. These are the sticks of the operands of a matmul (``rules.STICKS``); in sticks of
+#: 128 bytes: N 64, K 2 for int8 and fp8; N 64, K 4 and K 8, M 2, K 16 for int4.
 _FORMS: dict[int, dict[int, tuple[int | None, ...]]] = {
     8: {2: (None, 2)},
     4: {2: (None, 4), 3: (None, 2, 16)},
@@ -42,7 +42,7 @@ _FORMS: dict[int, dict[int, tuple[int | None, ...]]] = {
 
 @dataclass(frozen=True)
 class LayoutRequest(Options):
-    """A layout constraint: stick dims or the order of all dims; with neither it names the default layout."""
+    """A layout constraint: the stick dims or the order of all dims; without either, the default layout."""
 
     stick_dims: tuple[int, ...] | None = None
     dim_order: tuple[int, ...] | None = None
@@ -55,7 +55,7 @@ class LayoutRequest(Options):
 
     @classmethod
     def of(cls, request: Any, what: str) -> LayoutRequest:
-        """Return the constraint in a mapping of these fields; ``what`` names the tensor in a ``CompileError``."""
+        """Return the constraint from a mapping of these fields; ``what`` names the tensor in a ``CompileError``."""
         if not isinstance(request, Mapping):
             raise CompileError(
                 f"The layout of {what} is a mapping such as {{'stick_dims': [0]}}, not {request!r}."
@@ -102,7 +102,7 @@ class LayoutRequest(Options):
             if not -rank <= dim < rank:
                 raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has {rank} dims.")
         sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
-        # Packed sticks may have a dim twice, as those of int4: K 8, M 2, K 16.
+        # A packed stick may contain a dim twice, for example an int4 stick: K 8, M 2, K 16.
         if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:
             raise CompileError(f"{subject} has the stick_dims {dims}, which name a dim twice.")
         limit = max(_FORMS.get(ELEMENT_BITS[dtype], {rank: ()}))
@@ -113,7 +113,7 @@ class LayoutRequest(Options):
         return sticks
 
     def _order(self, rank: int, sticks: list[int] | None, subject: str) -> list[int] | None:
-        """The dim order that ``StickLayout.for_tensor`` takes."""
+        """The dim order that ``StickLayout.for_tensor`` accepts."""
         if self.dim_order is None:
             if sticks is None or len(sticks) > 1:
                 return None
@@ -131,20 +131,20 @@ class LayoutRequest(Options):
 
 
 def device_dtype(dtype: str) -> str:
-    """Return the element type in which the device keeps an MLIR element type of the host."""
+    """Return the element type that the device uses for an MLIR element type of the host."""
     element = ELEMENT_TYPES.get(dtype)
     return dtype if element is None or element.device is None else element.device
 
 
 def _integers(value: Any, name: str, what: str) -> tuple[int, ...]:
-    # Not ``isinstance``: True is an int in Python, but no dim.
+    # Not ``isinstance``: True is an int in Python, but not a dim.
     if isinstance(value, Sequence) and all(type(item) is int for item in value):
         return tuple(value)
     raise CompileError(f"The {name} of the layout of {what} must be a list of integers, not {value!r}.")
 
 
 def with_element_type(layout: StickLayout, dtype: str) -> StickLayout:
-    """Return the layout with the same order and sticks of another element type; ``ValueError`` if that cuts sticks.
+    """Return the layout with the same order for another element type; ``ValueError`` if a new stick would be cut.
 
     f32 (d1 floordiv 32, d0, d1 mod 32)  ->  f16 (d1 floordiv 64, d0, d1 mod 64)
     """
@@ -156,7 +156,7 @@ def with_element_type(layout: StickLayout, dtype: str) -> StickLayout:
 
 
 def _with_stick_of(digit: Digit, stick_dim: int, old: int, new: int) -> Digit:
-    """A digit that counts sticks of ``old`` elements, counting sticks of ``new``."""
+    """Convert a digit that counts sticks of ``old`` elements to count sticks of ``new`` elements."""
     if digit.dim != stick_dim:
         return digit
     if digit.divisor != old or (digit.modulus is not None and digit.modulus * old % new):
@@ -165,9 +165,9 @@ def _with_stick_of(digit: Digit, stick_dim: int, old: int, new: int) -> Digit:
 
 
 def why_not_a_layout(layout: StickLayout) -> str | None:
-    """Return why a map is no layout, one position in sticks of the type per element; None if it is.
+    """Return why a map is not a layout that gives each element its own position in sticks of the type; None if it is.
 
-    The digits of a dim must count like a number with mixed radices: each begins where the one below ends.
+    The digits of a dim must form a mixed-radix number: each digit begins where the next smaller digit ends.
     """
     if not layout.digits:
         return "it has no results"
@@ -181,7 +181,7 @@ def why_not_a_layout(layout: StickLayout) -> str | None:
         for digit in sorted(digits, key=lambda digit: digit.divisor):
             if digit.divisor < reached:
                 return f"the digits of d{dim} overlap"
-            # A gap: positions that no digit tells apart share a place, which is reported below.
+            # A gap: positions that no digit distinguishes share one place, which is reported below.
             if digit.divisor > reached:
                 break
             reached *= digit.size(layout.shape)

@@ -15,8 +15,8 @@ from spyre_mlir.target.target import Target
 class Iteration:
     """The iteration of an operation for the stick rules: extents of its dims, the dims of each operand, element types.
 
-    The last operand is the result. ``windows`` are the dims of a window and those it slides along, which
-    presence does not tell; only pooling and convolution have some.
+    The last operand is the result. ``windows`` are the dims of a window and the dims that it slides along, which
+    do not follow from ``present``; only pooling and convolution have windows.
     """
 
     target: Target
@@ -27,7 +27,7 @@ class Iteration:
     windows: frozenset[int] = frozenset()
 
     def reordered(self, inputs: Sequence[int]) -> Iteration:
-        """Return the operation with original input ``inputs[k]`` at position ``k``."""
+        """Return the iteration with original input ``inputs[k]`` at position ``k``."""
         order = (*inputs, len(self.present) - 1)
         if order == tuple(range(len(order))):
             return self

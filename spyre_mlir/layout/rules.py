@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The stick rules of every kind of operation, as one table: legality, candidates and messages come from it.
+"""The stick rules of every kind of operation, as one table: legality, candidates and messages follow from the table.
 
 A *stick constraint* names the role of the dim that may be in the stick (reduced, contracted, ..) and the operands
-that share that dim: each of them has it in its stick, and one that lacks it is stick-sparse. A *dim-count
-constraint* says how many dims of a role an operation accepts. The roles of dims follow from the iteration alone. One
-law holds for all: a dim in the stick of any operand is padded to whole sticks in all of them.
+that share this dim: an operand that has the dim has it in its stick, and an operand without the dim is stick-sparse. A
+*dim-count constraint* bounds the number of dims of a role. The roles of dims follow from the iteration alone. One
+rule holds for all operations: a dim in the stick of any operand is padded to whole sticks in all operands.
 
-``StickDims`` are iteration dims, one per operand, the result last; None is stick-sparse. They are normalised: a dim
-of size 1, or one that the operand has not, is None. In messages dims are those of the iteration, and inputs
-are counted from 1, as "Tensor Layouts" does.
+``StickDims`` are iteration dims, one per operand, the result last; None is stick-sparse. ``StickDims`` are normalised:
+a dim of size 1, or one that the operand does not have, is None. Messages use iteration dims, and count inputs
+from 1, as "Tensor Layouts" does.
 
 Source: torch-spyre's "Tensor Layouts", per-operation stick and padding constraints, and the checks of its compiler.
 """
@@ -27,7 +27,7 @@ from spyre_mlir.target.ops import KINDS, Kind
 
 StickDims = tuple[int | None, ...]
 
-#: Per operand the digits of its stick, outermost first, as (dim, elements); None is a dim it has not.
+#: For each operand the digits of its stick, outermost first, as (dim, elements); None is a dim that is missing.
 Sticks = tuple[tuple[tuple[int | None, int], ...], ...]
 
 
@@ -35,10 +35,10 @@ Sticks = tuple[tuple[tuple[int | None, int], ...], ...]
 class StickAssignment:
     """One legal assignment of stick dims to the operands of an operation.
 
-    ``opcode``: a reduction over the stick has another name than one over other dims. ``stick_dims``: the iteration dim
-    in the stick of each operand, in the original operand order. ``inputs``: the original input at each position; (1, 0)
-    is a matmul with its operands swapped. ``padded_dims``: (operand, iteration dim) that must be padded to whole sticks
-    of some other operand, beyond the operand's own stick; original operand order too.
+    ``opcode``: a reduction over the stick dim has another opcode than one over other dims. ``stick_dims``: the
+    iteration dim in the stick of each operand, in the original operand order. ``inputs``: the original input at each
+    position; (1, 0) is a matmul with its operands swapped. ``padded_dims``: each (operand, iteration dim) that must be
+    padded to whole sticks of another operand, beyond the operand's own stick; also in the original operand order.
     """
 
     opcode: str
@@ -51,8 +51,8 @@ class StickAssignment:
 class StickConstraint:
     """One dim that ``operands`` (empty: all) share as their stick dim.
 
-    It has ``role``, not ``excluded``, and is a dim of operand ``reference``. ``sparse``: there may be none; without
-    it only if every such dim has size 1.
+    The dim has ``role`` but not ``excluded``, and is a dim of operand ``reference``. ``sparse``: the operands may also
+    be stick-sparse; without it they are stick-sparse only if every such dim has size 1.
     """
 
     role: Role
@@ -62,7 +62,7 @@ class StickConstraint:
     sparse: bool = False
 
     def stick_dims(self, iteration: Iteration) -> StickDims:
-        """Return the dims that satisfy the constraint, from the last (the default stick) to the first, then sparse."""
+        """Return the dims that satisfy the constraint, from the last (the default stick) to the first, then None."""
         present = iteration.present[self.reference]
         dims = [dim for dim in sized_dims_of(self.role, iteration) if dim in present]
         if self.excluded is not None:
@@ -77,7 +77,7 @@ class StickConstraint:
 
 @dataclass(frozen=True)
 class DimCountConstraint:
-    """Bounds for the number of dims of a role; ``sized`` counts only those of more than one element."""
+    """Bounds for the number of dims of a role; ``sized`` counts only dims of more than one element."""
 
     role: Role
     minimum: int = 0
@@ -85,7 +85,7 @@ class DimCountConstraint:
     sized: bool = False
 
     def problem(self, iteration: Iteration) -> str | None:
-        """Return a sentence if an iteration has too few or too many, else None."""
+        """Return a sentence if an iteration has too few or too many dims of the role, else None."""
         dims = (sized_dims_of if self.sized else dims_of)(self.role, iteration)
         if self.minimum <= len(dims) and (self.maximum is None or len(dims) <= self.maximum):
             return None
@@ -102,10 +102,10 @@ class DimCountConstraint:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of one kind, which ``sentence`` says in words.
+    """The rule of one kind of operation, with ``sentence`` as its text.
 
-    ``input_orders``: the orders in which its inputs may come (empty: as they stand). ``distinct``: its stick
-    constraints have different dims. ``neutral``: padding of dims of that role holds the neutral value of the operation.
+    ``input_orders``: the orders in which the inputs may come (empty: the given order). ``distinct``: the stick
+    constraints have different dims. ``neutral``: padding of dims of this role holds the neutral value of the operation.
     """
 
     sentence: str
@@ -208,9 +208,9 @@ _FOUR_BITS = (
     ((Role.COLUMN, None), (Role.CONTRACTED, 4)),
 )
 
-#: Sticks of several digits, per input, outermost first; None stands for the count that fills the stick. The elements of
-#: the last digit lie side by side. All other sticks hold one dim, by element type. The SuperDSC specification writes
-#: them innermost first, [K=2, N=64]: in the transfer of torch-spyre (csrc/spyre_mem.cpp) two elements of K are
+#: Sticks of several digits for each input, outermost first; None is the count that fills the stick. The elements of
+#: the last digit are contiguous. All other sticks hold one dim, by element type. The SuperDSC specification writes
+#: the digits innermost first, [K=2, N=64]: in the transfer of torch-spyre (csrc/spyre_mem.cpp) two elements of K are
 #: neighbours.
 STICKS: dict[str, tuple[tuple[tuple[Role, int | None], ...], ...]] = {
     "batchmatmulfp8": _ONE_BYTE,
@@ -229,10 +229,10 @@ STICKS: dict[str, tuple[tuple[tuple[Role, int | None], ...], ...]] = {
 def stick_assignments(opcode: str, iteration: Iteration) -> tuple[StickAssignment, ...]:
     """Return all legal assignments of an operation or of its variants (``max``, ``maxnonstick``), in a fixed order.
 
-    One that keeps its stick comes before the one that reduces it, inputs as they stand before operands swapped, the
-    last dim before the first, sparse last. ``CompileError`` for an unknown operation.
+    Assignments that keep the stick come before assignments that reduce it, inputs in the given order before swapped
+    operands, the last dim before the first, sparse last. Raise ``CompileError`` for an unknown operation.
     """
-    # The order decides between assignments of equal cost, so it is a matter of results, not of taste.
+    # The order decides between assignments of equal cost, so it affects results.
     return tuple(assignment for name in _variants(opcode) for assignment in _assignments_of(name, iteration))
 
 
@@ -252,7 +252,7 @@ def _assignments_of(opcode: str, iteration: Iteration) -> Iterator[StickAssignme
 def _assignment(
     opcode: str, rule: Rule, reordered: Iteration, inputs: tuple[int, ...], choice: StickDims
 ) -> StickAssignment:
-    """The assignment with dim ``choice[k]`` for constraint ``k``; ``reordered`` has the order of ``inputs``."""
+    """Return the assignment with dim ``choice[k]`` for constraint ``k``; ``reordered`` has the order of ``inputs``."""
     stick_dims: list[int | None] = [None] * len(reordered.present)
     for constraint, dim in zip(rule.stick_constraints, choice, strict=True):
         for operand in constraint.operand_indices(reordered):
@@ -261,7 +261,7 @@ def _assignment(
     padded_dims = _padded_dims(reordered, _sticks(opcode, reordered, stick_dims))
     return StickAssignment(
         opcode,
-        # ``original`` goes from positions to operands, its ``index`` back.
+        # ``original`` maps positions to operands, and ``original.index`` maps operands to positions.
         tuple(stick_dims[original.index(operand)] for operand in range(len(stick_dims))),
         inputs,
         tuple(sorted((original[operand], dim) for operand, dim in padded_dims)),
@@ -273,7 +273,7 @@ def _orders(rule: Rule, iteration: Iteration) -> tuple[tuple[int, ...], ...]:
 
 
 def _variants(opcode: str) -> tuple[str, ...]:
-    """The opcodes of one operation: a reduction has two, by whether it reduces the stick."""
+    """Return the opcodes of one operation: a reduction has two, depending on whether it reduces the stick dim."""
     stick_name = opcode.removesuffix("nonstick")
     names = tuple(name for name in (stick_name + "nonstick", stick_name) if name in KINDS)
     if not names:
@@ -287,8 +287,8 @@ def _variants(opcode: str) -> tuple[str, ...]:
 def stick_digits(iteration: Iteration, assignment: StickAssignment) -> Sticks:
     """Return the (dim, elements) pairs in the stick of each operand, outermost first, in the original operand order.
 
-    Empty for a sparse operand. A format of several digits keeps the place of a dim of size 1, and of a
-    missing one as None. The sizes of one stick multiply to its elements.
+    A sparse operand has no pairs. A stick of several digits keeps the entry of a dim of size 1, and has None for a
+    missing dim. The product of the elements in the pairs of one stick is the number of its elements.
     """
     reordered = iteration.reordered(assignment.inputs)
     original = (*assignment.inputs, len(assignment.inputs))
@@ -313,10 +313,10 @@ def neutral_padding(iteration: Iteration, assignment: StickAssignment) -> tuple[
 
 
 def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None]) -> Sticks:
-    """The sticks of operands in the order that the rule has them."""
+    """Return the sticks of the operands in the order of the rule."""
     packed = STICKS.get(opcode, ())
     sticks: list[tuple[tuple[int | None, int], ...]] = []
-    # ``STICKS`` has the inputs of some operations only: the loop below goes on with all other operands.
+    # ``STICKS`` has only the inputs of some operations: the loop below adds all other operands.
     for digits, dtype in zip(packed, reordered.dtypes, strict=False):
         counts = filling_counts([count for _, count in digits], elements_per_stick(reordered.target, dtype))
         sticks.append(
@@ -330,14 +330,14 @@ def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None])
 
 
 def _one(role: Role, iteration: Iteration) -> int | None:
-    """The dim of a role that its digits count, the last of more than one element if any; None without one."""
+    """Return the last dim of a role, if possible of more than one element; None if no dim has the role."""
     dims = sized_dims_of(role, iteration) or dims_of(role, iteration)
     return dims[-1] if dims else None
 
 
 def _stick_elements(counts: Sequence[dict[int, int]]) -> dict[int, int]:
-    """The elements of the longest stick of each dim."""
-    # Lengths are powers of two: whole sticks of the longest are whole sticks of all.
+    """Return the elements of the longest stick of each dim."""
+    # Lengths are powers of two: a multiple of the longest stick is a multiple of all sticks.
     longest: dict[int, int] = {}
     for elements in counts:
         for dim, count in elements.items():
@@ -355,7 +355,7 @@ def _elements_of(digits: tuple[tuple[int | None, int], ...]) -> dict[int, int]:
 
 
 def _padded_dims(reordered: Iteration, sticks: Sticks) -> list[tuple[int, int]]:
-    """The (operand, dim) where another operand has a longer stick of the dim, to which it has to be padded."""
+    """Return each (operand, dim) that must be padded because another operand has a longer stick of the dim."""
     counts = [_elements_of(stick) for stick in sticks]
     longest = _stick_elements(counts)
     return [
@@ -370,7 +370,7 @@ def _padded_dims(reordered: Iteration, sticks: Sticks) -> list[tuple[int, int]]:
 
 
 def violation(opcode: str, iteration: Iteration, stick_dims: Sequence[int | None]) -> str | None:
-    """Return why an operation with its inputs as they stand cannot have these stick dims; None if it can.
+    """Return why an operation with its inputs in the given order cannot have these stick dims; None if it can.
 
     ``max`` and ``maxnonstick`` are two operations here, and the operands of a matmul are not swapped.
     """
@@ -378,16 +378,15 @@ def violation(opcode: str, iteration: Iteration, stick_dims: Sequence[int | None
         raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
     rule = RULES[KINDS[opcode]]
     problem = _first_problem(rule, iteration)
-    # Dim counts come first: without the dims that a rule needs, its stick constraints expect a sparse
-    # stick.
+    # Dim counts are checked first: if a dim that the rule needs is missing, the stick constraints expect sparse sticks.
     problem = problem or next(_misplaced(rule, iteration, _normalised(iteration, stick_dims)), None)
     return problem and f"{problem}: {rule.sentence}"
 
 
 def stick_violation(opcode: str, iteration: Iteration, sticks: Sticks) -> str | None:
-    """Return why operands whose sticks hold several dims do not have those of the operation; None if they do.
+    """Return why operands with several dims in the stick do not have the sticks of the operation; None if they do.
 
-    ``sticks`` are their (dim, elements), () for an operand whose sticks hold one dim or less.
+    ``sticks`` has the (dim, elements) pairs of each operand, () for an operand with at most one dim in the stick.
     """
     expected_sticks = _sticks(opcode, iteration, [None] * len(iteration.present))
     for operand, (actual, digits) in enumerate(zip(sticks, expected_sticks, strict=True)):
@@ -410,7 +409,7 @@ def sentence(opcode: str) -> str:
 
 
 def why_no_form(opcode: str, iteration: Iteration) -> str:
-    """Return the reasons for which an operation has no stick assignment, its variants and swapped operands included."""
+    """Return why an operation has no stick assignment, with its variants and with swapped operands included."""
     names = _variants(opcode)
     reasons = [_why_none(RULES[KINDS[name]], iteration) for name in names]
     if len(names) == 1 and KINDS[names[0]] is Kind.REDUCE_STICK:
@@ -439,7 +438,7 @@ def _normalised(iteration: Iteration, stick_dims: Sequence[int | None]) -> Stick
 
 
 def _misplaced(rule: Rule, iteration: Iteration, stick_dims: StickDims) -> Iterator[str]:
-    """A sentence for each operand whose stick breaks a constraint."""
+    """Yield a sentence for each operand whose stick violates a constraint."""
     for constraint in rule.stick_constraints:
         allowed, stick_dim = constraint.stick_dims(iteration), stick_dims[constraint.reference]
         reference = _operand(iteration, constraint.reference)

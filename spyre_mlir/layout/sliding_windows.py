@@ -12,7 +12,7 @@ from spyre_mlir.target.sliding import Sliding
 
 @dataclass(frozen=True)
 class SlidingWindow(Sliding):
-    """Window of dim ``kernel`` of an operation that slides along what dim ``output`` counts windows of."""
+    """A window of iteration dim ``kernel``; iteration dim ``output`` counts the positions of the window."""
 
     output: int
     kernel: int
@@ -20,25 +20,25 @@ class SlidingWindow(Sliding):
 
 Windows = tuple[SlidingWindow, ...]
 
-#: What a core has of a dim beside its slice, as a window of single steps: the dims, and their windows.
+#: The elements of a dim that a core has in addition to its slice, as windows with stride 1: (dim, window) pairs.
 Halos = tuple[tuple[int, Sliding], ...]
 
 
 def halo_of(before: int, after: int, size: int) -> Sliding:
-    """Return the window of a halo of so many positions before and after a slice of a dim of ``size``."""
+    """Return the window of a halo of ``before`` and ``after`` positions around a slice of a dim of ``size``."""
     return Sliding(1 + before + after, 1, 1, before, size)
 
 
 def window_dims(windows: Windows) -> frozenset[int]:
-    """Return the dims of windows and those that they slide along."""
+    """Return the dims of the windows and the dims that the windows slide along."""
     return frozenset(dim for window in windows for dim in (window.output, window.kernel))
 
 
 def footprint(view: BufferView, windows: Windows) -> BufferView:
-    """Return the view of what windows slide over, without overlaps.
+    """Return the view of the elements that windows slide over, without overlaps.
 
-    ``view`` has an axis for positions and one for the window, whose elements are in many windows. Here the dim of the
-    positions counts those of memory, and that of the window has one.
+    ``view`` has an axis for the positions of a window and an axis for the positions inside it; one element is in many
+    windows. In the result the ``output`` dim counts the positions in memory, and the ``kernel`` dim has size 1.
     """
     outputs, kernels = (
         {getattr(window, name): window for window in windows} for name in ("output", "kernel")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The iteration space of one device operation over its operands' memory.
 
-Dims are those of the operation; each operand is a ``BufferView`` over them (absent dims are broadcast).
-A dim that is in the stick of any operand has the padded extent, whole sticks, for all of them.
+Dims are iteration dims of the operation; each operand is a ``BufferView`` over them (missing dims are broadcast).
+A dim that is in the stick of any operand is padded to whole sticks for all operands.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class Space:
-    """Dims with their ``sizes`` and, per operand, its view over all of them and the dims it has.
+    """Iteration dims with their ``sizes`` and, for each operand, its view over all dims and the dims that it has.
 
-    The last operand is the output. ``reduced`` dims are those that the output does not have. ``windows`` slide over
-    the first operand, in whose view their elements overlap. ``halos`` are those of a shuffle's result. ``symbolic``
-    dims have their largest size.
+    The last operand is the output. ``reduced`` dims are dims that the output does not have. ``windows`` slide over
+    the first operand; in the view of this operand their elements overlap. ``halos`` are the halos of the result of a
+    shuffle. ``symbolic`` dims have their largest size.
     """
 
     sizes: tuple[int, ...]
@@ -57,14 +57,14 @@ class Space:
 
     @functools.cached_property
     def padded(self) -> tuple[int, ...]:
-        """Extents in elements, whole sticks where the dim is in the stick of any operand."""
+        """Extents in elements, padded to whole granules: whole sticks for a dim in the stick of any operand."""
         return tuple(
             -(-size // granule) * granule for size, granule in zip(self.sizes, self.granules, strict=True)
         )
 
     @functools.cached_property
     def stick_elements(self) -> tuple[int, ...]:
-        """The elements of each dim in its longest stick, 1 for a dim in no stick."""
+        """The elements of each dim in its longest stick; 1 for a dim that is not in a stick."""
         elements = [1] * len(self.sizes)
         for view in self.views:
             for dim in view.stick_dims:
@@ -78,11 +78,11 @@ class Space:
 
     @functools.cached_property
     def granules(self) -> tuple[int, ...]:
-        """The elements of each dim that cannot be divided: a window, its longest stick, 1 for a dim in no stick.
+        """The smallest divisible part of each dim in elements: a window, the longest stick, 1 for a dim in no stick.
 
-        Of a symbolic dim they are as many times more as the dim has steps: slices are the same part of it at every
-        size, so what a step has is all that can be divided, and of its divisors those of a stick's bytes, by which the
-        address of a slice is linear in the size. ``ViewError`` where a step is no whole sticks.
+        For a symbolic dim a granule is a fixed fraction of the dim, because a slice is the same fraction at every size.
+        So only the sticks of one step can be divided, and only by divisors of the stick bytes, so that the address of
+        a slice is linear in the size. Raise ``ViewError`` if a step does not consist of whole sticks.
         """
         granules = list(self.stick_elements)
         for window in self.windows:
@@ -93,7 +93,7 @@ class Space:
                     f"the run-time size '{size.name}' grows by {size.step} positions of a dim in sticks of "
                     f"{granules[dim]}"
                 )
-            # Rows are sticks apart: of so many slices each begins at a whole number of bytes for each position.
+            # Rows are sticks apart: each of ``parts`` slices begins at a whole number of bytes per position.
             parts = math.gcd(size.step // granules[dim], self.target.stick_bytes)
             granules[dim] = size.extent // parts
         return tuple(granules)
@@ -104,7 +104,7 @@ class Space:
         return tuple(-(-size // granule) for size, granule in zip(self.sizes, self.granules, strict=True))
 
     def has_equal_slices(self, splits: Sequence[int]) -> bool:
-        """Return whether so many slices of each symbolic dim are the same part of it at every size."""
+        """Return whether each slice of a symbolic dim, split as in ``splits``, is the same part of it at every size."""
         return all(self.units[dim] % splits[dim] == 0 for dim, _ in self.symbolic)
 
     @property
@@ -116,12 +116,12 @@ class Space:
         )
 
     def footprint(self, operand: int) -> BufferView:
-        """Return the view of an operand without overlaps: of what windows slide over each position once."""
+        """Return the view of an operand without overlaps: each position that windows slide over occurs once."""
         view = self.views[operand]
         return footprint(view, self.windows) if self.windows and operand == 0 else view
 
     def accessed(self, operand: int, shares: Iterable[Any]) -> list[Any]:
-        """Elements of each dim of the footprint of an operand that a core with these shares accesses, at most."""
+        """Return at most how many elements of each dim of an operand's footprint a core with ``shares`` accesses."""
         accessed = list(shares)
         for window in self.windows if operand == 0 else ():
             accessed[window.kernel] = 1
@@ -130,13 +130,13 @@ class Space:
         return accessed
 
     def slid(self, operand: int) -> tuple[tuple[int, Sliding], ...]:
-        """Return the dims of an operand of which a slice reaches into its neighbours', each with its window."""
+        """Return the (dim, window) pairs of an operand for dims whose slices reach into neighbouring slices."""
         if operand == len(self.views) - 1:
             return self.halos
         return tuple((window.output, window) for window in self.windows) if operand == 0 else ()
 
     def repeated(self, copies: int) -> Space:
-        """Return the space with a last dim of so many positions that no operand has; the space itself for one."""
+        """Return the space with a new last dim of size ``copies`` that no operand has; the space itself for 1."""
         if copies == 1:
             return self
         rank, sizes = len(self.sizes), (*self.sizes, copies)
@@ -145,16 +145,16 @@ class Space:
 
 
 def gathered(space: Space, table: int) -> Space:
-    """Return the space of a gather as it moves data: of its table just the rows that are read, wherever they are.
+    """Return the space of the data that a gather moves: only the rows of its table that are read, at any index.
 
-    ``space`` has the reduced dim that counts the rows of the table; here it has size 1, and the table has the dims of
-    the positions in its place, a row somewhere for each. So bytes, spans and divisions follow as for a copy.
+    In ``space`` the reduced dim counts the rows of the table. In the result this dim has size 1, and the table has the
+    dims of the gathered indices instead: one row for each index. Bytes, spans and divisions then follow as for a copy.
     """
     (row,) = space.reduced
     sizes = tuple(1 if dim == row else size for dim, size in enumerate(space.sizes))
     positions = sorted(space.present[-1] - space.present[table])
     view = space.views[table]
-    # Rows that are read may be anywhere, so their distance is the whole table: no two count as
+    # A row that is read may be anywhere, so the distance between rows is the whole table: no two rows are
     # neighbours.
     distance = max((axis.stride * axis.size for axis in view.axes), default=view.elements_per_stick)
     axes = []
@@ -173,7 +173,7 @@ def gathered(space: Space, table: int) -> Space:
 def refined(views: Sequence[BufferView]) -> Space:
     """Return the space of a copy: logical dims that lie in pieces in any operand are split where the pieces meet.
 
-    All ``views`` have one logical shape. ``ViewError`` if the pieces of one do not fall on those of another.
+    All ``views`` have the same shape. Raise ``ViewError`` if the pieces of two views do not align.
     """
     shape = views[0].shape
     cuts = _cuts(views, len(shape))
@@ -184,7 +184,7 @@ def refined(views: Sequence[BufferView]) -> Space:
     for dim, size in enumerate(shape):
         first.append(len(sizes))
         ends = [*cuts[dim][1:], None]
-        # Cuts ascend while dims stand outermost first, hence the reversal.
+        # Cuts are ascending, but dims are outermost first, hence the reversal.
         sizes += [
             -(-size // begin) if end is None else end // begin
             for begin, end in zip(cuts[dim], ends, strict=True)
@@ -204,11 +204,11 @@ def pieces(view: BufferView) -> list[tuple[int, int]]:
 
 
 def _cuts(views: Sequence[BufferView], rank: int) -> list[list[int]]:
-    """The starts of the pieces of each dim, ascending, the first is 1; only that if it lies in one piece everywhere."""
+    """Return the ascending divisors at which pieces of each dim begin: [1] if the dim is one piece in all views."""
     boundaries = [{1} for _ in range(rank)]
     for view in views:
         for axis in view.axes:
-            # An axis that counts sticks cuts nothing: it begins where the positions in the stick end.
+            # An axis that counts sticks does not cut the dim: it begins where the positions in the stick end.
             if axis.divisor != view.stick_elements(axis.dim):
                 boundaries[axis.dim].add(axis.divisor)
     cuts = [sorted(starts) for starts in boundaries]
@@ -229,7 +229,7 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
         for piece, begin in enumerate(starts):
             target = first[axis.dim] + len(starts) - 1 - piece
             room = axis.divisor * axis.size
-            end = min(room, begin * sizes[target]) if piece else room  # a piece has no use for more room
+            end = min(room, begin * sizes[target]) if piece else room  # padding beyond the piece is unused
             low, high = max(begin, axis.divisor), min(end, *starts[piece + 1 : piece + 2], room)
             if low >= high:
                 continue

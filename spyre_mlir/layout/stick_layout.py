@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stick layouts: the map from logical indices to device coordinates.
 
-A tensor lives on the device as a row-major array whose innermost dim is one stick (128 bytes). Each device
-dim shows one *digit* of a logical index: ``(index[dim] floordiv divisor) mod modulus``. The last digit is
-the position in the stick, of the stick dim; where it is absent (``dim is None``) the layout is
-*stick-sparse*: one valid element per stick, the first.
+On the device a tensor is a row-major array whose innermost dim is one stick (128 bytes). Each device
+dim is one *digit* of a logical index: ``(index[dim] floordiv divisor) mod modulus``. The last digit is
+the position of the stick dim in the stick. If the last digit does not have a dim (``dim is None``), the layout is
+*stick-sparse*: only the first element of each stick is valid.
 
     [512, 256] fp16, stick 1:  (d1 floordiv 64, d0, d1 mod 64)   device size (4, 512, 64)
 
-Elements of 1 byte and of 4 bits may have several dims in the stick. Then the trailing digits whose moduli
-multiply to the elements of a stick are the position in it; an int8 stick of 64 x 2:
+Sticks of elements of 1 byte and of 4 bits may hold several dims. Then the trailing digits whose moduli
+multiply to the elements of a stick are the position in the stick, for example an int8 stick of 64 x 2:
 
     [512, 256] int8:  (d1 floordiv 64, d0 floordiv 2, d1 mod 64, d0 mod 2)   device size (4, 256, 64, 2)
 
-Sizes follow from the tensor's shape, ceil-divided: padding. A modulus larger than the shape needs pads a
-dim further (``d0 mod 128`` for a dim of 71).
+The sizes of device dims are the sizes of the tensor divided and rounded up, which adds padding. A modulus larger
+than the shape needs pads a dim further (``d0 mod 128`` for a dim of 71).
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ Sticks = Sequence[tuple[int, int]]
 
 
 def elements_per_stick(target: Target, dtype: str) -> int:
-    """Return the elements of an MLIR element type in one stick; ``CompileError`` for a type the device has not."""
+    """Return the elements of an MLIR element type in one stick; ``CompileError`` for an unsupported type."""
     if dtype not in ELEMENT_BITS:
         raise CompileError(f"element type {dtype} has no form on the device")
     return target.stick_bytes * 8 // ELEMENT_BITS[dtype]
 
 
 def filling_counts(counts: Sequence[int | None], elements: int) -> list[int]:
-    """Return the counts of a stick's digits, the one that is None being what fills a stick of so many elements."""
+    """Return the counts of a stick's digits; None is replaced by the count that fills a stick of ``elements``."""
     known = math.prod(count for count in counts if count is not None)
     return [elements // known if count is None else count for count in counts]
 
 
 def is_convertible(dtype: str) -> bool:
-    """Return whether an operation copies elements of a type: those of 1 byte and less the host alone lays out."""
+    """Return whether an operation can copy elements of a type: only the host lays out elements of 1 byte or less."""
     return ELEMENT_BITS[dtype] > 8
 
 
 def is_restickified(dtype: str) -> bool:
-    """Return whether the device moves elements of a type to another stick: numbers of 16 bits alone."""
+    """Return whether the device can move elements of a type to another stick: only numbers of 16 bits."""
     return ELEMENT_BITS[dtype] == 16
 
 
 def bytes_of(elements: int, dtype: str) -> int:
-    """Return the device bytes of so many elements; a last half byte counts whole."""
+    """Return the device bytes of ``elements`` of a type, rounded up to whole bytes."""
     return -(-elements * ELEMENT_BITS[dtype] // 8)
 
 
@@ -75,14 +75,14 @@ def bytes_of(elements: int, dtype: str) -> int:
 class StickLayout(IndexMap):
     """A tensor's device layout, device dims outermost first.
 
-    Two layouts are equal if they are written alike; ``same_memory`` tells whether they put each element at the same
-    place, dims of size 1 aside.
+    Two layouts are equal if all their attributes are equal; ``same_memory`` returns whether they put each element at
+    the same offset, dims of size 1 aside.
 
     Attributes:
         target: The device.
         shape: The elements of each logical dim.
         dtype: The MLIR element type, ``"f16"`` for instance.
-        digits: What each device dim counts; the last ones are the position in the stick of the ``target``.
+        digits: The digit of each device dim; the last digits are the position in the stick of the ``target``.
     """
 
     target: Target = field(repr=False)
@@ -95,7 +95,7 @@ class StickLayout(IndexMap):
 
     @functools.cached_property
     def _hash(self) -> int:
-        # Layouts are keys of many dictionaries; the generated hash would visit every digit each time.
+        # Layouts are keys of many dictionaries; the generated hash would visit every digit at each lookup.
         return hash((self.shape, self.dtype, self.digits))
 
     @classmethod
@@ -110,8 +110,8 @@ class StickLayout(IndexMap):
     ) -> StickLayout:
         """Return the layout that a dim order names.
 
-        The last entry of the order is the stick (-1: stick-sparse), its first goes innermost before the stick, the
-        others stay outermost in the order given, then the stick count.
+        The last entry of the order is the stick dim (-1: stick-sparse). The device dims are, outermost first: the
+        entries after the first in the given order, the stick count, the first entry, the positions in the stick.
 
         Args:
             target: The device.
@@ -119,11 +119,11 @@ class StickLayout(IndexMap):
             dtype: The MLIR element type.
             dim_order: Each dim once; by default the last dim is the stick.
             stick_outermost: Put the stick count first (the default of RFC 0047).
-            sticks: What one stick holds where that is more than one dim: (dim, elements) pairs, outermost first,
-                whose elements multiply to a stick. ``((1, 64), (0, 2))`` is the form of the second operand of an int8
-                matmul; a dim may come twice, as in ``((1, 8), (0, 2), (1, 16))`` of int4. The dim of the last pair is
-                the one that ends ``dim_order``; the others are divided by their elements per stick where they stand
-                in the order.
+            sticks: The (dim, elements) pairs of a stick of several dims, outermost first; the product of the elements
+                is the size of the stick. ``((1, 64), (0, 2))`` is the stick of the second operand of an int8 matmul;
+                a dim may occur twice, as in ``((1, 8), (0, 2), (1, 16))`` of int4. The dim of the last pair must be
+                the last entry of ``dim_order``; the other dims are divided by their elements per stick and keep their
+                place in the order.
 
         Raises:
             ValueError: The order does not name each dim once, or ``sticks`` does not fill a stick.
@@ -156,8 +156,8 @@ class StickLayout(IndexMap):
     ) -> StickLayout:
         """Return the layout of N + k device dims of RFC 0047: k stick dims, each in pieces of one stick.
 
-        The counts of the pieces and the other dims stand in the order of ``for_tensor``, then come the positions in the
-        pieces, those of the last stick dim innermost: they fill the sticks.
+        The counts of the pieces and the other dims have the order of ``for_tensor``, followed by the positions in the
+        pieces; the positions of the last stick dim are innermost and fill the sticks.
 
             [3, 128, 256] fp16, sticks 1 and 2:
             (d1 floordiv 64, d2 floordiv 64, d0, d1 mod 64, d2 mod 64)   device size (2, 4, 3, 64, 64)
@@ -167,7 +167,7 @@ class StickLayout(IndexMap):
             shape: The elements of each logical dim.
             dtype: The MLIR element type.
             stick_dims: The stick dims, the innermost last.
-            dim_order: Each dim once, the last of ``stick_dims`` last.
+            dim_order: Each dim once; the last dim of ``stick_dims`` is the last.
             stick_outermost: Put the count of sticks first.
         """
         per_stick = elements_per_stick(target, dtype)
@@ -179,8 +179,8 @@ class StickLayout(IndexMap):
 
     @property
     def tiled_dims(self) -> tuple[int, ...]:
-        """The stick dims as RFC 0047 counts them, innermost last: those whose positions in a stick are
-        the innermost device dims. One for most layouts, several for ``tiled`` and for sticks of several dims.
+        """The stick dims as RFC 0047 counts them, innermost last: the dims whose positions in a stick are
+        the innermost device dims. Most layouts have one; ``tiled`` layouts and sticks of several dims have more.
         """
         if len(self.stick_digits) > 1:
             return self.stick_dims
@@ -197,14 +197,14 @@ class StickLayout(IndexMap):
 
     @property
     def elements_per_stick(self) -> int:
-        """Elements of its type in one stick."""
+        """The number of elements in one stick."""
         return elements_per_stick(self.target, self.dtype)
 
     @functools.cached_property
     def stick_digits(self) -> tuple[Digit, ...]:
         """The digits inside the stick, outermost first; empty if sparse.
 
-        These are the trailing digits whose moduli multiply to a stick, or the last one alone if none do.
+        These are the trailing digits whose moduli multiply to the elements of a stick, else the last digit alone.
         """
         if self.digits[-1].dim is None:
             return ()
@@ -230,12 +230,12 @@ class StickLayout(IndexMap):
 
     @property
     def stick_dim(self) -> int | None:
-        """The logical dim whose elements lie side by side in the stick; None if sparse."""
+        """The logical dim whose elements are contiguous in the stick; None if sparse."""
         return self.digits[-1].dim
 
     @functools.cached_property
     def device_size(self) -> tuple[int, ...]:
-        """Sizes of the device array, outermost first; the last ones, one per digit, are a whole stick."""
+        """Sizes of the device array, outermost first; the last sizes, one per digit in the stick, are a whole stick."""
         outer, inside = self.outer_digits, self.stick_digits
         within_stick = (
             [digit.size(self.shape) for digit in inside] if len(inside) > 1 else [self.elements_per_stick]
@@ -257,14 +257,14 @@ class StickLayout(IndexMap):
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """Positions beyond the shape, per logical dim."""
+        """The number of positions beyond the shape, for each logical dim."""
         return tuple(self.extent(dim) - size for dim, size in enumerate(self.shape))
 
     def padded(self, dim: int, multiple: int) -> StickLayout:
         """Return the layout with a ``dim`` padded to a ``multiple``.
 
         Raises:
-            ValueError: Its digits cannot be.
+            ValueError: The digits of the dim cannot count such a multiple.
         """
         outermost = max(
             (digit for digit in self.outer_digits if digit.dim == dim), key=lambda d: d.divisor, default=None
@@ -280,13 +280,13 @@ class StickLayout(IndexMap):
         return replace(self, digits=tuple(changed if digit == outermost else digit for digit in self.digits))
 
     def reshaped_to(self, shape: Sequence[int]) -> StickLayout:
-        """Return the same map for a tensor of another ``shape`` (a slice keeps its attribute)."""
+        """Return the same map for a tensor of another ``shape`` (a slice keeps the layout attribute)."""
         return replace(self, shape=tuple(shape))
 
     def same_memory(self, other: StickLayout) -> bool:
-        """Return whether each element lies at the same offset in both, dims and digits of size 1 aside.
+        """Return whether each element has the same offset in both layouts, dims and digits of size 1 aside.
 
-        The shapes have to agree with the ``other`` one's but for dims of size 1. Padding behind the last element is not
+        The two shapes must be equal except for dims of size 1. Padding after the last element is not
         compared: ``bytes`` may differ.
         """
         return _is_same_memory(self, other)
@@ -303,8 +303,8 @@ def _is_same_memory(layout: StickLayout, other: StickLayout) -> bool:
 
 
 def _offsets(layout: StickLayout, dim: int) -> NDArray[np.int64]:
-    """The part of each position of one dim in the device offset, in elements."""
-    # Offsets of dims add up, so a tensor needs no array of all its elements here.
+    """Return the contribution of each position of one dim to the device offset, in elements."""
+    # The offset is the sum over the dims, so an array of all elements of the tensor is not needed.
     position = np.arange(layout.shape[dim], dtype=np.int64)
     offsets = np.zeros_like(position)
     for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
@@ -314,7 +314,7 @@ def _offsets(layout: StickLayout, dim: int) -> NDArray[np.int64]:
 
 
 def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
-    """``dim_order`` or its default; ``ValueError`` unless it names each dim once."""
+    """Return ``dim_order`` or the default order; ``ValueError`` unless it names each dim once."""
     if dim_order is None:
         return list(range(rank))
     order = list(dim_order)
@@ -325,7 +325,7 @@ def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
 
 
 def _problem(order: Sequence[int], rank: int) -> str:
-    """The first fault of a dim order that does not name each dim once, as a clause."""
+    """Return the first error of a dim order that does not name each dim once, as a clause."""
     problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
     problems += [f"dim {dim} comes {order.count(dim)} times" for dim in range(rank) if order.count(dim) > 1]
     problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]
@@ -333,7 +333,7 @@ def _problem(order: Sequence[int], rank: int) -> str:
 
 
 def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int) -> list[int]:
-    """The order of a layout with several dims in the stick: it ends in the innermost of them."""
+    """Return the order of a layout with several dims in the stick; the innermost stick dim must be the last."""
     if dim_order is None:
         return [*(dim for dim in range(rank) if dim != innermost), innermost]
     order = _order(dim_order, rank)
@@ -343,7 +343,7 @@ def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int)
 
 
 def _digits_of_sticks(target: Target, sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
-    """The digits of a stick; ``ValueError`` unless (dim, elements) pairs fill it."""
+    """Return the digits of a stick of (dim, elements) pairs; ``ValueError`` unless the pairs fill the stick."""
     per_stick = elements_per_stick(target, dtype)
     for dim, elements in sticks:
         if not 0 <= dim < rank:
@@ -360,10 +360,10 @@ def _digits_of_sticks(target: Target, sticks: Sticks, rank: int, dtype: str) -> 
 
 
 def _in_stick(dim: int, digits: Sequence[Digit]) -> int:
-    """The positions of a dim in a stick with these digits."""
+    """Return the number of positions of a dim in a stick with these digits."""
     return math.prod(digit.modulus or 1 for digit in digits if digit.dim == dim)
 
 
 def _count(dim: int, within_stick: Sequence[Digit]) -> Digit:
-    """The digit that numbers the positions of a dim, or its sticks; constant for -1."""
+    """Return the digit that counts the positions of a dim, or its sticks; a constant digit for -1."""
     return Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, within_stick))

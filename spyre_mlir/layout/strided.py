@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views of a dense host array by sizes, strides and an offset, as PyTorch has them; and the layout of one."""
+"""Views of a dense host array by sizes, strides and an offset, as in PyTorch; and the layout of such a view."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class StridedView:
-    """``shape`` elements of an array, ``strides`` elements apart, from element ``offset`` on.
+    """A view of ``shape`` of an array that begins at element ``offset``, with ``strides`` in elements.
 
-    The operations are those of PyTorch, with its sizes and strides; dims and indices are in range and not negative.
+    The operations have the semantics, sizes and strides of PyTorch; dims and indices are in range and not negative.
     """
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class StridedView:
 
     @property
     def elements(self) -> StridedView:
-        """The view with stride 0 for dims of one element, whose strides are never used: equal for equal elements."""
+        """The view with stride 0 for dims of one element: views of the same elements become equal."""
         used = [stride if size > 1 else 0 for size, stride in zip(self.shape, self.strides, strict=True)]
         return replace(self, strides=tuple(used))
 
@@ -65,19 +65,19 @@ class StridedView:
     def unsqueeze(self, dim: int) -> StridedView:
         """Return the view with a new dim of one element before ``dim``."""
         shape, strides = list(self.shape), list(self.strides)
-        # No element depends on this stride; it is the one that PyTorch reports.
+        # No element depends on this stride; PyTorch reports the same stride.
         stride = shape[dim] * strides[dim] if dim < len(shape) else 1
         shape.insert(dim, 1)
         strides.insert(dim, stride)
         return StridedView(tuple(shape), tuple(strides), self.offset)
 
     def squeeze(self, dims: Sequence[int]) -> StridedView:
-        """Return the view without those of the dims that have one element."""
+        """Return the view without the dims among ``dims`` that have one element."""
         remaining = [dim for dim, size in enumerate(self.shape) if size != 1 or dim not in dims]
         return self.permute(remaining)
 
     def expand(self, shape: Sequence[int]) -> StridedView:
-        """Return the view with dims of one element repeated, new ones in front; ``shape`` has no -1."""
+        """Return the view with dims of one element repeated and new dims added first; ``shape`` has no -1."""
         new = len(shape) - len(self.shape)
         strides: list[int] = []
         for dim in reversed(range(len(shape))):
@@ -86,13 +86,13 @@ class StridedView:
             elif dim >= new:
                 strides.insert(0, 0)
             else:
-                # As in PyTorch: the stride of a dense array for a new dim of one element, 0 for one that
-                # repeats.
+                # As in PyTorch: a new dim of one element has the stride of a dense array, a new dim that is
+                # repeated has stride 0.
                 strides.insert(0, shape[dim + 1] * strides[0] if shape[dim] == 1 and strides else 0)
         return StridedView(tuple(shape), tuple(strides), self.offset)
 
     def view(self, shape: Sequence[int]) -> StridedView | None:
-        """Return the view of the same elements in another shape; None where no strides give them in this order."""
+        """Return the view of the same elements in another shape; None if no strides express this view."""
         sizes, strides = list(shape), []
         for elements, stride in self._runs():
             count = 1
@@ -104,7 +104,7 @@ class StridedView:
         return None if sizes else StridedView(tuple(shape), tuple(strides), self.offset)
 
     def _runs(self) -> list[tuple[int, int]]:
-        """The (elements, stride) of groups of dims through which one stride leads, innermost first."""
+        """Return (elements, stride) of each group of dims through which one stride leads, innermost first."""
         if not self.shape:
             return [(1, 1)]
         runs = [(self.shape[-1], self.strides[-1])]
@@ -119,9 +119,9 @@ class StridedView:
 
 
 def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None:
-    """Return the layout of a view that has every element of a tensor of ``layout`` once; None for other views.
+    """Return the layout of a view that contains every element of a tensor of ``layout`` once; None for other views.
 
-    A digit of the tensor becomes a digit of the dim of the view that counts the same elements, or several where the
+    A digit of the tensor becomes a digit of the view's dim that counts the same elements, or several digits if the
     view splits the dim. A padded dim has to stay one dim.
     """
     sized = [
@@ -142,7 +142,7 @@ def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None
 
 
 def _open(digit: Digit, shape: Sequence[int]) -> Digit:
-    """A digit without its modulus, where that follows from the shape: as ``StickLayout.for_tensor`` has it."""
+    """Return a digit without its modulus if the modulus follows from the shape, as in ``StickLayout.for_tensor``."""
     exact = digit.dim is not None and replace(digit, modulus=None).size(shape) == digit.size(shape)
     return replace(digit, modulus=None) if exact else digit
 
@@ -159,7 +159,7 @@ def _is_bijective(sized: Sequence[tuple[int, int, int]]) -> bool:
 def _parts(
     digit: Digit, layout: StickLayout, whole: StridedView, sized: Sequence[tuple[int, int, int]]
 ) -> list[Digit] | None:
-    """The digits of the view that count as one of the tensor does, outermost first; None if none do."""
+    """Return the digits of the view that together count like one digit of the tensor, outermost first; None if none."""
     if digit.dim is None or layout.shape[digit.dim] == 1:
         is_stick_digit = layout.stick_digits == (digit,)
         return [Digit(None)] if is_stick_digit or digit.size(layout.shape) == 1 else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Dims whose size is known at run time only: multiples of a granularity up to a largest size, for which is planned."""
+"""Symbolic dims: dims whose size is known only at run time, a multiple of a granularity up to a planned maximum."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class SymbolicDim:
 
     @property
     def step(self) -> int:
-        """The elements by which the dim grows, and the fewest that it has."""
+        """The elements by which the dim grows, which is also its smallest extent."""
         return self.factor * self.granularity
 
     def scaled(self, factor: int) -> SymbolicDim:
-        """Return the dim with ``factor`` elements in the place of each."""
+        """Return the dim with ``factor`` elements in place of each element."""
         return replace(self, factor=self.factor * factor)
 
     def divided(self, divisor: int) -> SymbolicDim | None:
-        """Return the dim that counts groups of ``divisor`` elements; None where a size would cut a group."""
+        """Return the dim that counts groups of ``divisor`` elements; None if some size would cut a group."""
         if self.factor % divisor == 0:
             return replace(self, factor=self.factor // divisor)
         return None

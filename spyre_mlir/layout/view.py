@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views of a device buffer: transpose, expand, collapse, slice, broadcast, without moving a byte.
+"""Views of a device buffer: transpose, expand, collapse, slice and broadcast, without data movement.
 
-A view is a logical shape over the memory of a buffer: each *axis* says that one step of one digit of a
-logical dim advances so many elements. Composition with a view operation either gives a view again or
+A view is a logical shape over the memory of a buffer: each *axis* has the number of elements that one step of one
+digit of a logical dim advances. Composition with a view operation either returns a view or
 raises ``ViewError`` with the reason; then the data has to be moved (a restickify).
 """
 
@@ -41,10 +41,10 @@ class BufferView:
     """A tensor of ``shape`` in device memory, ``offset`` elements into its buffer.
 
     ``axes`` are the digits that number the sticks; ``stick_dim`` is the logical dim inside the stick (None: sparse).
-    Axes are kept canonical: neighbours merged, size 1 dropped, by falling stride.
+    Axes are canonical: sorted by decreasing stride, neighbours merged, axes of size 1 dropped.
 
-    Where the stick holds several dims, ``stick_axes`` are the digits inside it by falling stride, and
-    ``stick_dim`` is the dim of the last one, whose elements lie side by side.
+    If the stick holds several dims, ``stick_axes`` are the digits inside the stick by decreasing stride, and
+    ``stick_dim`` is the dim of the last digit, whose elements are contiguous.
     """
 
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class BufferView:
 
     @functools.cached_property
     def _hash(self) -> int:
-        # Views are keys of many dictionaries; the generated hash would visit every axis each time.
+        # Views are keys of many dictionaries; the generated hash would visit every axis at each lookup.
         return hash((self.shape, self.dtype, self.axes, self.stick_dim, self.offset, self.stick_axes))
 
     @classmethod
@@ -71,7 +71,7 @@ class BufferView:
 
     @functools.cached_property
     def layout(self) -> StickLayout:
-        """The layout attribute of this view: its map alone, without strides and offset."""
+        """The layout attribute of this view: only the map, without strides and offset."""
         digits = [self._digit(axis) for axis in self.axes]
         if self.stick_axes:
             stick_dims = [Digit(axis.dim, axis.divisor, axis.size) for axis in self.stick_axes]
@@ -90,11 +90,11 @@ class BufferView:
 
     @property
     def main_stick_dim(self) -> int | None:
-        """The dim that most elements of a stick are of; None if it is sparse."""
+        """The dim with the most elements in a stick; None if the view is sparse."""
         return max(self.stick_dims, key=self.stick_elements) if self.stick_axes else self.stick_dim
 
     def stick_elements(self, dim: int) -> int:
-        """Return the positions of a dim in one stick; 1 for a dim that is not in it."""
+        """Return the number of positions of a dim in one stick; 1 for a dim that is not in the stick."""
         if self.stick_axes:
             return math.prod(axis.size for axis in self.stick_axes if axis.dim == dim)
         return self.elements_per_stick if dim == self.stick_dim else 1
@@ -105,7 +105,7 @@ class BufferView:
         return Digit(axis.dim, axis.divisor, None if outermost and exact else axis.size)
 
     def canonical(self) -> BufferView:
-        """Return the view with neighbouring axes merged, those of size 1 dropped."""
+        """Return the view with neighbouring axes merged and axes of size 1 dropped."""
         axes = _merged([axis for axis in self.axes if axis.size > 1])
         stick_dim = self.stick_dim
         if stick_dim is not None and self.shape[stick_dim] == 1 and not self.stick_axes:
@@ -140,12 +140,12 @@ class BufferView:
         ).canonical()
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], stick: int | None = None) -> BufferView:
-        """Return the view repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, those not in ``dims`` are new.
+        """Return the view repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, dims not in ``dims`` are new.
 
-        A new dim, and a dim of size 1 that becomes longer, shows the same elements at each position.
-        ``stick`` is the result dim that the operation wants in the stick. A tensor that is repeated along
-        it has to be stick-sparse, one element per stick, which the device loads into all slots
-        (docs/layouts.md); ``ViewError`` else, and where a dim of more than one element would change its size.
+        A new dim, and a dim of size 1 that becomes longer, has the same elements at each position.
+        ``stick`` is the result dim that the operation requires in the stick. A tensor that is repeated along
+        this dim must be stick-sparse: the device loads the one element of a stick into all slots (docs/layouts.md).
+        Raise ``ViewError`` otherwise, and if a dim of more than one element would change its size.
         """
         if len(set(dims)) != len(self.shape):
             raise ViewError(f"each of the {len(self.shape)} dims needs a dim of its own in the result")
@@ -189,12 +189,12 @@ class BufferView:
                 continue
             first, last = offset // axis.divisor, (offset + (size - 1) * step) // axis.divisor
             start += first % axis.size * axis.stride
-            # The part stays within one step of this digit, which the offset says.
+            # The part stays within one step of this digit, so the offset expresses it.
             if first == last:
                 continue
             if offset % axis.divisor or (step != 1 and (axis.divisor != 1 or len(axes_of_dim) > 1)):
                 raise ViewError(f"a slice from {offset} by {step} does not fall on the tiles of dim {dim}")
-            # The rest of a stick that is begun is padding, but a larger piece would leave sticks of other
+            # The rest of the last stick becomes padding, but the rest of a larger piece would be sticks of other
             # elements.
             if (offset + size) % axis.divisor and axis.divisor != per_stick:
                 raise ViewError(
@@ -202,8 +202,8 @@ class BufferView:
                 )
             if first % axis.size + last - first >= axis.size and offset % (axis.divisor * axis.size):
                 raise ViewError(f"a slice from {offset} wraps around a tile of dim {dim}")
-            # Within one round of the digit the axis gets shorter; a longer part begins with a round and
-            # has all of it.
+            # A part within one period of the digit has a shorter axis; a longer part begins at the start of a
+            # period and has the whole axis.
             if first % axis.size + last - first < axis.size:
                 axes.append(Axis(dim, axis.divisor, (last - first) // step + 1, axis.stride * step))
             else:
@@ -214,7 +214,7 @@ class BufferView:
     # -- queries --------------------------------------------------------------------------------------
 
     def axis_of(self, dim: int) -> Axis | None:
-        """Return the axis of a dim, the first of several; None if it has none (size 1, or within one stick)."""
+        """Return the first axis of a dim; None if the dim has no axis (size 1, or within one stick)."""
         return next((axis for axis in self.axes if axis.dim == dim), None)
 
     def why_not_addressable(self) -> str | None:
@@ -232,35 +232,35 @@ class BufferView:
         return None
 
     def run_bytes(self, tile: Sequence[int]) -> int:
-        """Return the contiguous bytes that a transfer of one tile can rely on: whole sticks, at least one.
+        """Return a lower bound of the contiguous bytes in a transfer of one tile: whole sticks, at least one.
 
-        ``tile`` has a size in elements for each dim; a size beyond the dim stands for all of it. A tile
-        begins at a multiple of its size in each dim and is whole. Take the sticks that hold an element of it:
-        no maximal run of adjacent ones is shorter than the result, for any tile. The result is the
-        shortest such run where each dim has one axis (``why_not_addressable``). For a dim in pieces that a tile does
-        not fall on it may be less.
+        ``tile`` has a size in elements for each dim; a size beyond the dim stands for the whole dim. A tile
+        begins at a multiple of its size in each dim and is whole. For every tile, consider the sticks that hold an
+        element of it: no maximal run of adjacent sticks is shorter than the result. The result is the length of
+        the shortest such run if each dim has one axis (``why_not_addressable``). It may be less for a dim in pieces
+        that do not align with the tiles.
         """
         run, reach = 1, self.elements_per_stick
         for axis in reversed(self.axes):
             if axis.stride != run * reach:
                 break
-            run *= self.steps(axis, tile[axis.dim])  # if not all of the axis, the next stride is too far
+            run *= self.steps(axis, tile[axis.dim])  # if not the whole axis, the next stride is larger
         return run * self.target.stick_bytes
 
     def steps(self, axis: Axis, size: int) -> int:
-        """Return the adjacent steps of an axis that every tile of ``size`` elements of its dim makes, at least."""
+        """Return the least number of adjacent steps of an axis in a tile of ``size`` elements of its dim."""
         extent = self.shape[axis.dim]
         size = min(size, extent)
         if axis.divisor * axis.size < extent:
-            # At its end the axis begins anew: every part of a tile between two ends is a multiple of this.
+            # The axis starts again at its end: each part of a tile between two ends is a multiple of this.
             size = math.gcd(size, axis.divisor * axis.size)
         if axis.divisor == self.stick_elements(axis.dim):
-            return min(-(-size // axis.divisor), axis.size)  # a stick that is begun counts
+            return min(-(-size // axis.divisor), axis.size)  # a partial stick counts
         return min(max(size // axis.divisor, 1), axis.size)
 
 
 def run_bytes_of_tiles(view: BufferView, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the ``run_bytes`` of many tiles, of which each is a column."""
+    """Return the ``run_bytes`` of many tiles, one tile per column."""
     runs, goes_on = np.ones(tiles.shape[1], np.int64), np.ones(tiles.shape[1], bool)
     for axis in reversed(view.axes):
         goes_on &= axis.stride == runs * view.elements_per_stick
@@ -292,7 +292,7 @@ def _whole(layout: StickLayout) -> BufferView:
 
 
 def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
-    """The digits inside the stick; none where they are just positions of one dim (``stick_dim`` says that)."""
+    """Return the digits inside the stick; none if the stick holds one dim, which ``stick_dim`` names."""
     digits, per_stick = layout.stick_digits, layout.elements_per_stick
     if not digits or digits == (Digit(digits[0].dim, 1, per_stick),):
         return ()
@@ -318,7 +318,7 @@ def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
 
 
 def _check_lone_digit(digit: Digit, layout: StickLayout) -> None:
-    """Raise ``ViewError`` for a last digit that is not one stick; without a modulus it is one if the dim fits."""
+    """Raise ``ViewError`` if the last digit is not one stick; a digit without a modulus is one if the dim fits."""
     assert digit.dim is not None
     size = layout.shape[digit.dim]
     if digit.modulus is not None or digit.divisor != 1 or size > layout.elements_per_stick:
@@ -329,7 +329,7 @@ def _check_lone_digit(digit: Digit, layout: StickLayout) -> None:
 
 
 def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Axes by falling stride; neighbours of one dim of which one begins where the other ends are merged."""
+    """Sort axes by decreasing stride; merge neighbouring axes of a dim if one begins where the other ends."""
     merged: list[Axis] = []
     for axis in sorted(axes, key=lambda axis: (axis.dim, -axis.divisor, -axis.stride)):
         last = merged[-1] if merged else None
@@ -347,7 +347,7 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def required_dim(dim: int | None, source: int) -> int:
-    """Return the dim that a dim of the stick becomes; ``ViewError`` where it is left out."""
+    """Return ``dim``, the new number of stick dim ``source``; ``ViewError`` if the view drops this dim."""
     if dim is None:
         raise ViewError(f"dim {source} cannot be left out: the stick holds it beside other dims")
     return dim

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""View transforms: transpose, reshape and slice as values that apply to any view of memory."""
+"""View transforms: transpose, reshape and slice as values that can be applied to any view of memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ViewTransform:
         raise NotImplementedError
 
     def inverse(self, shape: tuple[int, ...]) -> ViewTransform | None:
-        """Return the transform that takes a result back to the source, of this shape; None if there is none."""
+        """Return the transform from the result back to the source of this ``shape``; None if there is none."""
         return None
 
 
@@ -48,7 +48,7 @@ class Transpose(ViewTransform):
 
 @dataclass(frozen=True)
 class Expand(ViewTransform):
-    """Each dim becomes a group of adjacent dims; from rank 0 to a shape of ones without groups."""
+    """Each dim becomes a group of adjacent dims; without groups, rank 0 becomes a shape of ones."""
 
     groups: _Groups
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class Expand(ViewTransform):
 
 @dataclass(frozen=True)
 class Collapse(ViewTransform):
-    """Groups of adjacent dims become one dim each; to rank 0 without groups."""
+    """Each group of adjacent dims becomes one dim; without groups, the result has rank 0."""
 
     groups: _Groups
 
@@ -79,10 +79,10 @@ class Collapse(ViewTransform):
 
 @dataclass(frozen=True)
 class Slide(ViewTransform):
-    """Each of ``dims`` becomes two: positions of a window, and positions in it, whose elements overlap.
+    """Each of ``dims`` becomes two dims: positions of a window, and positions inside the window; windows overlap.
 
-    ``strides`` and ``dilations`` are the steps of both in the source, ``sizes`` their extents. The view is that without
-    the padding ``before`` the first element, of which the reader knows (``layout/sliding_windows.py``).
+    ``strides`` and ``dilations`` are the steps of these two dims in the source, ``sizes`` their extents. The view does
+    not contain the padding ``before`` the first element; its reader handles it (``layout/sliding_windows.py``).
     """
 
     dims: tuple[int, ...]
@@ -92,7 +92,7 @@ class Slide(ViewTransform):
     before: tuple[int, ...]
 
     def apply(self, source: BufferView) -> BufferView:
-        """Give windows an axis of their own."""
+        """Split the axis of each dim into an axis for window positions and an axis inside the window."""
         where = {dim: dim + sum(other < dim for other in self.dims) for dim in range(len(source.shape))}
         slid = {dim: number for number, dim in enumerate(self.dims)}
         shape = [
@@ -123,7 +123,7 @@ class Slide(ViewTransform):
         ).canonical()
 
     def source_index(self, index: Sequence[int]) -> tuple[int, ...]:
-        """Return the index in the source of an index of the view; negative before the first element."""
+        """Return the source index of a view index; it is negative in padding before the first element."""
         remaining = iter(index)
         steps = {
             dim: numbers
@@ -142,8 +142,8 @@ class Slide(ViewTransform):
 class Slice(ViewTransform):
     """A rectangular part, without the ``dropped`` dims of size 1.
 
-    Where it moves with a loop, ``offsets`` are the first ones, and ``moves`` has (dim, all its offsets). Its
-    view is that at ``offsets``; a ``ViewError`` if it lies differently at others.
+    If the slice moves with a loop, ``offsets`` are the offsets of the first iteration, and ``moves`` has (dim, all
+    offsets). The view is the view at ``offsets``; ``ViewError`` if the slice has another layout at other offsets.
     """
 
     offsets: tuple[int, ...]
@@ -153,7 +153,7 @@ class Slice(ViewTransform):
     moves: tuple[tuple[int, Offsets], ...] = ()
 
     def apply(self, source: BufferView) -> BufferView:
-        """Slice at ``offsets``, after a check that the slices of all other iterations lie alike."""
+        """Slice at ``offsets``, after a check that the slices of all iterations have the same layout."""
         view = source.slice(self.offsets, self.sizes, self.steps)
         for dim, offsets in self.moves:
             for offset in offsets.modulo(_period(source, dim)):
@@ -171,19 +171,19 @@ class Slice(ViewTransform):
     def advances(self, source: BufferView) -> dict[int, Fraction]:
         """Return the stride of the slice, in elements of the buffer, per position of each dim that it moves along.
 
-        ``ViewError`` where it does not advance in equal steps.
+        Raise ``ViewError`` if the slice does not advance in equal steps.
         """
         return {dim: _advance(source, dim, offsets) for dim, offsets in self.moves}
 
     def may_overlap(self, other: Slice) -> bool:
-        """Return whether two slices of one buffer may share an element, in whatever iterations."""
+        """Return whether two slices of one buffer may share an element, in any pair of iterations."""
         return all(
             begin < other_end and other_begin < end
             for (begin, end), (other_begin, other_end) in zip(self._reach(), other._reach(), strict=True)
         )
 
     def _reach(self) -> list[tuple[int, int]]:
-        """Begin and end of the slice in each dim, over all iterations."""
+        """Return the begin and end of the slice in each dim, over all iterations."""
         last = dict(enumerate(self.offsets)) | {dim: offsets.last for dim, offsets in self.moves}
         return [
             (first, last[dim] + (size - 1) * step + 1)
@@ -191,10 +191,10 @@ class Slice(ViewTransform):
         ]
 
     def cuts_sticks(self, dim: int, per_stick: int, extent: int) -> bool:
-        """Return whether the slice ever begins or ends inside a stick, with a dim of ``extent`` in the stick."""
+        """Return whether the slice begins or ends inside a stick in some iteration; ``dim`` has size ``extent``."""
         step = next((offsets.step for moving, offsets in self.moves if moving == dim), 0)
         offset, size = self.offsets[dim], self.sizes[dim]
-        # Behind the end of the dim a stick has padding only, but a slice that moves ends elsewhere, too.
+        # After the end of the dim a stick has only padding, but a slice that moves also ends elsewhere.
         ends_inside = size % per_stick != 0 and (step != 0 or offset + size != extent)
         return offset % per_stick != 0 or step % per_stick != 0 or ends_inside
 
@@ -214,7 +214,7 @@ def _advance(source: BufferView, dim: int, offsets: Offsets) -> Fraction:
 
 
 def _period(source: BufferView, dim: int) -> int:
-    """The distance of offsets at which slices lie alike: a multiple of all inner digits of the dim."""
+    """Return the distance between offsets at which slices have the same layout: a multiple of all inner digits."""
     axes = [axis for axis in source.axes if axis.dim == dim]
     outermost = max((axis.divisor for axis in axes), default=1)
     inner = (axis.divisor * axis.size for axis in axes if axis.divisor != outermost)
@@ -222,7 +222,7 @@ def _period(source: BufferView, dim: int) -> int:
 
 
 def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
-    """A view of one element, as a tensor of rank 0 or of a shape of ones."""
+    """Return a view of one element, as a tensor of rank 0 or of a shape of ones."""
     return BufferView(
         shape, source.dtype, (), None, source.elements_per_stick, source.offset, target=source.target
     )
@@ -230,18 +230,18 @@ def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
 
 @functools.lru_cache(maxsize=1 << 16)
 def applied(step: ViewTransform, source: BufferView) -> BufferView:
-    """Return ``step.apply(source)``, cached: a program repeats few views of few layouts."""
+    """Return ``step.apply(source)``, cached: a program repeats a few views of a few layouts."""
     return step.apply(source)
 
 
-# Reshapes of views: groups of adjacent dims as one dim, and one dim as a group, without moving a byte.
+# Reshapes of views: merge groups of adjacent dims, or split a dim into a group, without data movement.
 #
-# The shapes that ``tensor.collapse_shape`` and ``tensor.expand_shape`` give. A reshape that cuts sticks, or pieces in
-# which a dim lies, is a ``ViewError`` with the reason.
+# These are the shapes of ``tensor.collapse_shape`` and ``tensor.expand_shape``. A reshape that cuts sticks, or the
+# pieces in which a dim lies, raises ``ViewError`` with the reason.
 
 
 def collapse(view: BufferView, groups: Sequence[Sequence[int]]) -> BufferView:
-    """Return the view where groups of adjacent dims are one dim each (tensor.collapse_shape)."""
+    """Return the view in which each group of adjacent dims is one dim (tensor.collapse_shape)."""
     target: dict[int, tuple[int, int]] = {}
     shape = []
     for result, group in enumerate(groups):
@@ -250,7 +250,7 @@ def collapse(view: BufferView, groups: Sequence[Sequence[int]]) -> BufferView:
             target[dim] = (result, weight)
             weight *= view.shape[dim]
         shape.append(weight)
-    # Padding of any dim but the outermost of a group would lie between elements of the one dim.
+    # Only the outermost dim of a group may have padding: other padding would lie between elements of the new dim.
     first = {next((d for d in group if view.shape[d] > 1), None) for group in groups}
     for dim in view.stick_dims:
         _check_stick_collapses(view, dim, first, target, shape)
@@ -289,7 +289,7 @@ def _check_stick_collapses(
 
 
 def expand(view: BufferView, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> BufferView:
-    """Return the view where each dim is a group of adjacent dims (tensor.expand_shape)."""
+    """Return the view in which each dim is split into a group of adjacent dims (tensor.expand_shape)."""
     weights: dict[int, int] = {}
     for group in groups:
         weight = 1
@@ -308,7 +308,7 @@ def expand(view: BufferView, groups: Sequence[Sequence[int]], shape: Sequence[in
 
 
 def _expanded_stick(view: BufferView, dim: int, group: Sequence[int], shape: Sequence[int]) -> int:
-    """The dim of a group that the elements in the stick belong to: the innermost that has several."""
+    """Return the dim of a group that counts elements in the stick: the innermost dim of more than one element."""
     sized = [part for part in group if shape[part] > 1]
     if len(sized) > 1 and shape[sized[-1]] % view.stick_elements(dim):
         raise ViewError(f"expanding the stick dim cuts sticks: inner size {shape[sized[-1]]}")
@@ -329,13 +329,13 @@ def drop_dims(view: BufferView, dims: Sequence[int]) -> BufferView:
 
 
 def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict[int, int]) -> list[Axis]:
-    """The parts of one digit that fall to each dim of an expanded group."""
+    """Return the axes into which one axis splits, for the dims of an expanded group."""
     low, high = axis.divisor, axis.divisor * axis.size
     sized = [dim for dim in group if shape[dim] > 1]
     parts = []
     for dim in sized:
         begin = weights[dim]
-        # The padding of the old dim goes to the outermost of the new ones.
+        # The padding of the old dim goes to the outermost new dim.
         end = begin * shape[dim] if dim != sized[0] else max(high, begin * shape[dim])
         lo, hi = max(low, begin), min(high, end)
         if lo >= hi:

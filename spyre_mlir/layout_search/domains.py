@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The domain of each tensor of a graph: the layouts that its node can produce, and the states made of them."""
+"""The domain of each tensor of a graph: the layouts that its node can produce, and the states with these layouts."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from spyre_mlir.layout_search.tensor_graph import (
 )
 from spyre_mlir.optimization.bounded_cache import BoundedCache
 
-#: Domains of the last programs, at most so many states: programs on trial differ in few of their tensors.
+#: Cache of the domains of recent programs, bounded by states: the programs to evaluate differ in few tensors.
 _DOMAINS: BoundedCache[Domain] = BoundedCache(1 << 16, lambda domain: len(domain.states))
 
 
 class Domains:
-    """Builds the domains of a graph in program order; ``LayoutError`` for a pin or a view that no layout fits."""
+    """Build the domains of a graph in program order; ``LayoutError`` for a pin or a view that no layout satisfies."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Domains:
         self.stick_outermost = stick_outermost
         self.domains: list[Domain] = []
         self._readers = _reader_counts(graph)
-        # Layers of a model repeat: one object for equal domains lets the cost tables between them be shared.
+        # The layers of a model repeat: equal domains are one object, so that their cost tables are shared.
         self._known: dict[Hashable, Domain] = {}
 
     def build(self) -> list[Domain]:
@@ -81,9 +81,9 @@ class Domains:
         produced = self._produced(index, node)
         if node.pin is not None and not isinstance(node, ViewNode):
             produced = self._pinned(index, node, candidate_of(node.pin), produced)
-        # More readers add no state, so a larger count would only keep equal domains apart.
+        # More readers do not add states; a larger count would only make equal domains distinct.
         readers = min(self._readers[index], MAX_RELAYOUTS + 1)
-        # Windows exist as a view alone: a relayout comes before them, not between them and what slides them.
+        # Windows exist only as a view: a relayout is placed before the view, not between the view and its reader.
         has_relayouts = is_convertible(node.dtype) and not _slides(node)
         targets = self.reader_candidates[index] if has_relayouts else ()
         constants = (
@@ -100,7 +100,7 @@ class Domains:
     # -- produced layouts -----------------------------------------------------------------------------
 
     def _produced(self, index: int, node: TensorNode) -> tuple[ProducedLayout, ...]:
-        """The layouts that a node can produce, pins aside."""
+        """Return the layouts that a node can produce, without regard to pins."""
         if isinstance(node, ArgumentNode):
             return tuple(map(produced_layout, self._of_argument(index, node)))
         if isinstance(node, Compute):
@@ -119,12 +119,12 @@ class Domains:
             return self._images(index, node)
         if isinstance(node, InsertSliceBuffer):
             stick_dims: tuple[int | None, ...] = uncut(self.target, node) or (None,)
-            # The parts do not tell the best stick of a buffer that a loop carries, so sparse is tried,
-            # too.
+            # The best stick dim of a buffer that a loop carries does not follow from the parts, so sparse is
+            # a candidate, too.
             if node.carried and None not in stick_dims:
                 stick_dims = (None, *stick_dims)
             candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
-            # With the sticks outermost, parts along them are in one piece each.
+            # With the stick count outermost, each part along the stick dim is contiguous.
             candidates += [
                 ordered(
                     self.target,
@@ -149,7 +149,7 @@ class Domains:
         default = self._default(node, last_dim(node.shape))
         if node.free:
             return self.reader_candidates[index] or default
-        # An input comes as the host has laid it out: in its pin, the default, or as the program has it do.
+        # The host lays out an input: in its pinned layout, in the default layout, or in a layout the plan chooses.
         if node.pin is not None:
             return (candidate_of(node.pin),)
         return distinct((default[0], *self.reader_candidates[index])) if node.by_price else default[:1]
@@ -157,7 +157,7 @@ class Domains:
     def _of_updated(
         self, node: InsertSliceBuffer, stick_dims: tuple[int | None, ...]
     ) -> list[LayoutCandidate]:
-        """The layouts of an argument that the insertions update."""
+        """Return the layouts of the argument that the insertions update."""
         arguments = ((part.source, self.nodes[part.source]) for part in node.parts[:1])
         return [
             candidate
@@ -174,15 +174,15 @@ class Domains:
         if views:
             return tuple(map(produced_layout, views))
         try:
-            # No layout of the source has such a view; the error for the first one is the reason in the
-            # message.
+            # No layout of the source has such a view; the message gives the error for the first layout as the
+            # reason.
             node.step.apply(sources[0].view)
         except ValueError as error:
             raise LayoutError(index, f"this view has no device form: {error}") from error
         raise AssertionError("a step is a view or says why not")
 
     def _copies(self, node: TensorNode, sources: tuple[LayoutCandidate, ...]) -> tuple[LayoutCandidate, ...]:
-        """The pin, or dense layouts: with the stick, and if it can the order, of the source; and any other stick."""
+        """Return the pin, or dense layouts: with the stick dim and the order of the source, and with each stick dim."""
         if node.pin is not None:
             return (candidate_of(node.pin),)
         candidates = []
@@ -197,8 +197,8 @@ class Domains:
     def _pinned(
         self, index: int, node: TensorNode, pin: LayoutCandidate, produced: tuple[ProducedLayout, ...]
     ) -> tuple[ProducedLayout, ...]:
-        """The pinned layout by each op layout that can write its stick; ``LayoutError`` if none can."""
-        # An operation can write any order of dims, so it is the stick that has to agree.
+        """Return the pinned layout with each op layout that can write its stick; ``LayoutError`` if none can."""
+        # An operation can write any order of dims, so only the stick dims have to be equal.
         layouts = [
             produced_layout(pin, layout.op_layout)
             for layout in produced
@@ -231,10 +231,10 @@ def _slides(node: TensorNode) -> bool:
 
 
 def _reader_counts(graph: Graph) -> list[int]:
-    """The number of readers of each tensor, those of its views included."""
+    """Return the number of readers of each tensor, including the readers of its views."""
     readers = graph.readers()
     counts = [0] * len(graph.nodes)
-    # A view comes after its source, so from the end on its own readers are counted before it is.
+    # A view comes after its source: in reverse order the readers of the view are counted before the view.
     for index in reversed(range(len(graph.nodes))):
         for reader, _ in readers[index]:
             is_view = isinstance(graph.nodes[reader], ViewNode)
@@ -245,7 +245,7 @@ def _reader_counts(graph: Graph) -> list[int]:
 def _domain(
     node: TensorNode, produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
 ) -> Domain:
-    """The states of a tensor with its relayouts to ``targets``, as many as its readers can use."""
+    """Return the states of a tensor with relayouts to ``targets``, at most as many as its readers can use."""
     if isinstance(node, ArgumentNode) and node.free:
         whole_plan = [State(produced[0], tuple(layout.candidate for layout in produced))]
         states = whole_plan if node.layouts else argument_states(produced, readers)

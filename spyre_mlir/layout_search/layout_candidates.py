@@ -17,17 +17,17 @@ from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.layout.view_transforms import ViewTransform, applied
 from spyre_mlir.target.target import Target
 
-#: Picoseconds that a relayout counts which the back end likely refuses: more than programs take, so that it is chosen
-#: only where nothing else is possible.
+#: Picoseconds added to the cost of a relayout that the back end likely rejects. This is more than a program takes, so
+#: such a relayout is chosen only if nothing else is possible.
 _NO_RESTICKIFY = 10**10
 
 
 class LayoutCandidate:
-    """One layout that a tensor may have: there is one object per layout, so that ``is`` compares.
+    """One layout that a tensor may have. There is one object per layout, so ``is`` compares candidates.
 
-    ``view`` says how the tensor lies in memory, ``stick_dim`` is the dim in its stick (None: sparse), ``addressable``
-    whether a device operation can read it, ``bytes`` are those of a pass over it, padding included. ``sticks`` are the
-    (dim, elements) of a stick that holds several dims, whose main one is the ``stick_dim``.
+    ``view`` is the view of memory, ``stick_dim`` the dim in the stick (None: sparse). ``addressable`` is true if a
+    device operation can read the layout. ``bytes`` are the bytes of a pass over the tensor, padding included.
+    ``sticks`` are the (dim, elements) pairs of a stick that holds several dims; its main dim is ``stick_dim``.
     """
 
     def __init__(self, view: BufferView) -> None:
@@ -39,7 +39,7 @@ class LayoutCandidate:
 
     @functools.cached_property
     def layout(self) -> StickLayout:
-        """The layout of a buffer that lies like this, dims of size 1 outermost."""
+        """The layout of a buffer with this view, with dims of size 1 outermost."""
         if not self.addressable:
             return self.view.layout
         if self.sticks:
@@ -55,7 +55,7 @@ class LayoutCandidate:
         return f"Candidate(stick {self.stick_dim}, order {list(self.order)})"
 
 
-#: All candidates that are in use: a cache alone would make a second object for a view that it has forgotten.
+#: All candidates in use. A bounded cache alone would create a second object for a view that it has evicted.
 _CANDIDATES: weakref.WeakValueDictionary[BufferView, LayoutCandidate] = weakref.WeakValueDictionary()
 
 
@@ -73,7 +73,7 @@ def candidate_of(layout: StickLayout) -> LayoutCandidate:
 
 @functools.lru_cache(maxsize=1 << 16)
 def image(step: ViewTransform, source: LayoutCandidate) -> LayoutCandidate | None:
-    """Return the layout of a view operation's result for a layout of its source; None where that is no view."""
+    """Return the layout of a view operation's result for a layout of its source; None if it cannot be a view."""
     try:
         return candidate(applied(step, source.view))
     except ViewError:
@@ -84,7 +84,7 @@ def image(step: ViewTransform, source: LayoutCandidate) -> LayoutCandidate | Non
 def default_layout(
     target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
 ) -> StickLayout:
-    """Return the convention's layout with ``stick`` in the stick (None: sparse)."""
+    """Return the layout of the convention with ``stick`` in the stick (None: sparse)."""
     others = [dim for dim in range(len(shape)) if dim != stick]
     return StickLayout.for_tensor(
         target, shape, dtype, [*others, -1 if stick is None else stick], stick_outermost
@@ -95,7 +95,7 @@ def default_layout(
 def default_candidates(
     target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
 ) -> tuple[LayoutCandidate, ...]:
-    """Return the orders to try for any tensor: the convention's, and the one whose rows are innermost."""
+    """Return the candidates for any tensor: the order of the convention, and the order with rows innermost."""
     layouts = [default_layout(target, shape, dtype, stick, stick_outermost)]
     # With fewer dims both orders are the same.
     if len(shape) > (1 if stick is None else 2):
@@ -128,7 +128,7 @@ def packed_like(
 ) -> tuple[LayoutCandidate, ...]:
     """Return the packed candidates of a source whose views by ``step`` have the sticks of one of the targets."""
     sticks = {each.sticks for each in targets if each.sticks}
-    # Sorted, since a set has no order and that of candidates decides between equal costs.
+    # Sorted, because a set has no order and the order of candidates decides between equal costs.
     counts = dict.fromkeys(tuple(count for _, count in digits) for digits in sorted(sticks))
     dims = [dim for dim, size in enumerate(shape) if size > 1]
     candidates = [
@@ -149,11 +149,11 @@ def distinct(candidates: Iterable[LayoutCandidate]) -> tuple[LayoutCandidate, ..
 def relayout_cost(source: LayoutCandidate, target: LayoutCandidate, from_host: bool = False) -> int:
     """Return the picoseconds of copying a tensor from one layout into another, once.
 
-    That is an operation of its own between two buffers in device memory. Where the pieces of the source do not
-    fall on the sticks of the target, it takes one more; each counts as one that keeps the layout.
+    The copy is a separate operation between two buffers in device memory. If the pieces of the source do not align
+    with the sticks of the target, two operations are needed; each has the cost of a copy that keeps the layout.
     """
-    # A restickify keeps both of its buffers out of LX, so the producer and the readers of the tensor have to wait,
-    # too; a tensor that comes from the host has no producer.
+    # A restickify keeps both of its buffers out of LX, so the producer and the readers of the tensor also have to
+    # wait; a tensor that comes from the host does not have a producer.
     waiting = 1 if from_host else 2
     opcode, waits = (
         ("identity", 0)
@@ -169,7 +169,7 @@ def relayout_cost(source: LayoutCandidate, target: LayoutCandidate, from_host: b
 
 
 def _padded_for(candidate: LayoutCandidate, other: LayoutCandidate) -> BufferView:
-    """The view of a candidate padded to the whole pieces in which another one has its dims."""
+    """Return the view of a candidate, padded to whole pieces of the dims that lie in pieces in ``other``."""
     layout = candidate.layout
     for dim, piece in pieces(other.view):
         layout = layout.padded(dim, piece)
@@ -177,16 +177,16 @@ def _padded_for(candidate: LayoutCandidate, other: LayoutCandidate) -> BufferVie
 
 
 def copying_cost(source: LayoutCandidate, target: LayoutCandidate) -> int:
-    """Return the picoseconds of a copy that the program has anyway: for another stick it is a relayout.
+    """Return the picoseconds of a copy that the program contains anyway: a relayout if the stick dim changes.
 
-    Else it is an operation like others, whose operands may stay in LX: nothing but bytes and bursts counts.
+    Otherwise the operands of the copy may stay in LX, as for other operations: only bytes and bursts count.
     """
     waits = 2 * wait_cost(source.view.target) if source.stick_dim == target.stick_dim else 0
     return relayout_cost(source, target) - waits
 
 
 def cheapest(sources: Sequence[LayoutCandidate], target: LayoutCandidate) -> LayoutCandidate:
-    """Return the source that converts to ``target`` in the shortest time, the first of several."""
+    """Return the first source whose relayout to ``target`` takes the shortest time."""
     if len(sources) == 1:
         return sources[0]
     return min(sources, key=lambda source: relayout_cost(source, target))

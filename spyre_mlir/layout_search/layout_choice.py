@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layout choice that can be replaced: a state for each tensor of a program, by tables of costs."""
+"""The replaceable layout choice: choose a state for each tensor of a program from tables of costs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True, eq=False)
 class LayoutProblem:
-    """The graph of a program: each tensor has a state, and tables say what states cost together.
+    """The graph of a program: each tensor has a state, and tables contain the costs of states.
 
     Attributes:
         counts: The number of states of each tensor.
-        tables: Costs in picoseconds, infinite for states that do not go together: arrays with an axis for each tensor
-            of their key. That is one tensor (what a state costs by itself: relayouts) or two, rising (what reading
-            one for the other costs); a tensor with one state is in no key.
+        tables: Costs in picoseconds, infinite for incompatible states: arrays with an axis for each tensor of the key.
+            A key is one tensor (the cost of its state: relayouts) or two ascending tensors (the cost of reading
+            one for the other); a tensor with only one state is not in a key.
         names: The names of tensors in the program, mostly empty.
-        limit_entries: The largest table that a search may make.
-        width: The width of the beam of a search.
+        limit_entries: The number of entries in the largest table that a search may create.
+        width: The beam width of a search.
     """
 
     counts: tuple[int, ...]
@@ -38,7 +38,7 @@ class LayoutProblem:
     width: int = 200
 
     def cost(self, states: Sequence[int]) -> float:
-        """Return the picoseconds of ``states``, one for each tensor."""
+        """Return the cost in picoseconds of ``states``, one state for each tensor."""
         return self.sum().cost(states)
 
     def sum(self) -> Sum:
@@ -48,7 +48,7 @@ class LayoutProblem:
         return total
 
     def unchangeable(self) -> LayoutProblem:
-        """Return the problem with tables that nobody can change, for those are in caches."""
+        """Return the problem with read-only tables, because caches share the tables."""
         views = {scope: table.view() for scope, table in self.tables.items()}
         for view in views.values():
             view.setflags(write=False)
@@ -56,20 +56,20 @@ class LayoutProblem:
 
 
 class LayoutChoice(Algorithm):
-    """States of all tensors of a program, of which relayouts and operations follow."""
+    """Choose the states of all tensors of a program; relayouts and op layouts follow from the states."""
 
     registry: ClassVar[Registry[LayoutChoice]] = REGISTRIES["layout_choice"]
 
     @abc.abstractmethod
     def choose(self, problem: LayoutProblem) -> Sequence[int] | None:
-        """Return the index of a state for each tensor; None if no states go together.
+        """Return the index of a state for each tensor; None if no states are compatible.
 
         Args:
-            problem: The tensors of a program, and what their states cost.
+            problem: The tensors of a program, and the costs of their states.
         """
 
     def minimum(self, problem: LayoutProblem) -> Minimum:
-        """Return the checked answer with its cost, which is infinite if no states go together."""
+        """Return the checked answer with its cost; the cost is infinite if no states are compatible."""
         text = f"{len(problem.counts)} tensors"
         with self.guarded(text):
             answer = self.choose(problem.unchangeable())
@@ -87,7 +87,7 @@ class LayoutChoice(Algorithm):
 
 @register
 class EliminationChoice(LayoutChoice):
-    """The smallest sum by eliminating tensors, exact unless tables grow too large (``optimization/elimination.py``)."""
+    """Minimise the sum by eliminating tensors; exact unless tables grow too large (``optimization/elimination.py``)."""
 
     name: ClassVar[str] = "elimination"
 
@@ -97,11 +97,11 @@ class EliminationChoice(LayoutChoice):
         return least.states if least.cost < math.inf else None
 
     def minimum(self, problem: LayoutProblem) -> Minimum:
-        """Return the smallest sum with a bound."""
+        """Return the smallest sum with a lower bound."""
         return problem.sum().minimize(problem.limit_entries, problem.width)
 
 
 def cheapest_layouts(name: str, problem: LayoutProblem) -> Minimum:
-    """Return the states that the layout choice of a name takes."""
+    """Return the states that the layout choice ``name`` chooses."""
     problems.offer("layout", problem)
     return LayoutChoice.registry.make(name).minimum(problem)

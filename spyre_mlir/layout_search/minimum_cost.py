@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cheapest layouts of a whole program.
+"""Choose the cheapest layouts of a whole program.
 
-Every tensor has *candidates*: layouts that its producer can make, and layouts that its readers may ask for. A
-*state* of a tensor says which of them exist: the produced layout and the relayouts of it. Costs are tables over
-the states of a tensor and of its operands, in whole picoseconds (``cost/of_tensor.py``):
+Every tensor has *candidates*: layouts that its producer can write, and layouts that its readers may ask for. A
+*state* of a tensor is the set of its layouts that exist: the produced layout and its relayouts. Costs are tables
+over the states of a tensor and of its operands, in whole picoseconds (``cost/of_tensor.py``):
 
-- an operation moves each operand once, in a layout that one of its op layouts accepts (``rules.py``); that counts
-  bytes and bursts only, for it may stay in LX;
-- a relayout is an operation of its own, once for all readers that need it: it reads and writes the whole
-  tensor in device memory and waits for both; it runs as often as the producer does, so it stands outside
-  the loops that its readers are in;
-- weights and constants are laid out ahead of time, in any layouts, at the cost of their memory alone;
-- a view moves nothing: its images of the layouts of its source exist for free;
+- an operation moves each operand once, in a layout that one of its op layouts accepts (``rules.py``); only bytes
+  and bursts count, because the operand may stay in LX;
+- a relayout is a separate operation, executed once for all readers that need it: it reads and writes the whole
+  tensor in device memory and waits for both transfers; it runs as often as the producer, outside the loops around
+  its readers;
+- weights and constants are laid out ahead of time, in any number of layouts, at the cost of their memory only;
+- a view does not move data: for each layout of its source it has an image of this layout for free;
 - an iter_arg has one layout before, in and after its loop.
 
-``sparsity.py`` has the op layouts of a node, ``reader_candidates.py`` what its readers ask for, ``domains.py`` its
-states, ``edges.py`` the cost of reading; ``optimization/elimination.py`` finds the smallest sum.
+The sections below contain the op layouts of a node, the requested layouts, the cost of reading and the reader
+candidates; ``domains.py`` has the states; ``optimization/elimination.py`` finds the smallest sum.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ from spyre_mlir.target.target import Target
 #: Nodes whose tensor is a buffer that no single operation writes.
 _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
 
-#: Cost tables of the last programs by edge and domains, at most so many bytes.
+#: Cache of the cost tables of recent programs, keyed by edge and domains, bounded by bytes.
 _TABLES: BoundedCache[NDArray[np.float64]] = BoundedCache(1 << 28, lambda table: table.nbytes)
 
 
 def _is_buffer(node: TensorNode) -> bool:
-    """Return whether insertions may go on with the memory of a tensor."""
+    """Return whether insertions may write into the memory of a tensor."""
     return isinstance(node, _BUFFERS) or (isinstance(node, ArgumentNode) and node.updated)
 
 
@@ -98,9 +98,9 @@ class PlannedRelayout:
 class Decision:
     """The layouts of one tensor in a plan.
 
-    ``reads`` are the layouts in which its node reads each input; for a view, one per layout in
-    ``state.base``. ``in_place`` tells for each part of a buffer whether its producer writes it there. ``options``
-    counts the layouts that the node could have produced.
+    ``reads`` are the layouts in which the node reads each input; a view has one per layout in ``state.base``.
+    ``in_place`` is true for each part of a buffer that the producer of the part writes into the buffer. ``options``
+    is the number of layouts that the node could have produced.
     """
 
     state: State
@@ -112,7 +112,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """A decision per tensor; ``cost`` and ``bound`` (no plan costs less) in picoseconds."""
+    """A decision per tensor, with ``cost`` and ``bound`` in picoseconds; no plan costs less than ``bound``."""
 
     decisions: tuple[Decision, ...]
     cost: float
@@ -132,10 +132,10 @@ def choose(
     width: int = 200,
     choice: str = "elimination",
 ) -> LayoutPlan:
-    """Return the cheapest consistent layouts of all tensors, by the layout ``choice`` of a name.
+    """Return the cheapest consistent layouts of all tensors, by the layout ``choice`` with this name.
 
-    ``stick_outermost`` is the convention of the default order. Exact while no table of the elimination has
-    more than ``limit_entries``, else a beam of ``width`` with a bound. ``LayoutError`` if nothing fits.
+    ``stick_outermost`` is the convention of the default order. The result is exact while no table of the elimination
+    has more than ``limit_entries``, else of a beam of ``width`` with a bound. ``LayoutError`` if no layouts fit.
     """
     problem = Problem(graph, stick_outermost)
     total, names = problem.sum(), tuple(node.name for node in graph.nodes)
@@ -144,7 +144,7 @@ def choose(
 
 
 class Problem:
-    """The choice as a sum of cost tables: domains are the variables, edges of the graph the tables."""
+    """The choice as a sum of cost tables: each domain is a variable, each edge of the graph a table."""
 
     def __init__(self, graph: Graph, stick_outermost: bool) -> None:
         self.nodes = graph.nodes
@@ -163,7 +163,7 @@ class Problem:
             total.add((index,), self.domains[index].costs)
             for position, source in enumerate(node.inputs):
                 table = self._table(node, index, position, source)
-                # A loop that yields its iter_arg unchanged: the edge has one variable on both sides.
+                # A loop yields its iter_arg unchanged: both sides of the edge are the same variable.
                 if source == index:
                     total.add((index,), np.ascontiguousarray(table.diagonal()))
                 elif source < index:
@@ -173,10 +173,10 @@ class Problem:
         return total
 
     def _table(self, node: TensorNode, index: int, position: int, source: int) -> NDArray[np.float64]:
-        """Costs of one edge: states of the input x states of the result."""
+        """Return the costs of one edge: states of the input x states of the result."""
         domain, result = self.domains[source], self.domains[index]
         edge = self._edge(node, position)
-        # Elimination recognises equal subproblems by the identity of their tables, so each is made once.
+        # Elimination recognises equal subproblems by the identity of their tables, so each table is created once.
         key = (edge, domain, result, node.times)
         if key not in self._tables:
             self._tables[key] = _TABLES.get(key, lambda: node.times * edge.table(domain, result))
@@ -197,7 +197,7 @@ class Problem:
         return CopyOf()
 
     def _may_be_in_place(self, node: InsertSliceBuffer, part: InsertedSlice) -> bool:
-        """Return whether a part needs no copy: an operation writes it for nobody else, or it is the buffer itself."""
+        """Return whether a part needs no copy: no other node reads its operation, or the part is the buffer itself."""
         source = self.nodes[part.source]
         if part.out_of_place:
             return False
@@ -214,7 +214,7 @@ class Problem:
         return LayoutPlan(decisions, minimum.cost, minimum.bound)
 
     def _misfit(self) -> LayoutError:
-        """The error where nothing fits: of the first operation on a type without relayouts, if there is one."""
+        """Return the error if no layouts fit: at the first operation on a type without relayouts, if there is one."""
         for index, node in enumerate(self.nodes):
             if isinstance(node, Compute) and not all(
                 is_convertible(self.nodes[operand].dtype) for operand in node.operands
@@ -241,16 +241,16 @@ class Problem:
         return Decision(state, tuple(reads), tuple(in_place), tuple(relayouts), options)
 
 
-# The op layouts that each operation of a graph may have; the stick-sparse ones only where an input can be sparse.
+# Op layouts: the op layouts of each operation of a graph; stick-sparse ones only if an input can be sparse.
 
-#: Whether a tensor may be stick-sparse; None for one that is sparse or dense as its readers like.
+#: Whether a tensor may be stick-sparse; None if the readers of the tensor decide.
 _Sparsity = bool | None
 
 
 def op_layouts_of(graph: Graph) -> list[tuple[OpLayout, ...]]:
-    """Return the op layouts to try for each node, () for one that is no operation.
+    """Return the op layouts to try for each node; () for a node that is not an operation.
 
-    ``LayoutError`` for an operation without a legal one.
+    Raise ``LayoutError`` for an operation without a legal op layout.
     """
     sparsity: list[_Sparsity] = []
     layouts: list[tuple[OpLayout, ...]] = []
@@ -267,7 +267,7 @@ def _legal(index: int, node: Compute, operands: list[_Sparsity]) -> tuple[OpLayo
     layouts = op_layouts(node.signature)
     if not layouts:
         raise LayoutError(index, why_no_form(node.signature.opcode, node.signature.iteration))
-    # All operands sparse moves a whole stick per element: nobody would convert dense inputs to that.
+    # With all operands sparse, a whole stick moves per element: converting dense inputs to sparse never pays off.
     if any(operands) or (None in operands and False not in operands):
         return layouts
     return tuple(layout for layout in layouts if not layout.sparse) or layouts
@@ -288,25 +288,25 @@ def _sparsity(
     return source is None or source
 
 
-# Requested layouts: what matmuls ask of the tensors that reach them through views and pointwise operations.
+# Requested layouts: layouts that matmuls request of tensors that reach them through views and pointwise operations.
 
-#: Requests of one tensor that are tried, those of its first readers.
+#: Number of requests that are tried for one tensor; the requests of its first readers are kept.
 _MAX_REQUESTS = 3
 
 
 def requested_layouts(
     graph: Graph, op_layouts: Sequence[tuple[OpLayout, ...]], stick_outermost: bool
 ) -> list[tuple[LayoutCandidate, ...]]:
-    """Return for each tensor the layouts with which a matmul behind it needs no copy; () for most tensors.
+    """Return for each tensor the layouts with which a later matmul needs no copy; () for most tensors.
 
-    Batch dims are one in the matmul, and so may be dims that a view merges into a contracted one: they have to be
-    neighbours in memory, which no order that follows the dims of the tensor alone may give.
+    The batch dims are one dim in the matmul, and a view may merge other dims into a contracted dim. Such dims have to
+    be neighbours in memory; the orders derived from the dims of the tensor alone may not include such an order.
     """
     requests: list[tuple[LayoutCandidate, ...]] = [()] * len(graph.nodes)
     readers = graph.readers()
 
     def of_reader(node: TensorNode, reader: int, position: int) -> Iterator[LayoutCandidate | None]:
-        """Yield the requests of one reader, as layouts of what it reads."""
+        """Yield the requests of one reader, as layouts of the tensor that it reads."""
         other = graph.nodes[reader]
         if isinstance(other, ViewNode):
             for request in requests[reader]:
@@ -320,7 +320,7 @@ def requested_layouts(
             for request in requests[reader]:
                 yield _of_operand(other, position, node, request)
 
-    # From the last to the first, so that a request is known before the tensors in front of it are seen.
+    # In reverse order, so that the requests of readers are known before the tensors that they read are visited.
     for index in reversed(range(len(graph.nodes))):
         node = graph.nodes[index]
         candidates = (
@@ -334,7 +334,7 @@ def requested_layouts(
 
 
 def _before_view(step: ViewTransform, node: TensorNode, request: LayoutCandidate) -> LayoutCandidate | None:
-    """Return the layout of the source of a view that gives the view a layout; None if there is none."""
+    """Return the layout of a view's source for which the view has the requested layout; None if there is none."""
     inverse = step.inverse(node.shape)
     source = None if inverse is None else image(inverse, request)
     if source is None or not source.addressable or source.sticks or source.stick_dim is None:
@@ -345,7 +345,7 @@ def _before_view(step: ViewTransform, node: TensorNode, request: LayoutCandidate
 def _of_operand(
     operation: Compute, position: int, node: TensorNode, request: LayoutCandidate
 ) -> LayoutCandidate | None:
-    """Return the layout of an operand in the order of the result; None if it does not have all dims of that."""
+    """Return the layout of an operand in the order of the result; None if it does not have all dims of the result."""
     dims, result = operation.signature.maps[position], operation.signature.maps[-1]
     if request.stick_dim is None or len(dims) != len(result) or set(dims) != set(result):
         return None
@@ -360,14 +360,14 @@ INFINITE = float("inf")
 
 
 class Edge:
-    """One input of a node: subclasses say what reading it costs. All costs are picoseconds."""
+    """One input of a node: subclasses compute the cost of reading the input. All costs are in picoseconds."""
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
-        """Return the cost of reading the input in layout ``source`` for a ``result``; infinite if it cannot be."""
+        """Return the cost of reading the input in layout ``source`` for a ``result``; infinite if it is impossible."""
         raise NotImplementedError
 
     def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
-        """Return the cost by state of the input (rows) and of the result, each by its cheapest layout."""
+        """Return the cost by state of the input (rows) and of the result; of each input state the cheapest layout."""
         costs = np.array([[self.cost(read, to) for to in result.produced] for read in source.candidates])
         return costs[source.available].min(axis=1)[:, result.produced_index]
 
@@ -378,7 +378,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class OperandEdge(Edge):
-    """An operation reads an operand: all of it once, as its op layout says; one ``in_loop`` may be in LX."""
+    """An operation reads a whole operand once, as required by its op layout; an operand ``in_loop`` may be in LX."""
 
     position: int
     in_loop: bool = False
@@ -393,7 +393,7 @@ class OperandEdge(Edge):
 
 @dataclass(frozen=True)
 class CopyOf(Edge):
-    """A copy reads its source, whatever its layout."""
+    """A copy reads its source in any layout."""
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
         """Return the time of the copy."""
@@ -402,27 +402,27 @@ class CopyOf(Edge):
 
 @dataclass(frozen=True)
 class ViewOf(Edge):
-    """A view has the images of the layouts that its source has, for nothing."""
+    """A view has the images of the layouts of its source, at no cost."""
 
     step: object
 
     def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
-        """Return 0 where the source has a layout for each base of the view, else infinity."""
+        """Return 0 if the source has a layout for each base of the view, else infinity."""
         images = [image(self.step, read) for read in source.candidates]
         bases = distinct(base for state in result.states for base in state.base)
         column = {base: index for index, base in enumerate(bases)}
         needed = np.zeros((len(bases), len(result.states)), dtype=np.float32)
         for index, state in enumerate(result.states):
             needed[[column[base] for base in state.base], index] = 1
-        # An image that is no base of the view serves none of its states.
+        # An image that is not a base of the view is of no use to the states of the view.
         shown = [column.get(view, -1) if view is not None else -1 for view in images]
         existing = np.array(shown)[source.available][:, :, None] == np.arange(len(bases))
-        # Counts of the bases that are missing, as a product of matrices: small numbers are exact in floats.
+        # Count the missing bases with a matrix product: small numbers are exact in floats.
         missing = (~existing.any(axis=1)).astype(np.float32) @ needed
         return np.where(missing > 0, INFINITE, 0.0)
 
     def reads(self, source: State, result: State) -> list[LayoutCandidate]:
-        """Return the layout of the source behind each base of the view."""
+        """Return for each base of the view the layout of the source whose image is this base."""
         return [
             next(read for read in source.available if image(self.step, read) is base) for base in result.base
         ]
@@ -430,12 +430,12 @@ class ViewOf(Edge):
 
 @dataclass(frozen=True)
 class InsertInto(Edge):
-    """A tensor is inserted into a subview of a buffer: its producer writes it there, or it is copied there.
+    """A tensor is inserted into a subview of a buffer: its producer writes it there, or a copy does.
 
-    If its stick changes it is converted before (or, to the whole buffer, instead). One whose layout has to be
-    ``exact`` (it is pinned, or the buffer of a loop) is in place only where the subview has that very layout, not
-    merely its stick. A ``partial`` one, a buffer that is not written all over yet, is never copied where it may be
-    in place.
+    If the stick dim changes, a relayout precedes the copy; into the whole buffer, the relayout replaces the copy. An
+    ``exact`` tensor (pinned, or the buffer of a loop) is in place only if the subview has the same layout, not
+    only the same stick dim. A ``partial`` tensor, a buffer that is not completely written yet, is never copied if it
+    may be in place.
     """
 
     place: object
@@ -444,7 +444,7 @@ class InsertInto(Edge):
     partial: bool = False
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
-        """Return the time of the copy into the subview, and of a relayout before if the stick changes."""
+        """Return the time of the copy into the subview, plus the relayout before it if the stick dim changes."""
         target = image(self.place, result.candidate)
         if target is None:
             return INFINITE
@@ -452,17 +452,17 @@ class InsertInto(Edge):
         return copies * copying_cost(source, target)
 
     def fits(self, source: State, result: ProducedLayout) -> bool:
-        """Return whether the producer writes the tensor right into the subview."""
+        """Return whether the producer can write the tensor directly into the subview."""
         subview, candidate = image(self.place, result.candidate), source.produced.candidate
         if not self.may_be_in_place or subview is None or subview.stick_dim != candidate.stick_dim:
             return False
         return not self.exact or subview.layout == candidate.layout
 
     def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
-        """Return the cost of shorter runs where the tensor is in place, else that of the copy."""
+        """Return the cost of shorter runs if the tensor is in place, else the cost of the copy."""
         costs = super().table(source, result)
         if self.partial and self.may_be_in_place:
-            # A copy would read what is not written yet.
+            # A copy would read elements that are not written yet.
             costs = np.full(costs.shape, INFINITE)
         for row, state in zip(costs, source.states, strict=True):
             fits = np.array([self.fits(state, layout) for layout in result.produced])
@@ -476,12 +476,12 @@ class InsertInto(Edge):
         return costs
 
     def _in_place_cost(self, source: ProducedLayout, result: ProducedLayout) -> int:
-        """Return by how much it takes longer to write the subview than a buffer of the tensor alone."""
+        """Return the additional time to write the subview, compared with a separate buffer of the tensor."""
         subview = image(self.place, result.candidate)
         if subview is None:
             return 0
         if source.op_layout is None:
-            # A copy, or a buffer of parts, whose runs are those of its copy.
+            # A copy, or a buffer of parts: the cost of the runs is the cost of a copy.
             alone, in_place = (
                 copying_cost(source.candidate, target) for target in (source.candidate, subview)
             )
@@ -492,7 +492,7 @@ class InsertInto(Edge):
         return 0 if alone is None or in_place is None else max(0, in_place - alone)
 
     def reads(self, source: State, result: State) -> list[LayoutCandidate]:
-        """Return the produced layout if in place, else the cheapest to copy."""
+        """Return the produced layout if the tensor is in place, else the layout that is cheapest to copy."""
         if self.fits(source, result.produced):
             return [source.produced.candidate]
         return super().reads(source, result)
@@ -500,19 +500,19 @@ class InsertInto(Edge):
 
 @dataclass(frozen=True)
 class SameBuffer(Edge):
-    """An iter_arg and the result of its loop are the buffer of their input.
+    """An iter_arg, or the result of a loop, has the same buffer as its input.
 
-    ``may_convert``: a yielded value may also be a relayout, made for the loop; the initial value is the buffer.
+    ``may_convert``: a yielded value may also be a relayout for the loop; the initial value is always the buffer.
     """
 
     may_convert: bool
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
-        """Return 0 for one layout on both sides."""
+        """Return 0 if both sides have the same layout, else infinity."""
         return 0 if source is result.candidate else INFINITE
 
     def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
-        """Return 0 where the layouts agree: those that exist, or the produced ones alone."""
+        """Return 0 if the layouts are equal, else infinity; with ``may_convert`` any existing layout is accepted."""
         if self.may_convert:
             return super().table(source, result)
         costs = np.array(
@@ -521,15 +521,15 @@ class SameBuffer(Edge):
         return costs[source.produced_index][:, result.produced_index]
 
 
-# Reader candidates: the layouts that the readers of a tensor may ask for, to which a relayout may convert it.
+# Reader candidates: the layouts that the readers of a tensor may ask for; a relayout may convert the tensor to one.
 
 _StickDims = tuple[int | None, ...]
 
 
 class ReaderCandidates:
-    """Collects the reader candidates of all tensors of a graph, from the last one to the first.
+    """Collect the reader candidates of all tensors of a graph, from the last tensor to the first.
 
-    In that order the candidates of a view are complete before those of its source, which has to provide them.
+    In this order the candidates of a view are complete before the candidates of its source, which must provide them.
     """
 
     def __init__(
@@ -543,7 +543,7 @@ class ReaderCandidates:
         self.batched = [False] * len(self.nodes)
 
     def collect(self) -> list[tuple[LayoutCandidate, ...]]:
-        """Return the candidates of each tensor; () for a tensor of one element, which lies as any reader likes."""
+        """Return the candidates of each tensor; () for a tensor of one element, which any reader accepts."""
         for index in reversed(range(len(self.nodes))):
             self._collect(index, self.nodes[index])
         return self.candidates
@@ -555,7 +555,7 @@ class ReaderCandidates:
                 self.batched[reader] if self._keeps_order(reader) else self._is_batched(reader)
             )
             dims |= dict.fromkeys(self._stick_dims(node, reader, position))
-            # ``viewable`` names no sparse stick beside dense ones, but this view is read sparse.
+            # ``viewable`` does not return sparse in addition to stick dims, but this view is read sparse.
             if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(node, reader):
                 dims[None] = None
         if not sized(node.shape):
@@ -567,7 +567,7 @@ class ReaderCandidates:
         self.candidates[index] = distinct([*candidates, *self._pins_of_iter_args(index)])
 
     def _packed(self, index: int, node: TensorNode) -> tuple[LayoutCandidate, ...]:
-        """The layouts with several dims in the stick that readers need, through views too."""
+        """Return the layouts with several dims in the stick that readers need, directly or through views."""
         candidates: list[LayoutCandidate] = []
         for reader, position in self.readers[index]:
             other = self.nodes[reader]
@@ -582,9 +582,9 @@ class ReaderCandidates:
     def _in_logical_order(
         self, index: int, node: TensorNode, stick_dims: _StickDims
     ) -> tuple[LayoutCandidate, ...]:
-        """The layouts whose dims but the stick keep their logical order, so that reshapes of them are views.
+        """Return the layouts whose dims except the stick dim keep their logical order, so that reshapes are views.
 
-        For elements that no relayout converts: there the default order, dim 0 innermost, could not be mended.
+        These are for elements without relayouts: no relayout could replace the default order, with dim 0 innermost.
         """
         if not any(isinstance(self.nodes[reader], ViewNode) for reader, _ in self.readers[index]):
             return ()
@@ -598,14 +598,14 @@ class ReaderCandidates:
         )
 
     def _pins_of_iter_args(self, index: int) -> list[LayoutCandidate]:
-        """The pinned layouts of loops that yield the tensor; the buffer before a loop has the pin itself."""
+        """Return the pinned layouts of loops that yield the tensor; a buffer before a loop has the pin itself."""
         loops = [self.nodes[reader] for reader, _ in self.readers[index]]
         if isinstance(self.nodes[index], InsertSliceBuffer):
             return []
         return [candidate_of(node.pin) for node in loops if isinstance(node, IterArg) and node.pin]
 
     def _keeps_order(self, reader: int) -> bool:
-        """Return whether a node hands the order of its input on: a view, a copy, an operation on one tensor."""
+        """Return whether the result of a node keeps the order of its input: a view, copy or operation on one tensor."""
         node = self.nodes[reader]
         if not isinstance(node, Compute):
             return isinstance(node, ViewNode | Copy)
@@ -617,23 +617,23 @@ class ReaderCandidates:
         return isinstance(node, Compute) and is_batched(node.signature)
 
     def _stick_dims(self, node: TensorNode, reader: int, position: int) -> _StickDims:
-        """The stick dims in which one reader may read a tensor."""
+        """Return the stick dims with which one reader may read a tensor."""
         other = self.nodes[reader]
         if isinstance(other, Compute):
             return single_stick_dims(self.op_layouts[reader], position)
         if isinstance(other, ViewNode):
             return viewable(self.target, other.step, node.shape, node.dtype, self.stick_outermost)
         if isinstance(other, IterArg):
-            # The buffer before a loop is never converted (``SameBuffer``), a yielded value may be.
+            # The buffer before a loop is never converted (``SameBuffer``), but a yielded value may be.
             return () if isinstance(node, InsertSliceBuffer) else (*sized(node.shape), None)
-        # Into a buffer an argument goes with any stick; a result is converted on its way.
+        # An argument may be inserted into a buffer with any stick dim; a result is converted by the insertion.
         chosen = isinstance(node, ArgumentNode) and (node.free or node.by_price)
         return sized(node.shape) if chosen else ()
 
     def _is_sparse_view(self, node: ArgumentNode, reader: int) -> bool:
-        """Return whether a reader is a view that is read sparse, as the positions of a gather are.
+        """Return whether a reader is a view that is read sparse, for example the indices of a gather.
 
-        It is read so alone, or may be, and the device cannot give it another stick.
+        The view is only read sparse, or it may be read sparse and the device cannot restickify its type.
         """
         stick_dims = {candidate.stick_dim for candidate in self.candidates[reader]}
         is_sparse = stick_dims == {None} or (None in stick_dims and not is_restickified(node.dtype))
@@ -645,11 +645,11 @@ class ReaderCandidates:
     def _by_stick_dim(
         self, index: int, node: TensorNode, stick_dims: _StickDims
     ) -> tuple[LayoutCandidate, ...]:
-        """The dense layouts with each of these dims in the stick, in the orders worth a relayout."""
+        """Return the dense layouts with each of these dims in the stick, in the orders that are worth a relayout."""
         if node.pin is not None:
             return tuple(self._default(node, stick)[0] for stick in stick_dims)
         if isinstance(node, ArgumentNode) and node.free:
-            # Weights are laid out before the program runs: every order is free, so all of them are tried.
+            # Weights are laid out before the program runs: every order is free, so all orders are tried.
             orders = [
                 ordered(self.target, node.shape, node.dtype, stick, order)
                 for stick in stick_dims
@@ -665,14 +665,14 @@ class ReaderCandidates:
         )
 
     def _by_row(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
-        """The default orders, and those with each dim in turn innermost: through views any may be the rows."""
+        """Return the default orders, and an order with each dim innermost: views may make any dim the rows."""
         dims = [dim for dim in sized(node.shape) if dim != stick]
         orders = [(*(dim for dim in dims if dim != row), stick, row) for row in dims if stick is not None]
         rows = (ordered(self.target, node.shape, node.dtype, stick, order) for order in orders)
         return distinct((*self._default(node, stick), *rows))
 
     def _row_orders(self, index: int) -> list[tuple[int, ...]]:
-        """Orders of a table, outermost first, in which each row that a gather reads lies in one piece."""
+        """Return orders of a table, outermost first, in which each row that a gather reads is contiguous."""
         orders = []
         for reader, position in self.readers[index]:
             node = self.nodes[reader]

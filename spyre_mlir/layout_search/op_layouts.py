@@ -17,21 +17,21 @@ from spyre_mlir.layout_search.tensor_graph import OpSignature
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: The part of LX that a tensor in a loop may need to be taken to stay there: it has room beside many others.
+#: A tensor in a loop that needs at most 1 / _SMALL of LX is assumed to stay there, together with many other tensors.
 _SMALL = 16
 
-#: By how much it is cheaper then: not all of them find room.
+#: The factor by which such a tensor is cheaper: not all such tensors fit into LX.
 _CHEAPER = 4
 
 
-# eq=False: there is one object per signature and assignment, and caches keyed by it hash an identity.
+# eq=False: there is one object per signature and assignment, so caches can use its identity as the key.
 @dataclass(frozen=True, eq=False)
 class OpLayout:
-    """A stick assignment of an operation, by the dims of each operand in place of iteration dims (the result last).
+    """A stick assignment of an operation in terms of the dims of each operand, not iteration dims (the result last).
 
-    ``stick_dims`` are the dims in the stick; ``tiles`` the piece of each operand that one transfer moves, in elements
-    per dim; ``portions`` the parts of their bytes that the operation moves. ``sticks`` are the (dim, elements) of
-    operands whose sticks hold several dims, () for the others.
+    ``stick_dims`` are the dims in the stick; ``tiles`` the part of each operand that one transfer moves, in elements
+    per dim; ``portions`` the fractions of the operands' bytes that the operation moves. ``sticks`` are the (dim,
+    elements) pairs of operands whose sticks hold several dims, () for the other operands.
     """
 
     assignment: StickAssignment
@@ -77,10 +77,10 @@ def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
 
 
 def _portion(signature: OpSignature, operand: int) -> Fraction:
-    """The part of an operand that an operation moves: all of it, but of a table one row per position."""
+    """Return the fraction of an operand that an operation moves: 1, or for a table one row per gathered index."""
     iteration = signature.iteration
     if operand == 0 and iteration.windows:
-        # The view of windows has an element as often as windows have it.
+        # The view of windows contains an element once for each window that contains it.
         return Fraction(1, math.prod(iteration.sizes[dim] for dim in iteration.windows & iteration.reduced))
     if operand != DEVICE_OPS[signature.opcode].table:
         return Fraction(1)
@@ -89,13 +89,13 @@ def _portion(signature: OpSignature, operand: int) -> Fraction:
 
 
 def _tile(signature: OpSignature, opcode: str, sticks: Sticks) -> list[int]:
-    """Elements of each dim that one transfer moves if the layout lets it, as ``OperationDims.tile`` says."""
+    """Return the elements of each dim that one transfer moves if the layout allows it (``OperationDims.tile``)."""
     sizes = signature.iteration.sizes
     granules = [1] * len(sizes)
     for dim, count in itertools.chain.from_iterable(sticks):
         if dim is not None:
             granules[dim] = max(granules[dim], count)
-    # The division over cores is decided later and goes by the layouts: it cannot shorten the tile here.
+    # The division over cores is decided later and depends on the layouts: it cannot shorten the tile here.
     dims = OperationDims(DEVICE_OPS[opcode].kind, signature.iteration.present)
     return list(dims.tile(enumerate(sizes), granules).values())
 
@@ -111,7 +111,7 @@ def transfer_cost(op_layout: OpLayout, operand: int, candidate: LayoutCandidate)
 
 
 def transfer_cost_in_loop(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
-    """Return the same for a tensor that a loop makes: a small one, on all cores, mostly stays in LX."""
+    """Return the transfer cost of a tensor that a loop computes: a small tensor on all cores mostly stays in LX."""
     cost = transfer_cost(op_layout, operand, candidate)
     target = candidate.view.target
     is_small = candidate.bytes <= target.usable_lx_bytes // _SMALL * target.cores

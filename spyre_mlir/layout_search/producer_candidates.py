@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Producer candidates: the layouts in which an operation can write its result, and the orders worth to try."""
+"""Producer candidates: the layouts in which an operation can write its result, and the orders worth trying."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spyre_mlir.layout_search.tensor_graph import InsertSliceBuffer, OpSignature
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 
-#: Orders of the non-stick dims that are tried for the result of one op layout.
+#: The number of orders of the non-stick dims that are tried for the result of one op layout.
 _MAX_ORDERS = 3
 
 
@@ -31,7 +31,7 @@ def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def last_dim(shape: tuple[int, ...]) -> int | None:
-    """Return the default stick dim: the last one, as the convention has it even where that has size 1."""
+    """Return the default stick dim: by convention the last dim, even if this dim has size 1."""
     return len(shape) - 1 if shape else None
 
 
@@ -45,7 +45,7 @@ def is_batched(signature: OpSignature) -> bool:
 
 @functools.lru_cache(maxsize=1 << 12)
 def single_stick_dims(op_layouts: tuple[OpLayout, ...], position: int) -> tuple[int | None, ...]:
-    """Return the stick dims of an operand, by the op layouts whose stick of it holds one dim (None: sparse)."""
+    """Return the stick dims of an operand in the op layouts whose stick for it holds one dim (None: sparse)."""
     return tuple(
         dict.fromkeys(layout.stick_dims[position] for layout in op_layouts if not layout.sticks[position])
     )
@@ -55,7 +55,7 @@ def single_stick_dims(op_layouts: tuple[OpLayout, ...], position: int) -> tuple[
 def viewable(
     target: Target, step: ViewTransform, shape: tuple[int, ...], dtype: str, stick_outermost: bool
 ) -> tuple[int | None, ...]:
-    """Return the stick dims with which a view operation moves nothing in some order; sparse if there is none."""
+    """Return the stick dims with which a view operation needs no data movement in some order; else (None,): sparse."""
 
     def legal(dim: int) -> bool:
         """Test the orders of one stick dim."""
@@ -68,7 +68,7 @@ def viewable(
 def best_order(
     candidates: tuple[LayoutCandidate, ...], steps: Sequence[ViewTransform], batched: bool
 ) -> LayoutCandidate:
-    """Return the order that the most views accept and leave addressable; of equals, rows innermost if ``batched``."""
+    """Return the order that most views accept and leave addressable; among equals, rows innermost if ``batched``."""
     if len(candidates) == 1:
         return candidates[0]
     preferred = tuple(reversed(candidates)) if batched else candidates
@@ -80,12 +80,12 @@ def best_order(
         images = (image(step, candidate) for step in steps)
         return sum(1 + view.addressable for view in images if view is not None)
 
-    # ``max`` takes the first of equals, which is why ``preferred`` has an order.
+    # ``max`` returns the first of equal candidates, so the order of ``preferred`` matters.
     return max(preferred, key=score)
 
 
 def uncut(target: Target, node: InsertSliceBuffer) -> tuple[int, ...]:
-    """Return the dims that no inserted slice cuts inside a stick."""
+    """Return the dims along which no inserted slice begins or ends inside a stick."""
     return _uncut_dims(target, node.shape, node.dtype, tuple(part.place for part in node.parts))
 
 
@@ -111,7 +111,7 @@ def results(
     dtype: str,
     stick_outermost: bool,
 ) -> tuple[ProducedLayout, ...]:
-    """Return per op layout the orders that an input has, the default one, that with rows innermost, and requests."""
+    """Return for each op layout the orders of inputs, the requests, the default order and that with rows innermost."""
     produced: list[ProducedLayout] = []
     for op_layout in op_layouts:
         candidates = [
@@ -120,7 +120,7 @@ def results(
                 signature.iteration.target, shape, dtype, op_layout.stick_dims[-1], stick_outermost
             ),
         ]
-        # Inherited orders stand first, so the bound drops default ones.
+        # Inherited orders come first, so the limit drops default orders.
         stick_dim = op_layout.stick_dims[-1]
         requested = (request for request in requests if request.stick_dim == stick_dim)
         orders = distinct((*distinct(candidates)[:_MAX_ORDERS], *requested))
@@ -135,7 +135,7 @@ def _inherited(
     shape: tuple[int, ...],
     dtype: str,
 ) -> list[LayoutCandidate]:
-    """The result in the order of an input that has all its dims, first input first."""
+    """Return the result in the order of each input that has all dims of the result, first input first."""
     stick_dim = op_layout.stick_dims[-1]
     if stick_dim is None:
         return []

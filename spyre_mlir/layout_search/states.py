@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The states of a tensor: which of its layouts exist, the produced one and its relayouts."""
+"""The states of a tensor: the sets of its layouts that exist, the produced layout and its relayouts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, cheapest
 from spyre_mlir.layout_search.op_layouts import OpLayout, transfer_cost, transfer_cost_in_loop
 from spyre_mlir.records import dataclass
 
-#: Relayouts of one tensor; readers never need more than three dims of one tensor in the stick at once.
+#: Maximum number of relayouts of one tensor; its readers need at most three of its dims in the stick.
 MAX_RELAYOUTS = 3
-#: Memory of a further layout of a weight, as a part of the time to move it: decides between equals only.
+#: Cost of the memory of a weight's layout, as a fraction of the time to move it: decides only between equal costs.
 _MEMORY_PRICE = 1 / 1024
-#: Price of an input in another order of its sticks than the default, and with another dim in them, as parts of the
-#: time of the device to read it. The first moves the same pieces; the second transposes, on a host a twentieth as
-#: fast, what stays on the device for the calls that matter: a tensor that comes anew with each takes longer to come.
+#: Cost of an input whose sticks have another order than by default, and of one with another stick dim, as fractions of
+#: the device time to read it. The first moves the same pieces; the second transposes, on a host that is 20 times as
+#: slow. It is meant for tensors that stay on the device; a tensor sent with each call takes longer to arrive.
 _ORDER_PRICE, _STICK_PRICE = 1 / 64, 1 / 4
 
 
-# eq=False: there is one object per layout and op layout, so identity compares, and hashing costs nothing.
+# eq=False: there is one object per layout and op layout, so objects compare and hash by identity.
 @dataclass(frozen=True, eq=False)
 class ProducedLayout:
-    """A layout that a node produces, by an op layout of its operation (None: no operation). See ``produced_layout``."""
+    """A layout that a node produces, with an op layout (None: not an operation). Created by ``produced_layout``."""
 
     candidate: LayoutCandidate
     op_layout: OpLayout | None = None
 
 
-#: All produced layouts that are in use, see ``candidate``.
+#: All produced layouts in use (see ``layout_candidates.candidate``).
 _PRODUCED: weakref.WeakValueDictionary[tuple[LayoutCandidate, OpLayout | None], ProducedLayout] = (
     weakref.WeakValueDictionary()
 )
@@ -49,9 +49,9 @@ def produced_layout(candidate: LayoutCandidate, op_layout: OpLayout | None = Non
 
 @dataclass(frozen=True)
 class State:
-    """The layouts of a tensor that exist: ``base`` without a relayout, ``converted`` by relayouts of those.
+    """The layouts of a tensor that exist: ``base`` without a relayout, ``converted`` by relayouts of ``base``.
 
-    ``sealed``: readers see the converted ones alone, as of a view that is pinned to another layout.
+    ``sealed``: readers may read only ``converted``, for example of a view that is pinned to another layout.
     """
 
     produced: ProducedLayout
@@ -65,7 +65,7 @@ class State:
         return self.converted if self.sealed else self.base + self.converted
 
     def converted_from(self, target: LayoutCandidate) -> LayoutCandidate:
-        """Return the source of a relayout: the cheapest base; if ``sealed``, of all but the first, the first."""
+        """Return the source of a relayout: the cheapest base; if ``sealed``, later relayouts read the first."""
         sources = self.base
         if self.sealed and target is not self.converted[0]:
             sources = self.converted[:1]
@@ -75,8 +75,8 @@ class State:
 class Domain:
     """The states of one tensor, in arrays for the cost tables.
 
-    ``available`` has a row per state: indices into ``candidates``, the first repeated to fill the row.
-    ``produced_index`` is that of each state into ``produced``, ``costs`` what a state costs by itself (picoseconds).
+    ``available`` has a row per state: indices into ``candidates``, the first index repeated to fill the row.
+    ``produced_index`` has the index into ``produced`` for each state, ``costs`` the own cost of a state (picoseconds).
     """
 
     def __init__(
@@ -105,17 +105,17 @@ def state_cost(state: State, from_host: bool = False, in_loop: bool = False) -> 
 
 
 def memory_cost(state: State) -> int:
-    """Return the cost of layouts ahead of time: almost nothing, but of equals the smaller memory wins."""
+    """Return the cost of layouts that the host prepares: near 0, so that memory only decides between equal costs."""
     targets = ((candidate, candidate.view.target) for candidate in state.base)
     transfers = (pass_cost(target, candidate.bytes, target.burst_bytes) for candidate, target in targets)
-    # Costs are whole picoseconds, whose sums are exact in floats: equal plans get equal costs.
+    # Costs are whole picoseconds; sums of integers are exact in floats, so equal plans have equal costs.
     return round(_MEMORY_PRICE * sum(transfers))
 
 
 def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate, stays: bool) -> int:
-    """Return what it costs that the host lays an input out otherwise than by default (``usual``).
+    """Return the cost of an input layout that is not the default layout ``usual``.
 
-    One that ``stays``, for the program changes it, comes once.
+    An input that ``stays`` on the device, because the program updates it, is transferred only once.
     """
     if candidate is usual:
         return 0
@@ -127,14 +127,14 @@ def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate, stays: bool) -
 def relayout_sets(
     base: tuple[LayoutCandidate, ...], targets: tuple[LayoutCandidate, ...], readers: int
 ) -> list[tuple[LayoutCandidate, ...]]:
-    """Return the sets of relayouts that can be of use to so many readers, the empty one first."""
+    """Return the sets of relayouts that can be useful for this number of ``readers``, the empty set first."""
     useful = [target for target in targets if target not in base]
     limit = min(readers, MAX_RELAYOUTS, len(useful))
     return [subset for count in range(limit + 1) for subset in itertools.combinations(useful, count)]
 
 
 def argument_states(produced: tuple[ProducedLayout, ...], readers: int) -> list[State]:
-    """Return the states of what is laid out ahead of time: any layouts, at most one per stick and reader."""
+    """Return the states of a tensor laid out ahead of time: any layouts, at most one per stick and per reader."""
     states = []
     for count in range(1, max(1, min(readers, MAX_RELAYOUTS, len(produced))) + 1):
         for subset in itertools.combinations(produced, count):
@@ -147,7 +147,7 @@ def argument_states(produced: tuple[ProducedLayout, ...], readers: int) -> list[
 def view_states(
     produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
 ) -> list[State]:
-    """Return views of one layout of the source, or of two if there are readers for both; and relayouts of them."""
+    """Return states with views of one layout of the source, or of two if there are two readers; and relayouts."""
     states = []
     for count in range(1, min(2, max(readers, 1), len(produced)) + 1):
         for subset in itertools.combinations(produced, count):
@@ -164,7 +164,7 @@ def pinned_view_states(
     targets: tuple[LayoutCandidate, ...],
     readers: int,
 ) -> list[State]:
-    """Return views that have the pinned layout, and relayouts to it of the others, which no reader sees."""
+    """Return states with views in the pinned layout, and with relayouts of other views, which no reader reads."""
     sets = relayout_sets((pin,), targets, readers)
     return [
         State(layout, (layout.candidate,), relayouts)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The dataflow graph of a program for the layout choice: operations, views, copies, buffers, loops. No IR.
 
-Every node makes one tensor; a tensor is named by the index of its node. Nodes come after their inputs, but for the
-values that a loop yields to its next iteration. ``times`` is how often a node runs (the trip counts of the loops
-around it).
+Every node defines one tensor, which is named by the index of the node. Nodes come after their inputs, except for
+values that a loop yields to its next iteration. ``times`` is the number of executions of a node (the product of the
+trip counts of the loops around it).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from spyre_mlir.layout.view_transforms import Slice, ViewTransform
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
-#: For each dim of an operand the iteration dim that indexes it; None is the constant 0.
+#: For each dim of an operand the iteration dim that indexes this dim; None is the constant 0.
 Map = tuple[int | None, ...]
 
 
-# eq=False: ``signature`` makes one object for equal ones, and the caches keyed by it hash an identity.
+# eq=False: ``signature`` creates one object for equal signatures, so caches can use its identity as the key.
 @dataclass(frozen=True, eq=False)
 class OpSignature:
     """A device operation without its operands: many operations of a program share one object.
 
-    ``maps`` has one entry per operand, the result last. Made by ``signature``.
+    ``maps`` has one entry per operand, the result last. Created by ``signature``.
     """
 
     opcode: str
@@ -58,7 +58,7 @@ def signature(
 
 
 class LayoutError(ValueError):
-    """A program that no layouts fit; ``node`` is the tensor that shows it."""
+    """No layouts fit the program; ``node`` is the tensor at which the error is reported."""
 
     def __init__(self, node: int, reason: str) -> None:
         super().__init__(reason)
@@ -67,9 +67,9 @@ class LayoutError(ValueError):
 
 @dataclass
 class TensorNode:
-    """A tensor. ``pin`` is the layout that the user asks for, ``name`` the tensor's name in messages.
+    """A tensor. ``pin`` is the layout that the user requests, ``name`` the name of the tensor in messages.
 
-    ``from_host``, which ``Graph.add`` sets, says that it is an argument or constant, or a view of one.
+    ``from_host``, set by ``Graph.add``, is true for an argument or constant and for a view of one.
     """
 
     shape: tuple[int, ...]
@@ -81,16 +81,16 @@ class TensorNode:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The tensors that the node reads, by position."""
+        """The tensors that the node reads, by input position."""
         return ()
 
 
 @dataclass
 class ArgumentNode(TensorNode):
-    """An argument or constant; one that is ``free`` is laid out ahead of time, in several layouts if need be.
+    """An argument or constant; a ``free`` one is laid out ahead of time, in several layouts if needed.
 
-    ``layouts`` are all of those layouts, where a plan file says so. One ``by_price`` has one layout, the default or
-    another for which the host charges. Slices are inserted into one that is ``updated`` in its own buffer.
+    ``layouts`` are all layouts of a ``free`` one if a plan file names them. An argument ``by_price`` has one layout:
+    the default, or another at a cost for the host. An ``updated`` one is the buffer into which slices are inserted.
     """
 
     free: bool = False
@@ -114,7 +114,7 @@ class Compute(TensorNode):
 
 @dataclass
 class ViewNode(TensorNode):
-    """A view of ``source``: moves nothing."""
+    """A view of ``source``, without data movement."""
 
     source: int = field(kw_only=True)
     step: ViewTransform = field(kw_only=True)
@@ -127,7 +127,7 @@ class ViewNode(TensorNode):
 
 @dataclass
 class Copy(TensorNode):
-    """A copy into a new buffer; with a pin, the programmer's explicit relayout."""
+    """A copy into a new buffer; with a pin, an explicit user-defined relayout."""
 
     source: int = field(kw_only=True)
 
@@ -139,10 +139,10 @@ class Copy(TensorNode):
 
 @dataclass(frozen=True)
 class InsertedSlice:
-    """A tensor that is inserted into a larger buffer, at the slice ``place`` of it.
+    """A tensor that is inserted into a larger buffer, at slice ``place`` of the buffer.
 
-    ``out_of_place``: its producer cannot write it there, for others still read that slice, or the tensor, by then.
-    ``partial``: the tensor is a buffer that is not written all over yet.
+    ``out_of_place``: its producer cannot write it there, because other operations still read the slice or the tensor.
+    ``partial``: the tensor is a buffer that is not completely written yet.
     """
 
     source: int
@@ -155,7 +155,7 @@ class InsertedSlice:
 class InsertSliceBuffer(TensorNode):
     """A buffer into which ``parts`` are inserted, in order; a part with no other reader is written in place.
 
-    ``carried``: a loop carries the buffer on, so that its parts alone do not tell which stick is best.
+    ``carried``: a loop carries the buffer, so that the best stick dim does not follow from the parts alone.
     """
 
     parts: tuple[InsertedSlice, ...] = field(kw_only=True)
@@ -185,7 +185,7 @@ class IterArg(TensorNode):
 
 @dataclass
 class LoopResult(TensorNode):
-    """The result of a loop: the buffer of its iter_arg ``carried``, read outside of the loop."""
+    """The result of a loop: the buffer of its iter_arg ``carried``, read outside the loop."""
 
     carried: int = field(kw_only=True)
 
@@ -211,7 +211,7 @@ class Graph:
         return len(self.nodes) - 1
 
     def readers(self) -> list[list[tuple[int, int]]]:
-        """Return for each tensor the (node, input position) that read it, in program order."""
+        """Return for each tensor the (node, input position) pairs that read it, in program order."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
         for index, node in enumerate(self.nodes):
             for position, tensor in enumerate(node.inputs):
@@ -220,10 +220,10 @@ class Graph:
 
 
 def whole(shape: Sequence[int]) -> Slice:
-    """Return the slice that is all of a buffer."""
+    """Return the slice that covers a whole buffer."""
     return Slice((0,) * len(shape), tuple(shape), (1,) * len(shape))
 
 
 def in_loop(node: TensorNode) -> bool:
-    """Return whether a loop makes a tensor anew in each iteration, or carries it from one to the next."""
+    """Return whether a loop computes a tensor in each iteration, or carries it from one iteration to the next."""
     return node.times > 1 and isinstance(node, Compute | IterArg)

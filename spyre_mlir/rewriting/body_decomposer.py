@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One ``linalg.generic`` into device operations: its body's scalar ops, its reduction, its contraction."""
+"""Decompose a ``linalg.generic`` into device operations: scalar ops of the body, the reduction, the contraction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spyre_mlir.target.element_types import ONE_BYTE, widening_block
 
 
 class BodyDecomposer:
-    """Decomposes the body of one op; ``run`` gives the term of its result."""
+    """Decompose the body of one op; ``run`` returns the term of its result."""
 
     def __init__(self, terms: Terms, op: ir.Operation) -> None:
         generic = structured(op)
@@ -42,7 +42,7 @@ class BodyDecomposer:
     def run(self) -> Term:
         body = self.generic.body
         inputs = zip(list(body.arguments)[:-1], self.generic.inputs, self.generic.maps, strict=False)
-        # An input that the body does not read has a shape and may have no values: the window of a pooling.
+        # An input that the body does not read has a shape but may not have values: the window of a pooling.
         self.nodes.update(
             (number, self._node(value, dims)) for number, value, dims in inputs if not use_empty(number)
         )
@@ -51,18 +51,18 @@ class BodyDecomposer:
         accumulator = body.arguments[len(body.arguments) - 1]
         if self.generic.reduced:
             return self._reduction(ops, yielded, accumulator)
-        # Most bodies overwrite their destination, which then is no operand.
+        # Most bodies overwrite their destination, which then is not an operand.
         if any(accumulator in list(op.operands) for op in ops) or yielded == accumulator:
             self.nodes[accumulator] = self._node(self.generic.output, self.generic.maps[-1])
         self._elementwise(ops)
         node = self._lookup(yielded)
-        # A boolean has the format of the values that were compared, but as a result it is fp16.
+        # A boolean has the format of the compared values, but as a result of the op it is fp16.
         return self._term(self.builder.cast(node, "f16", self.op) if str(yielded.type) == "i1" else node)
 
     # -- nodes ----------------------------------------------------------------------------------------
 
     def _node(self, value: ir.Value, dims: Map) -> Node:
-        """An operand over the iteration dims, through the selection of its term."""
+        """Return an operand as a node over the iteration dims, through the dim selection of its term."""
         term = self.terms[value]
         if term.value is None:
             return Node(None, constant=term.splat)
@@ -74,7 +74,7 @@ class BodyDecomposer:
         return Node(None, constant=self.terms[value].splat)
 
     def _term(self, node: Node) -> Term:
-        """A node as the op's result: iteration dims back to result dims."""
+        """Return a node as the term of the op's result: convert iteration dims to result dims."""
         if node.value is None:
             return Term(None, splat=node.constant)
         where = {dim: position for position, dim in enumerate(self.generic.maps[-1]) if dim is not None}
@@ -111,19 +111,19 @@ class BodyDecomposer:
         return self._apply(self._opcode(op), nodes, str(op.results[0].type))
 
     def _apply(self, opcode: str, nodes: list[Node], result: str = "") -> Node:
-        """An operation on nodes, its value if they are constants."""
+        """Return an operation on nodes, or its value if all nodes are constants."""
         if all(node.value is None for node in nodes):
             values = [node.constant for node in nodes if node.constant is not None]
             return Node(None, constant=scalar.wrapped(scalar.fold(opcode, values), result))
         if opcode == "where3":
             return self._where(nodes, result)
-        # The device has the reciprocal as an operation of its own, without a constant to write out.
+        # The device has a reciprocal operation, which does not need a constant in memory.
         if opcode == "realdiv" and nodes[0].constant == 1.0:
             return self.builder.emit("reciprocal", nodes[1:])
         return self.builder.emit(opcode, self._agreeing(nodes))
 
     def _agreeing(self, nodes: list[Node]) -> list[Node]:
-        """Convert booleans, which have the format of the values compared, to that of the first operand."""
+        """Convert booleans, which have the format of the compared values, to the format of the first operand."""
         first = next((node.element for node in nodes if node.value is not None), "")
         return [self.builder.cast(node, first, self.op) for node in nodes]
 
@@ -140,7 +140,7 @@ class BodyDecomposer:
         )
 
     def _check_width(self, op: ir.Operation) -> None:
-        """Refuse sums and products of 64-bit integers: an overflow of the device's 32 bits would go unnoticed."""
+        """Reject sums and products of 64-bit integers: an overflow of the device's 32 bits would not be detected."""
         if op.name in scalar.INTEGER and str(op.results[0].type) == "i64":
             raise error_at(
                 op, f"'{op.name}' on 64-bit integers has no device operation, whose integers have 32 bits"
@@ -156,7 +156,7 @@ class BodyDecomposer:
         if op.name == "arith.trunci" and element in ONE_BYTE:
             raise error_at(op, "the lowest 8 bits of an integer have no device operation")
         if element == "f64":
-            element = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
+            element = "f32"  # a scalar that the importer widens with extf before a comparison or truncf
         if element in ONE_BYTE:
             node = representable(self.builder, node, element, op)
         elif node.element == "i8" and element != "i8":
@@ -165,7 +165,7 @@ class BodyDecomposer:
         return self.builder.cast(node, device_element(element, op.location), op)
 
     def _where(self, nodes: list[Node], result: str) -> Node:
-        """``where3`` wants its condition in the element type of its values."""
+        """Emit ``where3``, which requires its condition in the element type of its values."""
         condition, *values = nodes
         if condition.value is None:
             return values[0] if condition.constant else values[1]
@@ -202,7 +202,7 @@ class BodyDecomposer:
             node = self._reduce(operand, combination)
         else:
             node = product
-        # Reductions of the device begin with the neutral element; any other initial value is combined at the end.
+        # Device reductions begin with the neutral element; any other initial value is combined with the result.
         init = self._node(self.generic.output, self.generic.maps[-1])
         if init.value is None and scalar.is_neutral(combine.name, init.constant, element):
             return self._term(node)
@@ -210,7 +210,7 @@ class BodyDecomposer:
         return self._term(self.builder.emit(combination.elementwise, operands, element))
 
     def _reduce(self, node: Node, combination: scalar.Combination) -> Node:
-        """Reduce the last dim by the operation over the stick, the others by the other one."""
+        """Reduce the last dim with the opcode over the stick, and other dims with the opcode over other dims."""
         over_stick, over_others = combination.over_stick, combination.over_others
         if node.value is None:
             raise error_at(self.op, "a reduction of a constant has no device operation")
@@ -219,14 +219,14 @@ class BodyDecomposer:
             node = self.builder.broadcast(node, missing)
         reduced = [dim for dim in node.dims if dim in self.generic.reduced]
         last = node.dims[-1]
-        # The last dim first: that leaves fewer elements for the other dims.
+        # The last dim first, which leaves fewer elements for the other dims.
         if last in reduced and over_stick != over_others:
             node = self.builder.reduce(node, [last], over_stick)
             reduced.remove(last)
         return self.builder.reduce(node, reduced, over_others) if reduced else node
 
     def _integer_sum(self, ops: list[ir.Operation], combine: ir.Operation, accumulator: ir.Value) -> Term:
-        """A sum of products of int8 that starts at 0; other sums of integers are the host's."""
+        """Return a sum of products of int8 that starts at 0; other integer sums do not have a device operation."""
         source = next((operand for operand in combine.operands if operand != accumulator), accumulator)
         init = self._node(self.generic.output, self.generic.maps[-1])
         node = (
@@ -239,28 +239,28 @@ class BodyDecomposer:
         return self._term(node)
 
 
-# Scalar ops of a ``linalg`` body that are several device operations: comparisons, extremes that ignore NaN, powers.
+# Scalar ops of a ``linalg`` body that need several device operations: comparisons, extremes that ignore NaN, powers.
 #
-# ``apply`` makes one device operation of an opcode and nodes, and folds it where these are constants.
+# ``apply`` creates one device operation from an opcode and nodes, and folds it if the nodes are constants.
 
 Apply = Callable[..., Node]
 
 
 class ComparedNodes(NamedTuple):
-    """A condition, and the one that is false exactly where it is true, if that is one operation less."""
+    """A condition, and its complement if the complement needs one operation less."""
 
     condition: Node
     complement: Node | None = None
 
 
 def compared(apply: Apply, predicate: int, first: Node, second: Node) -> ComparedNodes:
-    """ComparedNodes by a predicate of ``arith.cmpf``; one that is true for NaN is the complement of another one."""
+    """Build a comparison for a predicate of ``arith.cmpf``; some unordered ones are complements of ordered ones."""
     if predicate in scalar.COMPARISONS:
         return ComparedNodes(apply(scalar.COMPARISONS[predicate], [first, second]))
-    if predicate in (6, 8):  # "one" and "ueq": smaller or larger, or neither
+    if predicate in (6, 8):  # "one": smaller or larger; "ueq": neither
         one = apply("maximum", [apply(opcode, [first, second]) for opcode in ("lesserthan", "greaterthan")])
         return ComparedNodes(one) if predicate == 6 else _complement_of(apply, one)
-    if predicate in (7, 14):  # "ord" and "uno": both are numbers, or not
+    if predicate in (7, 14):  # "ord": both are numbers; "uno": not both
         same, combine = ("equal", "mul") if predicate == 7 else ("notequal", "maximum")
         return ComparedNodes(apply(combine, [apply(same, [node, node]) for node in (first, second)]))
     if predicate in scalar.COMPLEMENTS:
@@ -274,7 +274,7 @@ def _complement_of(apply: Apply, condition: Node) -> ComparedNodes:
 
 
 def extreme_without_nan(apply: Apply, opcode: str, first: Node, second: Node) -> Node:
-    """The larger or smaller of two numbers; if one is NaN, the other."""
+    """Return the larger or smaller of two numbers; if one of them is NaN, the other."""
     element = next((node.element for node in (first, second) if node.value is not None), "f32")
     result = apply(opcode, [first, second])
     for node, other in ((second, first), (first, second)):
@@ -283,12 +283,12 @@ def extreme_without_nan(apply: Apply, opcode: str, first: Node, second: Node) ->
 
 
 def in_place_of_nan(apply: Apply, node: Node, number: float) -> Node:
-    """A node with a number in the place of each NaN."""
+    """Return a node in which each NaN is replaced by a number."""
     return apply("where3", [apply("equal", [node, node]), node, Node(None, constant=number)], node.element)
 
 
 def power(apply: Apply, op: ir.Operation, base: Node, exponent: Node) -> Node:
-    """A power as a chain of products, roots or a reciprocal."""
+    """Return a power as a chain of products, roots or a reciprocal."""
     if exponent.constant is not None and base.value is None:
         with np.errstate(all="ignore"):
             return Node(None, constant=float(np.float64(base.constant or 0.0) ** exponent.constant))
@@ -308,19 +308,19 @@ def power(apply: Apply, op: ir.Operation, base: Node, exponent: Node) -> Node:
     return node
 
 
-# int8 numbers as fp16: a product with the unit matrix, for the device has no cast but multiplies int8 into fp16.
+# Widening of int8 to fp16: a product with the unit matrix. The device has no such cast, but int8 products in fp16.
 #
 #     w : [rows, inner] i8  ->  sum over k of eye[b, j, k] * w[n, b, k] : [b, j, n] f16, where inner = b * block
 #
-# Exact, as each sum has one product, and the array multiplies int8 faster than memory gives it. Columns come out as
-# rows, which is how a matmul wants the weight of a linear layer.
+# The product is exact, because each sum has one nonzero product, and the array multiplies int8 faster than memory
+# supplies it. Columns become rows, which is the order that a matmul requires for the weight of a linear layer.
 
 
 def widened(node: Node, op: ir.Operation) -> Node:
-    """Return a node of int8 in fp16; ``CompileError`` for a shape that the product does not suit."""
+    """Return a node of int8 in fp16; ``CompileError`` for a shape that the product does not support."""
     assert node.value is not None
     if narrowing_cast(node.value) is not None:
-        # Its columns are not in pairs, and the integers that came into the cast may be no 8-bit ones.
+        # The columns are not in pairs, and the operand of the cast may contain integers of more than 8 bits.
         raise error_at(op, "a cast from i8 that the device has cast to i8 has no device operation")
     shape = shape_of(node.value)
     block = widening_block(shape, target_of(op).stick_bytes)
@@ -347,9 +347,9 @@ def widened(node: Node, op: ir.Operation) -> Node:
 
 
 def as_read(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
-    """Return what a cast reads: integers with a sign or without one, of those that the device has, or other numbers.
+    """Return the operand of a cast as the cast reads it: for casts of integers, as signed or unsigned numbers.
 
-    Booleans are 0 and 1 there, other integers have a sign: bytes by now as 16-bit floats, which hold 0 to 255.
+    On the device booleans are 0 and 1, other integers are signed, and bytes are 16-bit floats, which hold 0 to 255.
     """
     element, reads_sign = str(op.operands[0].type), READS_SIGN.get(op.name)
     if reads_sign is None or reads_sign == (element != "i1"):
@@ -367,7 +367,7 @@ def as_read(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
 
 
 def _unit_matrices(batches: list[int], size: int, location: ir.Location) -> ir.Value:
-    """One unit matrix per batch, copied from one that the host gives."""
+    """Return one unit matrix per batch, copied from a matrix that the host provides."""
     i8 = ir.IntegerType.get_signless(8)
     dense = ir.DenseElementsAttr.get(
         np.eye(size, dtype=np.int8), type=ir.RankedTensorType.get([size, size], i8)
@@ -377,7 +377,7 @@ def _unit_matrices(batches: list[int], size: int, location: ir.Location) -> ir.V
     return device_op("identity", [one], [(rank, rank + 1)], [*batches, size, size], "i8", location=location)
 
 
-# Contractions in the body of a ``linalg`` op: a reduced product of two inputs as one matmul of the device.
+# Contractions in the body of a ``linalg`` op: a reduced product of two inputs becomes one matmul of the device.
 
 _MULTIPLY = ("arith.mulf", "arith.muli")
 
@@ -388,7 +388,7 @@ def contraction(
     ops: list[ir.Operation],
     source: ir.Value,
 ) -> Node | None:
-    """``sum_k a[.., k] * b[.., k]`` of two inputs as one batchmatmul; None if it is something else."""
+    """Return ``sum_k a[.., k] * b[.., k]`` of two inputs as one batchmatmul; None for another reduction."""
     product = next((op for op in ops if op.results[0] == source), None)
     if product is None or product.name not in _MULTIPLY or len(generic.reduced) != 1:
         return None
@@ -419,7 +419,7 @@ def _no_contraction(op: ir.Operation, lhs: Node, rhs: Node, contracted: int) -> 
 
 
 def _uncast(nodes: Mapping[ir.Value, Node], ops: list[ir.Operation], value: ir.Value) -> Node | None:
-    """An input of the body, through casts that widen it."""
+    """Return the input of the body from which a value is computed, through a widening cast; None if there is none."""
     producer = next((op for op in ops if op.results[0] == value), None)
     if producer is not None and producer.name in ("arith.extf", "arith.extsi"):
         value = producer.operands[0]
@@ -445,12 +445,12 @@ def _matmul(generic: Structured, lhs: Node, rhs: Node, contracted: int, element:
 
 
 def _is_matmul(lhs: Node, rhs: Node, contracted: int) -> bool:
-    """Return whether both have the contracted dim and their contraction is more than a sum over rows."""
+    """Return whether both nodes have the contracted dim and the contraction is worth a matmul."""
     if contracted not in lhs.dims or contracted not in rhs.dims:
         return False
     rows, columns = set(lhs.dims) - set(rhs.dims), set(rhs.dims) - set(lhs.dims)
     if rows and columns:
         return True
-    # Matrix times vector: along the stick, product and sum of the device are enough.
+    # Matrix times vector: if the contracted dim is in the stick, a product and a sum are enough.
     wide = rhs if columns else lhs
     return bool(rows or columns) and wide.dims[-1] != contracted

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Device operations that the scalar ops of a ``linalg`` body are, by the table of operations.
+"""Body operations: the device operations for scalar ops of a ``linalg`` body, from the table of operations.
 
-``erf``, ``log1p`` and hyperbolic functions are no device operations: they stand for themselves until a fused operation
-takes them up, or ``expand-scalar-functions``.
+``erf``, ``log1p`` and hyperbolic functions are not device operations: they keep their names until a fused operation
+replaces them, or until ``expand-scalar-functions``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
 #: The largest number of an element type.
 _LARGEST = {"f16": 65504.0, "f32": 3.4028234663852886e38, "i32": 2.0**31}
 
-#: The operation that a scalar op is, on the numbers of which it computes in an expression.
+#: The device operation of a scalar op that has the same meaning in an expression of numbers.
 DIRECT: dict[str, str] = {
     **{function.op: name for name, function in SCALARS.items() if function.predicate is None},
     "arith.addi": "addi32toi32",
@@ -36,26 +36,26 @@ LOGICAL: dict[str, str] = {
     "arith.xori": "notequal", "arith.addi": "notequal", "arith.subi": "notequal",
 }  # fmt: skip
 
-#: Casts of integers by whether they read a sign.
+#: Casts of integers: true if the cast reads signed integers.
 READS_SIGN = {"arith.sitofp": True, "arith.extsi": True, "arith.uitofp": False, "arith.extui": False}
 
 CASTS = {"arith.extf", "arith.truncf", "arith.fptosi", "arith.trunci", *READS_SIGN}
 
-#: Predicates of arith.cmpf that are an operation of the device: false for NaN, but "ne", which is true for it.
+#: Predicates of arith.cmpf that are device operations: false for NaN, except "ne", which is true for NaN.
 COMPARISONS: dict[int, str] = {
     function.predicate: name for name, function in SCALARS.items() if function.predicate is not None
 }
 
-#: Unordered predicates, true for NaN, by the ordered ones that are false exactly where they are true.
+#: Unordered predicates, which are true for NaN, with the ordered predicates that are their complements.
 COMPLEMENTS: dict[int, int] = {9: 5, 10: 4, 11: 3, 12: 2}
 
-#: The larger or smaller of two numbers; if one is NaN, the other.
+#: The larger or smaller of two numbers; if one of them is NaN, the other.
 WITHOUT_NAN: dict[str, str] = {"arith.maxnumf": "maximum", "arith.minnumf": "minimum"}
 
-#: Predicates of arith.cmpi on booleans, by those of arith.cmpf on 0.0 and 1.0; with a sign, true is -1.
+#: Predicates of arith.cmpi on booleans as predicates of arith.cmpf on 0.0 and 1.0; in signed predicates true is -1.
 _OF_BOOLEANS = {0: 1, 1: 13, 2: 2, 3: 3, 4: 4, 5: 5, 6: 4, 7: 5, 8: 2, 9: 3}
 
-#: Comparisons of booleans by the predicate of arith.cmpi.
+#: Comparisons of booleans, keyed by the predicate of arith.cmpi.
 LOGICAL_COMPARISONS = {predicate: COMPARISONS[other] for predicate, other in _OF_BOOLEANS.items()}
 
 #: Combinations of booleans, which run as 0.0 and 1.0.
@@ -63,7 +63,7 @@ _LOGICAL_COMBINATIONS = {"arith.andi": "minimum", "arith.ori": "maximum"}
 
 
 class Combination(NamedTuple):
-    """Reductions over the last dim and over others, the operation on two elements, and its neutral element."""
+    """The reductions over the last dim and over other dims, the operation on two elements, and its neutral element."""
 
     over_stick: str
     over_others: str
@@ -72,7 +72,7 @@ class Combination(NamedTuple):
 
 
 def combination(op_name: str) -> Combination | None:
-    """Return how a reduction with this scalar op runs; None if the device has none."""
+    """Return the device operations of a reduction with this scalar op; None if the device does not have it."""
     combine = ({**_LOGICAL_COMBINATIONS, **WITHOUT_NAN}).get(op_name) or DIRECT.get(op_name)
     names = {op.kind: op.name for op in DEVICE_OPS.values() if (op.combine, op.expression) == (combine, "x")}
     if combine is None or not names:
@@ -82,7 +82,7 @@ def combination(op_name: str) -> Combination | None:
 
 
 def is_neutral(op_name: str, init: float | None, element: str) -> bool:
-    """Return whether a reduction that begins with the constant ``init`` is one that begins with nothing."""
+    """Return whether the constant ``init`` does not change the result of a reduction that begins with it."""
     reduction = combination(op_name)
     if init is None or reduction is None:
         return False
@@ -100,9 +100,9 @@ def fold(opcode: str, values: list[float]) -> float:
 
 
 def wrapped(number: float, element: str) -> float:
-    """Return the last bits of a number, truncated, as an integer type has them; a float type has the number as it is.
+    """Return a number truncated and wrapped to an integer type; for a float type, return the number unchanged.
 
-    No integer is infinite or NaN; the smallest one stands for these, as on x86.
+    Integers cannot represent infinity and NaN; the smallest integer stands for them, as on x86.
     """
     if not element.startswith("i"):
         return number
@@ -112,7 +112,7 @@ def wrapped(number: float, element: str) -> float:
 
 
 def cast_constant(op: ir.Operation, number: float) -> float:
-    """Return what a cast makes of a constant; an i1 is 0.0 or 1.0, another integer has its sign."""
+    """Return the result of a cast of a constant; an i1 is 0.0 or 1.0, other integers are signed."""
     source, target = (str(value.type) for value in (op.operands[0], op.results[0]))
     reads_sign = READS_SIGN.get(op.name)
     if reads_sign and source == "i1":
@@ -123,14 +123,14 @@ def cast_constant(op: ir.Operation, number: float) -> float:
 
 
 def power(exponent: float) -> tuple[str, ...] | None:
-    """``x ** exponent`` as a chain of operations on x; "mul" multiplies by x once more."""
+    """Return ``x ** exponent`` as a chain of operations on x, where "mul" multiplies by x; None if there is none."""
     chains = {1.0: ("identity",), 2.0: ("mul",), 3.0: ("mul", "mul"), 4.0: ("square", "square"), 0.5: ("sqrt",),
               -0.5: ("rsqrt",), -1.0: ("reciprocal",)}  # fmt: skip
     return chains.get(exponent)
 
 
 def scalar_constant(op: ir.Operation) -> float | None:
-    """The value of a scalar ``arith.constant``; None for anything else."""
+    """Return the value of a scalar ``arith.constant``; None for another op."""
     if op.name != "arith.constant":
         return None
     attr = op.attributes["value"]

@@ -25,21 +25,21 @@ from spyre_mlir.rewriting.divider import digits_map
 
 
 def copy_space(memory: AliasAnalysis, whole: ir.Value) -> Space:
-    """The space of a copy of a value into a buffer of its own."""
+    """Return the space of a copy of a value into a separate buffer."""
     return memory.copy_space(whole, [memory.place(whole).view, BufferView.of(memory.layout(whole))])
 
 
 def division_of_copy(
     memory: AliasAnalysis, whole: ir.Value, view: CoreView, *, over_the_ring: bool = False
 ) -> CopyDivision | None:
-    """The division of a copy whose cores own the parts of a buffer that ``view`` says; None if there is none."""
+    """Return the division of a copy with which the cores own the parts given by ``view``; None if there is none."""
     return (ring_division if over_the_ring else copy_division)(copy_space(memory, whole), view)
 
 
 def whole_of(memory: AliasAnalysis, value: ir.Value) -> ir.Value:
-    """The source of a chain of views: an argument, the result of an operation, or of the last insertion.
+    """Return the source of a chain of views: an argument, or the result of an operation or of the last insertion.
 
-    In a loop, the slice of it that one iteration reads.
+    In a loop, return the slice of the source that one iteration reads.
     """
     op = defining_op(value)
     if op is None or op.name not in VIEWS:
@@ -59,9 +59,9 @@ def insert_clone(
     *,
     over_the_ring: bool = False,
 ) -> ir.Value:
-    """An optional clone of a buffer at a point of the program, a shuffle if it goes from LX to LX over the ring.
+    """Insert an optional clone of a buffer: a shuffle if ``over_the_ring``, from LX to LX.
 
-    Its history names the pass and the reason. Its padding is undefined, as that of all that operations write.
+    Its history contains the pass ``name`` and the ``reason``. Its padding is undefined, like the padding of results.
     """
     with point:
         clone = (sdsc.shuffle if over_the_ring else sdsc.clone)(whole, location)
@@ -84,9 +84,9 @@ def insert_clone(
 
 
 def clone_saves_time(memory: AliasAnalysis, whole: ir.Value, readers: Sequence[BufferUse], runs: int) -> bool:
-    """Return whether readers of a value that own equal parts save more time with a clone in LX than its runs take.
+    """Return whether readers that own equal parts of a value save more time with a clone in LX than the clone takes.
 
-    They do if they read it in shorter runs than a copy does.
+    They can save time if they read the value in shorter runs than a copy does. ``runs``: executions of the clone.
     """
     first = readers[0]
     view = view_of(first.user.space, first.operand, first.user.division)
@@ -98,32 +98,32 @@ def clone_saves_time(memory: AliasAnalysis, whole: ir.Value, readers: Sequence[B
     burst, copied = clone.target.burst_bytes, clone.operands[0].run_bytes
     saved = 0.0
     for access in readers:
-        # A shuffle reads LX alone: without a clone it goes, too.
+        # A shuffle reads only LX: without the clone the shuffle is removed, too.
         if access.user.opcode == SHUFFLE:
             continue
         work = operation_work(access.user.opcode, access.user.space, access.user.division)
         operand = work.operands[access.operand]
-        # Other reasons for a slow stream, such as the turnarounds in its rate, a clone has too.
+        # Other reasons for a slow stream, such as turnarounds, also apply to a clone.
         if operand.run_bytes < min(burst, copied):
             saved += access.user.executions * lx_saving_ns(work, operand)
     return saved > runs * operation_cost(clone).total_ns
 
 
 def has_known_padding(buffer: BufferAccesses) -> bool:
-    """Return whether the host writes numbers into the padding of a buffer, on which its readers rely."""
+    """Return whether the host writes numbers, on which readers rely, into the padding of a buffer."""
     owner = defining_op(buffer.root)
     states = stick.padding_of(attributes_of(buffer.root) if owner is None else owner.attributes)
     return any(state is not UNDEFINED for state in states.values())
 
 
 def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[BufferUse]) -> None:
-    """Give readers of ``whole`` its clone, through the views that they had of it."""
+    """Let readers of ``whole`` read its clone, through the same views."""
     for access in accesses:
         replace_operand(clone, whole, access.user.op, access.user.values[access.operand])
 
 
 def replace_operand(clone: ir.Value, whole: ir.Value, user: ir.Operation, value: ir.Value) -> None:
-    """Replace an operand, a view of ``whole``, by the same view of the clone."""
+    """Replace an operand, which is a view of ``whole``, with the same view of the clone."""
     for number, operand in enumerate(user.operands):
         if operand == value:
             user.operands[number] = _viewed(clone, whole, value, user)

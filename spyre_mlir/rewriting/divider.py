@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Common parts of the passes of work division: the dims that may be split, and the writing of divisions."""
+"""Work division helpers for passes: the dims that may be split, and the recording of divisions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
-    """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim.
+    """Return the iteration dims that cannot be split: dims with masked padding, because a mask is for a whole dim.
 
-    Also the contracted dim of a matmul without partial sums.
+    The contracted dim of a matmul without partial sums cannot be split either.
     """
     described = DEVICE_OPS.get(sdsc.opcode_of(op) or "")
     generic = structured(op) if described is not None and described.whole_sums else None
@@ -34,7 +34,7 @@ def blocked_dims(op: ir.Operation) -> frozenset[int]:
 def pinned_division(
     op: ir.Operation, opcode: str, space: Space, cores: int
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The slices that a plan file pins, equal or not, and the core order; ``CompileError`` if they cannot be."""
+    """Return the slices and the core order that a plan file pins; ``CompileError`` if they are impossible."""
     pins = pins_of(op)
     assert pins.slices is not None
     exempt = DEVICE_OPS[opcode].indirect
@@ -46,13 +46,13 @@ def pinned_division(
     reason = core_order_problem(pins.slices, pins.core_order)
     if reason is not None:
         raise refused(op, f"core_order {list(pins.core_order)}", reason)
-    # Dims in one slice take no digit of the core id, so that their place in the order does not matter.
+    # Dims in one slice do not have a digit of the core id, so their place in the order does not matter.
     whole = (dim for dim, count in enumerate(pins.slices) if count == 1)
     return pins.slices, (*pins.core_order, *whole)
 
 
 def work_of(user: Divided) -> DividedOp:
-    """A divided op as input of the division search, with the dims fixed whose slices a plan file pins."""
+    """Return a divided op as an input of the division search, with fixed dims if a plan file pins the slices."""
     pins = pins_of(user.op)
     fixed_dims = blocked_dims(user.op) if pins.slices is None else frozenset(range(len(user.space.units)))
     return DividedOp(
@@ -61,12 +61,12 @@ def work_of(user: Divided) -> DividedOp:
 
 
 def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:
-    """The splits that an earlier pass has recorded; None without any."""
+    """Return the splits that an earlier pass recorded; None if there are none."""
     return sdsc.division_of(op).splits if sdsc.DIVISION in op.attributes else None
 
 
 class Divider:
-    """Records divisions on ops, with one attribute for equal ones."""
+    """Record divisions on ops, with one attribute for equal divisions."""
 
     def __init__(self) -> None:
         self._cache: dict[tuple[tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
@@ -81,7 +81,7 @@ class Divider:
     ) -> Division:
         """Record the slices of an op, and the combination of partial results if a reduction is split.
 
-        Core ids count slices in ``order``, the fastest dim first; by default in that of ``core_order``.
+        Core ids count slices in ``order``, the fastest dim first; the default is ``core_order``.
         """
         order = core_order(splits, space.reduced) if order is None else tuple(order)
         key = (splits, order)
@@ -99,7 +99,7 @@ class Divider:
 
 
 def core_map(splits: Sequence[int], order: Sequence[int]) -> ir.AffineMap:
-    """``(core) -> slices`` in mixed radix, the first dim of ``order`` fastest."""
+    """Return the map ``(core) -> slices`` in mixed radix, the first dim of ``order`` fastest."""
     steps = core_steps(splits, order)
     return digits_map(
         [((step, split),) if split > 1 else () for step, split in zip(steps, splits, strict=True)]
@@ -107,7 +107,7 @@ def core_map(splits: Sequence[int], order: Sequence[int]) -> ir.AffineMap:
 
 
 def digits_map(dims: Sequence[Sequence[Digit]]) -> ir.AffineMap:
-    """``(core) -> slices``, each a number in mixed radix of digits of the core id, the first one fastest."""
+    """Return the map ``(core) -> slices``: each slice is a mixed-radix number of core id digits, the first fastest."""
     return ir.AffineMap.get(1, 0, [_number(digits) for digits in dims])
 
 

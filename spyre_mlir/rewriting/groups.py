@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Groups of operations of a function, tiled in one way or another, as programs of their own that can be evaluated."""
+"""Groups: operations of a function with some tiling, as separate programs that can be evaluated."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from spyre_mlir.rewriting.outlining import Outlined
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
-#: The loops of each operation, by its result; those without an entry are not tiled.
+#: The loops of each operation, keyed by its result; operations without an entry are not tiled.
 Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
 
 
 def default_bytes(target: Target, shape: Sequence[int], dtype: str) -> int:
-    """Return the bytes of a tensor in its default layout, which is all that is known before layouts are chosen."""
+    """Return the bytes of a tensor in its default layout, as an estimate before layouts are chosen."""
     return StickLayout.for_tensor(target, tuple(shape), dtype).bytes
 
 
 def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
     """Build a module of one function with copies of operations of one block, in order, and the views that they read.
 
-    Values read from outside are its arguments, values read outside its results. Equal groups give equal text.
+    Values from outside become arguments, values read outside become results. Equal groups give equal text.
     """
     names: dict[str, int] = {}
     with ops[0].context, ir.Location.unknown():
@@ -45,7 +45,7 @@ def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
 
 
 def _prepare(copy: ir.Operation, loops: Sequence[TiledLoop], names: dict[str, int]) -> None:
-    """Give a copy its loops, and numbers for the names that tell equal groups apart."""
+    """Set the loops of a copy, and replace names by numbers so that equal groups have equal text."""
     # Names and histories differ between groups that cost the same.
     for name in (sdsc.NAME, sdsc.HISTORY, TILING):
         if name in copy.attributes:
@@ -65,11 +65,11 @@ def _number(name: str, names: dict[str, int]) -> str:
 
 
 def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
-    """Build the boundary of an argument: that of the program's argument, or an intermediate of the program."""
+    """Build the host attribute of an argument: of the program's argument, or of an intermediate of the program."""
     element, attributes = str(ir.RankedTensorType(value.type).element_type), _attributes(value)
     kind = kind or ("intermediate" if sdsc.HOST not in attributes else _kind(attributes[sdsc.HOST]))
     entries = {sdsc.HOST: sdsc.host_attr(label, kind, element)}
-    # The numbers of a mask say which tiles cost nothing.
+    # The numbers of a mask determine the tiles that cost nothing.
     if sdsc.RUNS in attributes:
         entries |= {name: attributes[name] for name in (sdsc.RUNS, sdsc.HOST_VIEW) if name in attributes}
     return ir.DictAttr.get(entries)
@@ -80,7 +80,7 @@ def _kind(host: ir.Attribute) -> str:
 
 
 def _attributes(value: ir.Value) -> dict[str, ir.Attribute]:
-    """Return the attributes of an argument of a function; none for another value."""
+    """Return the attributes of an argument of a function; {} for another value."""
     if not isinstance(value.owner, ir.Block):
         return {}
     func = value.owner.owner.operation

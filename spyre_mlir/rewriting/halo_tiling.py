@@ -24,22 +24,22 @@ from spyre_mlir.rewriting.tensor_builders import (
 from spyre_mlir.rewriting.window_unrolling import Unrolling, padded
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
-#: Largest part of the time without bands that bands may take: the estimate is rough.
+#: Bands may take at most this fraction of the time without bands: the estimate is rough.
 _GAIN = 0.85
 
-#: Weight of bytes of device memory against time in the choice among bands: fewer bands read fewer rows twice.
+#: Weight of device memory traffic in the choice among bands: fewer bands read fewer rows twice.
 _FEW_BYTES = 10
 
-#: Operations that write bands, each of which waits for device memory.
+#: Number of operations that write bands, each of which waits for device memory.
 _MAKING = 6
 
-#: Tensors as large as a band that a core has at the same time: the source, partial sums, the result.
+#: Number of tensors of the size of a band that a core holds at the same time: the source, partial sums, the result.
 _ALIVE = 4
 
 
 @dataclass(frozen=True)
 class Bands:
-    """Each image in ``count`` bands of ``rows`` rows, with halos of ``above`` and ``below`` rows."""
+    """A division of each image into ``count`` bands of ``rows`` rows, with halos of ``above`` and ``below`` rows."""
 
     count: int
     rows: int
@@ -50,18 +50,18 @@ class Bands:
 class HaloTiling(Unrolling):
     """The chain of an op that slides over rows and columns by single steps, and whose result has as many rows.
 
-    The source becomes a tensor of bands ``[band, row, column, channels]``. A band has the rows that its windows read:
-    its own, and a halo of copies of its neighbours' rows or of the padding. Rows and columns of a band are one dim
-    then, and a tap is one slice of it, equally far from the start of each band:
+    The source becomes a tensor of bands ``[band, row, column, channels]``. A band contains the rows that its windows
+    read: its own rows, and a halo of copies of neighbouring rows or of padding. Rows and columns of a band then become
+    one dim, and a tap is one slice of this dim, at the same offset in each band:
 
         y[band, m] = sum over p, q of x[band, m + d*p*columns + d*q] * w[p, q],  m = row * columns + column
 
-    So with a band per core each reads its own LX, at one address. Positions behind the last column belong to no
-    window; they are not read, and one more row of padding keeps the last of them inside the tensor.
+    So with one band per core, each core reads only its own LX, at the same address. Positions after the last column do
+    not belong to a window and are not read; one more row of padding keeps the last of them inside the tensor.
     """
 
     def __init__(self, windowed: Windowed, bands: Bands) -> None:
-        # Before the constructor of the base class, which asks for the order and the extents of dims.
+        # Set before the constructor of the base class, which reads the order and the extents of dims.
         self.bands = bands
         self.rows, self.columns = windowed.windows
         images = math.prod(windowed.extents[dim] for dim in windowed.images)
@@ -70,7 +70,7 @@ class HaloTiling(Unrolling):
         super().__init__(windowed)
 
     def _merged(self) -> tuple[int, ...]:
-        """The rows of bands and the images, which are one dim."""
+        """Return the merged dims: the rows of bands and the images."""
         return (self.rows.output, *self.windowed.images)
 
     def _order(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ class HaloTiling(Unrolling):
         return self.bands.rows * width if dim == self.columns.output else self.windowed.extents[dim]
 
     def _source(self) -> ir.Value:
-        """The bands, ``[band, row * column, channels]``."""
+        """Return the bands, ``[band, row * column, channels]``."""
         value = self.windowed.inputs[self.windowed.source]
         pad = padded(value)
         inner, number, (low, high) = pad or (value, _zero(value), ([0] * len(self.order),) * 2)
@@ -95,7 +95,7 @@ class HaloTiling(Unrolling):
         rows, rank = len(self.lead), len(shape_of(unpadded))
         whole = self._padded(unpadded, number, low[position], high[position])
         above, below, height = self.bands.above, self.bands.below, self.bands.rows
-        # The halo after a band is the first rows of the next one, that before it the last rows of the one before.
+        # The halo before a band is the last rows of the previous band, the halo after it the first rows of the next.
         halo = [(0, height - above, above, True), (above + height, 0, below, False)]
         for row, first, count, before in halo if self.bands.count > 1 else []:
             if count:
@@ -104,7 +104,7 @@ class HaloTiling(Unrolling):
         return collapsed(whole, [range(rows), [rows, rows + 1], *([dim] for dim in range(rows + 2, rank))])
 
     def _split_rows(self, value: ir.Value) -> ir.Value:
-        """The bands without halos, ``[image, band, row, column, channels]``; dims of size 1 omitted."""
+        """Return the bands without halos, ``[image, band, row, column, channels]``; dims of size 1 are omitted."""
         value, images = transposed(value, self.order), len(self.windowed.images)
         shape = shape_of(value)
         rest = shape[images + 1 :]
@@ -114,7 +114,7 @@ class HaloTiling(Unrolling):
         return expanded(value, groups, (*self.lead, self.bands.rows, *rest))
 
     def _padded(self, value: ir.Value, number: ir.Operation, left_pad: int, right_pad: int) -> ir.Value:
-        """The bands padded to all that their windows read."""
+        """Return the bands padded to all positions that their windows read."""
         spare = 1 if self.windowed.extents[self.columns.kernel] > 1 else 0
         shape, rows = shape_of(value), len(self.lead)
         low, high = [0] * len(shape), [0] * len(shape)
@@ -126,7 +126,7 @@ class HaloTiling(Unrolling):
     def _shifted(
         self, value: ir.Value, number: ir.Operation, first: int, count: int, before: bool
     ) -> ir.Value:
-        """For each band ``count`` rows of the band ``before`` it, or after it; those of the padding at the ends."""
+        """Return for each band ``count`` rows of the previous (``before``) or next band; padding at the ends."""
         shape, rows = list(shape_of(value)), len(self.lead)
         offsets, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
         offsets[rows], sizes[rows] = first, count
@@ -134,7 +134,7 @@ class HaloTiling(Unrolling):
         end_type = ir.RankedTensorType.get([*self.lead[:-1], 1, *sizes[rows:]], _element(value))
         empty = ir.Operation.create("tensor.empty", results=[end_type]).result
         end = filled(number.clone().operation.results[0], empty)
-        # The first band has none before it and the last none after it: padding takes their place.
+        # The first band has no previous band and the last no next band: padding replaces the missing rows.
         together = concatenated([end, part] if before else [part, end], rows - 1)
         offsets = [0] * len(shape)
         offsets[rows - 1] = 0 if before else 1
@@ -148,7 +148,7 @@ class HaloTiling(Unrolling):
         return extracted(source, offsets, sizes, [1] * len(shape))
 
     def _restored(self, result: ir.Value) -> ir.Value:
-        """The dims of the op's result, in its order, without the positions behind the last column."""
+        """Return the result in the dims and order of the op, without the positions after the last column."""
         windowed = self.windowed
         (bands, _, *rest), rows = shape_of(result), self.bands.rows
         channels = [[dim] for dim in range(3, 3 + len(rest))]
@@ -165,15 +165,15 @@ class HaloTiling(Unrolling):
 
 
 def bands_of(windowed: Windowed) -> Bands | None:
-    """The bands of an op; None if it cannot have any, or would not be clearly faster with them.
+    """Return the bands of an op; None if it cannot have bands or would not be clearly faster with them.
 
-    By a rough estimate of time, in which bytes count more than they take.
+    The choice uses a rough estimate of time, in which bytes have a larger weight than their time.
     """
-    # The halos of the first and of the last band are written with a number.
+    # The halos of the first and of the last band are filled with a float constant.
     if not ELEMENT_TYPES[str(_element(windowed.inputs[windowed.source]))].is_float:
         return None
     above, below = _surroundings(windowed)
-    # With other padding the result has not as many rows as the image, and bands do not line up.
+    # With other padding the result does not have as many rows as the image, and bands do not line up.
     if not _slides_by_single_rows(windowed) or above + below != _reach(windowed):
         return None
     height, images, target = (
@@ -184,7 +184,7 @@ def bands_of(windowed: Windowed) -> Bands | None:
     able = []
     for count in divisors(height, max(1, target.cores // images)):
         bands = Bands(count, height // count, above, below)
-        # A halo is of the next band alone, so that a band has at least as many rows.
+        # A halo comes from one neighbouring band, so a band must have at least as many rows as a halo.
         is_in_lx = _lx_bytes(windowed, bands) * _ALIVE <= target.usable_lx_bytes
         fits = bands.rows >= max(above, below) and is_in_lx
         if images * count > 1 and fits and _tiled_ns(windowed, bands) < _GAIN * _untiled_ns(windowed):
@@ -202,7 +202,7 @@ def _slides_by_single_rows(windowed: Windowed) -> bool:
 
 
 def _reach(windowed: Windowed) -> int:
-    """Rows from the first that a window reads to the last."""
+    """Return the distance in rows from the first to the last row that a window reads."""
     rows = windowed.windows[0]
     return rows.dilation * (windowed.extents[rows.kernel] - 1)
 
@@ -215,7 +215,7 @@ def _images(windowed: Windowed) -> int:
 
 
 def _row_bytes(windowed: Windowed) -> int:
-    """Bytes of a row of one image in device memory, without padding: sticks of channels."""
+    """Return the bytes of a row of one image in device memory, without padding: sticks of channels."""
     shape = shape_of(windowed.inputs[windowed.source])
     slid = {*windowed.images, *(windowed.windows)}
     channels = math.prod(
@@ -227,12 +227,12 @@ def _row_bytes(windowed: Windowed) -> int:
 
 
 def _lx_bytes(windowed: Windowed, bands: Bands) -> int:
-    """Bytes of a band."""
+    """Return the bytes of a band."""
     return (bands.rows + _reach(windowed) + 1) * _row_bytes(windowed)
 
 
 def _untiled_ns(windowed: Windowed) -> float:
-    """Nanoseconds without bands: each tap reads its slice from device memory."""
+    """Return the nanoseconds without bands: each tap reads its slice from device memory."""
     target = target_of(windowed.op)
     taps = math.prod(windowed.extents[dim] for dim in windowed.kernel)
     height = windowed.extents[windowed.windows[0].output]
@@ -241,7 +241,7 @@ def _untiled_ns(windowed: Windowed) -> float:
 
 
 def _tiled_ns(windowed: Windowed, bands: Bands, few_bytes: int = 1) -> float:
-    """Nanoseconds with bands: to write them, and to copy the rows of halos, weighted by ``few_bytes``."""
+    """Return the nanoseconds with bands: writing them, and copying the rows of halos, weighted by ``few_bytes``."""
     count, target = _images(windowed) * bands.count, target_of(windowed.op)
     rows = count * (bands.above + bands.below) if bands.count > 1 else 0
     moved = 2 * rows * _row_bytes(windowed) / target.one_way_bytes_per_ns
@@ -249,7 +249,7 @@ def _tiled_ns(windowed: Windowed, bands: Bands, few_bytes: int = 1) -> float:
 
 
 def _compute_ns(windowed: Windowed) -> float:
-    """Nanoseconds of all taps on one core."""
+    """Return the nanoseconds of all taps on one core."""
     positions, target = math.prod(windowed.extents), target_of(windowed.op)
     if any(windowed.extents[dim] > 1 for dim in windowed.reduced):
         return positions / target.array.multiply_adds_per_ns
@@ -258,7 +258,7 @@ def _compute_ns(windowed: Windowed) -> float:
 
 
 def _surroundings(windowed: Windowed) -> tuple[int, int]:
-    """The rows of padding above and below an image; (-1, 0) if other dims than rows and columns are padded."""
+    """Return the rows of padding above and below an image; (-1, 0) if dims other than rows and columns are padded."""
     pad = padded(windowed.inputs[windowed.source])
     if pad is None:
         return 0, 0

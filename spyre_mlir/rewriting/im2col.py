@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""im2col: a convolution whose windows lie side by side as one matmul, of an argument that the host reorders."""
+"""im2col: a convolution with adjacent windows becomes one matmul of an argument that the host reorders."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, transposed
 class Im2Col:
     """A convolution as ``y[rows, f] = sum over k of x[rows, k] * w[f, k]``.
 
-    ``rows`` are the iteration dims of the result that the source has, in groups that are one dim each; ``feature`` is
-    that of the weight, and ``contracted`` are all others, which are one dim in the order of the weight.
+    ``rows`` are the result's iteration dims that the source has, in groups that become one dim each; ``feature`` is the
+    result's dim that the weight has. ``contracted`` are all other dims, which become one dim in the weight's order.
     """
 
     windowed: Windowed
@@ -32,21 +32,21 @@ class Im2Col:
     contracted: tuple[int, ...]
 
     def source(self) -> ir.Value:
-        """The matrix of windows, ``[rows, contracted]``: a view of the source."""
+        """Return the matrix of windows, ``[rows, contracted]``: a view of the source."""
         value = self.windowed.inputs[self.windowed.source]
         expand, order, collapse = self._steps()
         value = expanded(value, expand.groups, expand.shape)
         return collapsed(transposed(value, order.permutation), collapse.groups)
 
     def weight(self) -> ir.Value:
-        """The weight, features first."""
+        """Return the weight, features first."""
         pairs = zip(self.windowed.inputs, self.windowed.others, strict=True)
         ((value, dims),) = ((value, dims) for value, dims in pairs if dims is not None)
         order = [dims.index(dim) for dim in (self.feature, *self.contracted)]
         return collapsed(transposed(value, order), [[0], range(1, len(order))])
 
     def restored(self, result: ir.Value) -> ir.Value:
-        """The dims of the op's result, in its order."""
+        """Return the result in the dims and order of the op."""
         dims = [*(dim for group in self.rows for dim in group), self.feature]
         shape = [self.windowed.extents[dim] for dim in dims]
         result = expanded(result, _groups([*self.rows, (self.feature,)]), shape)
@@ -61,13 +61,13 @@ class Im2Col:
         for step in self._steps():
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
-        # The host transfers whole sticks: no window may begin inside of one.
+        # The host transfers whole sticks: a window must not begin inside a stick.
         return view is not None and view.gathers_sticks(
             elements_per_stick(target_of(self.windowed.op), element)
         )
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
-        """The view operations: split windows, put rows before contracted dims, merge those."""
+        """Return the view operations: split windows, move rows before contracted dims, merge the dims of each group."""
         extents = self.windowed.extents
         indices = (index for index in self.windowed.indices if index is not None)
         split = [(index.output, index.kernel) if isinstance(index, Window) else (index,) for index in indices]
@@ -92,7 +92,7 @@ def im2col_of(windowed: Windowed, most_rows: int) -> Im2Col | None:
     shared = set(contracted) == {*windowed.kernel, *windowed.reduced} and not channels & set(features)
     if None in weight or not shared or len(features) != 1:
         return None
-    # A matmul of the device takes few dims of rows: more of them are merged into one.
+    # A matmul of the device accepts few row dims: if there are more, they are merged into one.
     fits = sum(windowed.extents[dim] > 1 for dim in rows) <= most_rows
     groups = tuple((dim,) for dim in rows) if fits else (rows,)
     candidate = Im2Col(windowed, groups, features[0], contracted)
@@ -100,7 +100,7 @@ def im2col_of(windowed: Windowed, most_rows: int) -> Im2Col | None:
 
 
 def _groups(dims: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """The numbers of dims that are listed group by group."""
+    """Return the consecutive numbers of dims that are listed group by group."""
     ends = list(itertools.accumulate(len(group) for group in dims))
     return tuple(tuple(range(end - len(group), end)) for group, end in zip(dims, ends, strict=True))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A function without most of the layers that it repeats."""
+"""Layer folding: remove most of the repeated layers of a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.mlir import ir
 
 
 def named_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
-    """Return the attributes of each argument with its name, which arguments without one have by their number."""
+    """Return the attributes of each argument, with a name: arguments without a name are named by their number."""
     entries = argument_attributes(func)
     for number, entry in enumerate(entries):
         entry.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
@@ -21,9 +21,9 @@ def named_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
 
 
 class LayerFolding:
-    """Removal of all but ``kept`` layers of each repetition; layer ``r`` that stays stands for layer ``r + shift``.
+    """Removal of all layers of each repetition except ``kept`` layers; layer ``r`` stands for layer ``r + shift``.
 
-    A shift beyond the layers that are left out is the largest one that a repetition has.
+    A shift larger than the number of removed layers is reduced to this number.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LayerFolding:
         self._fold_arguments(positions)
 
     def _fold_results(self) -> Mapping[int, int]:
-        """Return only what layers that stay return; of each result of the whole function its number is the value."""
+        """Return only results of the kept layers; map result numbers of the whole function to the new numbers."""
         dropped: set[int] = set()
         stands_for: dict[int, int] = {}
         for layers, shift in self.repetitions:
@@ -66,7 +66,7 @@ class LayerFolding:
         return index | {number: index[other] for number, other in stands_for.items()}
 
     def _fold(self, layers: RepeatedLayers, shift: int) -> None:
-        """Erase the layers that go; what read the last of them reads the last that stays."""
+        """Erase the removed layers; readers of the last removed layer read the last kept layer."""
         items, end = self.sequence.items, layers.first + self.kept * layers.period
         for index in range(end, layers.end):
             stays = items[end - layers.period + (index - layers.first) % layers.period]
@@ -78,12 +78,12 @@ class LayerFolding:
             items[index].location = self.locations[index + shift * layers.period]
 
     def _fold_arguments(self, positions: Mapping[int, int]) -> None:
-        """Erase the arguments of the layers that go, and number anew the results that update arguments."""
+        """Erase the arguments of the removed layers, and renumber the results that update arguments."""
         block, arguments = self.func.regions[0].blocks[0], self.sequence.arguments
         dropped: set[int] = set()
         for layers, shift in self.repetitions:
             for column in layers.arguments:
-                # From the last one, so that no argument that others already stand for is replaced.
+                # In reverse order, so that an argument is not replaced after another one was replaced by it.
                 for layer in reversed(range(self.kept if shift else 0)):
                     arguments[column[layer]].replace_all_uses_with(arguments[column[layer + shift]])
                 dropped.update(column[:shift], column[shift + self.kept :])
@@ -91,7 +91,7 @@ class LayerFolding:
         for entry in entries:
             if sdsc.UPDATED in entry:
                 number = ir.IntegerAttr(entry[sdsc.UPDATED])
-                # Of an argument that goes the result goes, too.
+                # The result of a removed argument is removed, too.
                 entry[sdsc.UPDATED] = ir.IntegerAttr.get(number.type, positions.get(number.value, -1))
         for number in sorted(dropped, reverse=True):
             block.erase_argument(number)
@@ -101,7 +101,7 @@ class LayerFolding:
 
 
 def set_function_type(func: ir.Operation) -> None:
-    """Write the type of a function by its arguments and what it returns."""
+    """Update the type of a function from its arguments and returned values."""
     block = func.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1].operation
     types = [value.type for value in block.arguments], [value.type for value in terminator.operands]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites a function to the layouts of a plan: forms of operations, conversions, copies of constants."""
+"""Rewrite a function to the layouts of a plan: op layouts of operations, relayouts, copies of constants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from spyre_mlir.remarks import WARNING, RemarkEmitter
 
 
 def has_arguments_by_price(source: LayoutGraph, plan: LayoutPlan, stick_outermost: bool) -> bool:
-    """Return whether a plan gives an input another layout than the default because that costs less."""
+    """Return whether a plan gives some input a layout other than the default because it costs less."""
     return any(
         isinstance(node, ArgumentNode)
         and node.by_price
@@ -56,7 +56,7 @@ def _default(source: LayoutGraph, node: ArgumentNode, stick_outermost: bool) -> 
 
 
 class LayoutRewrite:
-    """One traversal of a function. Its results: ``layouts`` of all buffers, ``op_layouts`` of operations by result."""
+    """One traversal of a function. Results: ``layouts`` of all buffers, and ``op_layouts`` of operations by result."""
 
     def __init__(self, owner: RemarkEmitter, source: LayoutGraph, plan: LayoutPlan) -> None:
         self.owner = owner
@@ -75,7 +75,7 @@ class LayoutRewrite:
     # -- arguments and constants ----------------------------------------------------------------------
 
     def _source(self, value: ir.Value) -> None:
-        """Record an argument or constant; each further layout of a free one is a copy that the host lays out."""
+        """Record an argument or constant; each additional layout of a free one is a copy that the host lays out."""
         tensor, node, decision = self.values.decision(value)
         assert isinstance(node, ArgumentNode)
         if not node.free:
@@ -102,7 +102,7 @@ class LayoutRewrite:
     # -- loops ----------------------------------------------------------------------------------------
 
     def _loop(self, op: ir.Operation) -> None:
-        """Rewrite a loop: each iter_arg has one layout in all its values, and the body is rewritten once."""
+        """Rewrite a loop: all values of an iter_arg have the same layout, and the body is rewritten once."""
         carried = carried_values(op)
         for iter_arg in carried:
             self._enter(op, iter_arg)
@@ -113,8 +113,8 @@ class LayoutRewrite:
             assert isinstance(node, IterArg)
             end.operands[iter_arg.operand - 3] = self.values.value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
-        # Read again, for conversions have replaced yielded values. Two iter_args that change places would
-        # overwrite each other's buffer without a copy.
+        # Read the values again, because conversions have replaced yielded values. Two iter_args that are swapped
+        # would overwrite each other's buffer without a copy.
         for iter_arg in carried_values(op):
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
                 self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
@@ -126,7 +126,7 @@ class LayoutRewrite:
             )
 
     def _copy_if_needed(self, op: ir.Operation, operand: int) -> None:
-        """Copy a yielded value that cannot be written over its iter_arg."""
+        """Copy a yielded value that cannot overwrite its iter_arg."""
         iter_arg = next(iter_arg for iter_arg in carried_values(op) if iter_arg.operand == operand)
         why = why_not_in_place(op, iter_arg)
         if why is not None:
@@ -225,7 +225,7 @@ class LayoutRewrite:
         assert isinstance(node, ViewNode)
         for base, candidate in zip(decision.state.base, decision.reads, strict=True):
             source = self.values.value(node.source, candidate, op)
-            # The op itself is the view in the first layout, clones of it are those in the others.
+            # The op itself is the view in the first layout; clones of the op are the views in other layouts.
             view = op if not self.values.by_tensor[tensor] else op.clone().operation
             view.operands[0] = source
             self.values.by_tensor[tensor][base] = view.results[0]
@@ -248,7 +248,7 @@ class LayoutRewrite:
     # -- destinations of insertions -----------------------------------------------------------------
 
     def _insertion(self, op: ir.Operation) -> None:
-        """Rewrite an insertion: a slice computed in place gets the layout of its region, another is copied there."""
+        """Rewrite an insertion: a slice computed in place gets the layout of its region, others are copied there."""
         tensor, node, decision = self.values.decision(op.results[0])
         produced, chain = decision.state.produced.candidate, self.source.insertions[tensor]
         layout = self.values.layout_of(node, produced)
@@ -267,7 +267,7 @@ class LayoutRewrite:
 
 
 def _duplicated(value: ir.Value, func: ir.Operation) -> ir.Value:
-    """A second constant, or a second argument of a function that takes its host array from that of ``value``."""
+    """Return a second copy of a constant, or a second argument with the same host array as ``value``."""
     op = defining_op(value)
     if op is not None:
         return op.clone().operation.results[0]
@@ -279,7 +279,7 @@ def _duplicated(value: ir.Value, func: ir.Operation) -> ir.Value:
 
 
 def _give_own_destination(op: ir.Operation) -> None:
-    """Give an op an empty destination instead of a slice: insertions say where its result goes."""
+    """Replace an op's destination slice with an empty tensor: insertions determine where the result is written."""
     destination = len(op.operands) - 1
     old = defining_op(op.operands[destination])
     if old is not None and old.name in ("tensor.empty", "linalg.fill"):
@@ -289,9 +289,9 @@ def _give_own_destination(op: ir.Operation) -> None:
         old.erase()
 
 
-# Values of tensors in each of their layouts, converted where a reader first needs one.
+# Layout values: the values of tensors in each of their layouts, converted before the first reader that needs one.
 
-#: What a user can do about a restickify of other numbers than those of 16 bits.
+#: Advice to the user for a restickify of numbers that do not have 16 bits.
 _REFUSED = (
     "the back end takes it of 16-bit numbers alone and will likely refuse this one; compute the tensor in f16, or give "
     "the argument that it comes from a layout with another dim in the stick"
@@ -299,9 +299,9 @@ _REFUSED = (
 
 
 class LayoutValues:
-    """The IR values of each tensor by layout candidate, and ``layouts`` of all buffers among them.
+    """The IR values of each tensor, keyed by layout candidate, and the ``layouts`` of those that are buffers.
 
-    A conversion is a clone that is written on demand, before its first reader.
+    A conversion is a clone that is created on demand, before its first reader.
     """
 
     def __init__(self, owner: RemarkEmitter, source: LayoutGraph, plan: LayoutPlan) -> None:
@@ -313,24 +313,24 @@ class LayoutValues:
         self.reasons = Reasons(source.graph, plan)
 
     def decision(self, value: ir.Value) -> tuple[int, TensorNode, Decision]:
-        """The tensor that a value stands for, its node in the graph, and the decision about it."""
+        """Return the tensor of a value, the node of the tensor in the graph, and the decision about the tensor."""
         tensor = self.source.tensors[value]
         return tensor, self.source.graph.nodes[tensor], self.plan.decisions[tensor]
 
     def record(self, value: ir.Value, candidate: LayoutCandidate, layout: StickLayout | None = None) -> None:
-        """Record a value as its tensor in a candidate; ``layout`` if it is not that of the candidate."""
+        """Record a value as its tensor in a candidate; ``layout`` overrides the layout of the candidate."""
         self.by_tensor[self.source.tensors[value]][candidate] = value
         self.layouts[value] = candidate.layout if layout is None else layout
 
     def layout_of(self, node: TensorNode, candidate: LayoutCandidate) -> StickLayout:
-        """The layout of a candidate, or the pinned one that the candidate stands for."""
+        """Return the layout of a candidate, or the pinned layout that the candidate stands for."""
         pinned = node.pin is not None and candidate_of(node.pin) is candidate
         return node.pin if pinned and node.pin is not None else candidate.layout
 
     def value(self, tensor: int, candidate: LayoutCandidate, reader: ir.Operation) -> ir.Value:
-        """The value of a tensor in a layout.
+        """Return the value of a tensor in a layout.
 
-        A conversion is written before its first reader, or before the loop around that in which the tensor is not.
+        A conversion is inserted in the block that defines its source, before its first reader or the loop around it.
         """
         known = self.by_tensor[tensor]
         if candidate not in known:
@@ -353,7 +353,7 @@ class LayoutValues:
     def mark(
         self, op: ir.Operation, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
     ) -> None:
-        """Mark a clone as a conversion, if it changes the stick."""
+        """Mark a clone as a restickify if it changes the stick dim, and emit the remark."""
         kind = "restickify" if source.stick_dim != target.stick_dim else "copy"
         if source.stick_dim != target.stick_dim:
             op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
@@ -365,7 +365,7 @@ class LayoutValues:
     def write_destination(
         self, op: ir.Operation, operand: int, read: tuple[LayoutCandidate, bool], layout: StickLayout
     ) -> None:
-        """Write the initial value of a destination, by the conversion itself if the stick differs."""
+        """Write the initial value of a destination; if the stick dims differ, the relayout itself writes it."""
         candidate, in_place = read
         if in_place or candidate.stick_dim == BufferView.of(layout).stick_dim:
             self.write_slice(op, operand, read, layout)
@@ -380,7 +380,7 @@ class LayoutValues:
     def write_slice(
         self, op: ir.Operation, operand: int, read: tuple[LayoutCandidate, bool], layout: StickLayout
     ) -> None:
-        """Write an operand in the layout that its buffer has to have, copied if it is not computed in place."""
+        """Write an operand in the layout of its buffer, with a copy if it is not computed in place."""
         candidate, in_place = read
         value = self.value(self.source.tensors[op.operands[operand]], candidate, op)
         if in_place:
@@ -388,7 +388,7 @@ class LayoutValues:
             return
         stick_dim = BufferView.of(layout).stick_dim
         if candidate.stick_dim != stick_dim:
-            # By way of a dense buffer: a slice may not hold whole sticks of another stick dim.
+            # Convert through a dense buffer: a slice may not consist of whole sticks of another stick dim.
             target = candidate_of(
                 StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, _order(layout, stick_dim))
             )
@@ -405,29 +405,29 @@ def _order(layout: StickLayout, stick_dim: int | None) -> list[int]:
 
 
 def stick_text(stick_dim: int | None) -> str:
-    """The stick dim as remarks name it."""
+    """Return the stick dim as text for remarks."""
     return "nothing" if stick_dim is None else f"d{stick_dim}"
 
 
-# Reasons of relayouts, for remarks: the first reader that cannot do with the layout that is produced.
+# Reasons of relayouts, for remarks: the first reader that does not accept the produced layout.
 
 
 class Reasons:
-    """The reasons of one plan, as texts for remarks."""
+    """The reasons of the relayouts in one plan, as texts for remarks."""
 
     def __init__(self, graph: Graph, plan: LayoutPlan) -> None:
         self.graph = graph
         self.nodes = graph.nodes
         self.decisions = plan.decisions
 
-    # Cached and not in __init__: most plans have no relayout, and so no remark that asks for a reason.
+    # Computed on demand, not in __init__: most plans do not have a relayout, so no remark needs a reason.
     @functools.cached_property
     def readers(self) -> list[list[tuple[int, int]]]:
         """The readers of each tensor."""
         return self.graph.readers()
 
     def of(self, tensor: int, target: LayoutCandidate) -> str:
-        """Return the rule or the view for which a reader needs ``tensor`` in layout ``target``, as a clause."""
+        """Return why a reader needs ``tensor`` in layout ``target``: a stick rule or a view, as a clause."""
         return (
             self._view(tensor, target)
             or self._operation(tensor, target)
@@ -435,7 +435,7 @@ class Reasons:
         )
 
     def _view(self, tensor: int, target: LayoutCandidate) -> str | None:
-        """A view of the target that the produced layout does not have."""
+        """Return the reason if a reader needs a view that the produced layout does not have; else None."""
         produced = self.decisions[tensor].state.base[0]
         for reader, _ in self.readers[tensor]:
             node = self.nodes[reader]
@@ -447,7 +447,7 @@ class Reasons:
         return None
 
     def _operation(self, tensor: int, target: LayoutCandidate) -> str | None:
-        """The rule of an operation that reads the target, itself or through views."""
+        """Return the rule of an operation that reads the target, directly or through views; else None."""
         for reader, position in self.readers[tensor]:
             node, decision = self.nodes[reader], self.decisions[reader]
             if isinstance(node, Compute) and decision.reads[position] is target:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Terms: the device tensors and constants that stand for linalg values while a function is decomposed.
+"""Terms: the device tensors and constants that represent linalg values while a function is decomposed.
 
-A *term* is a constant, or a device tensor under a selection of its dims (transpose, broadcast) that is not
-written to memory, and never is if all readers can express it in their indexing maps.
+A *term* is a constant, or a device tensor under a selection of its dims (transpose, broadcast). The selection is not
+written to memory unless a reader cannot express it in its indexing map.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOW_THE_WHOLE = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.trans
 
 
 def device_element(element: str, location: ir.Location) -> str:
-    """The device's element type for a host's: ``CompileError`` for one it has not."""
+    """Return the device element type for a host element type; ``CompileError`` for an unsupported type."""
     known = ELEMENT_TYPES.get(element)
     if known is None or known.device is None:
         raise CompileError(f"element type {element} has no form on the device", location_of(location))
@@ -44,7 +44,7 @@ class Term:
 
 
 class Terms:
-    """The terms of all values of one function, and the ways to get a device tensor from one."""
+    """The terms of all values of one function, with methods that return device tensors of terms."""
 
     def __init__(self) -> None:
         self._terms: dict[ir.Value, Term] = {}
@@ -68,7 +68,7 @@ class Terms:
         self._terms[old] = self[other]
 
     def bind_constant(self, op: ir.Operation) -> None:
-        """Bind a constant tensor: a splat, or an ``arith.constant`` in the device's type."""
+        """Bind a constant tensor: a splat, or an ``arith.constant`` in the device's element type."""
         attr = op.attributes["value"]
         type_ = ir.RankedTensorType(op.results[0].type)
         element = device_element(str(type_.element_type), op.location)
@@ -81,7 +81,7 @@ class Terms:
         if not ELEMENT_TYPES[element].is_native:
             raise error_at(op, f"a constant tensor of {element} has no values here; pass it as an argument")
         array = _numbers(attr)
-        # bf16 has a larger range than fp16: such a constant stays f32 until the device rounds it.
+        # bf16 has a larger range than fp16: a constant outside the range of fp16 stays f32 until the device rounds it.
         is_wide = element == "f16" and not fits_fp16(array).all()
         element = "f32" if is_wide else element
         dtype = ELEMENT_TYPES[element].storage
@@ -91,7 +91,7 @@ class Terms:
         self.bind(op.results[0], _rounded(constant.result, op.location) if is_wide else constant.result)
 
     def __getitem__(self, value: ir.Value) -> Term:
-        """The term of a linalg value or scalar."""
+        """Return the term of a linalg value or scalar."""
         if value in self._terms:
             return self._terms[value]
         scalar = self.scalar(value)
@@ -105,19 +105,19 @@ class Terms:
         return Term(None, splat=scalar)
 
     def scalar(self, value: ir.Value) -> float | None:
-        """The value of a scalar constant, None for another value."""
+        """Return the value of a scalar constant; None for another value."""
         owner = defining_op(value)
         return None if owner is None else scalar_constant(owner)
 
     def constant(self, value: float, element: str) -> ir.Value:
-        """A rank-0 tensor that holds a constant."""
+        """Create a rank-0 tensor that holds a constant."""
         type_ = ir.RankedTensorType.get([], ir.Type.parse(element))
         number = ir.IntegerAttr.get(type_.element_type, int(value)) if element in ("i32", "i8") else None
         attr = ir.DenseElementsAttr.get_splat(type_, number or ir.FloatAttr.get(type_.element_type, value))
         return ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr}).result
 
     def filled(self, shape: Sequence[int], element: str, value: float, location: ir.Location) -> ir.Value:
-        """A device tensor that is ``value`` everywhere."""
+        """Create a device tensor whose elements are all ``value``."""
         form = "f32" if element == "f16" and not fits_fp16(value) else element
         tensor = device_op("identity", [self.constant(value, form)], [()], shape, form, location=location)
         if form != element:
@@ -126,7 +126,7 @@ class Terms:
         return tensor
 
     def materialize(self, value: ir.Value, location: ir.Location) -> ir.Value:
-        """The device tensor of a linalg value, written out if it is a constant, transposed or broadcast."""
+        """Return the device tensor of a linalg value; create it if the term is a constant, transposed or broadcast."""
         term, shape = self[value], shape_of(value)
         if term.value is None:
             assert term.splat is not None
@@ -148,9 +148,9 @@ class Terms:
         unavailable: frozenset[ir.Value] = frozenset(),
         sole_reader: bool = False,
     ) -> ir.Value:
-        """A device tensor in a buffer that no other value uses: a clone where ``value`` has none.
+        """Return a device tensor in a buffer that no other value uses: a clone if the buffer of ``value`` is shared.
 
-        ``unavailable`` are values whose buffers are used up; with ``sole_reader`` the value may have no other reader.
+        ``unavailable`` are values whose buffers are in use; with ``sole_reader`` other readers of the value count, too.
         """
         tensor = self.materialize(value, location)
         root = buffer_of(tensor)
@@ -165,20 +165,20 @@ class Terms:
         return tensor
 
     def copied(self, value: ir.Value, location: ir.Location) -> ir.Value:
-        """A copy of a device tensor, in a buffer that no other value uses."""
+        """Create a copy of a device tensor, in a buffer that no other value uses."""
         copy = sdsc.clone(value, location)
         self._private.add(copy)
         return copy
 
 
 def _rounded(value: ir.Value, location: ir.Location) -> ir.Value:
-    """An f32 tensor in the device's 16 bits: bf16 numbers that fp16 does not have."""
+    """Round an f32 tensor to the device's 16-bit format, for bf16 numbers that fp16 cannot represent."""
     shape = shape_of(value)
     return device_op("fp32todl16", [value], [tuple(range(len(shape)))], shape, "f16", location=location)
 
 
 def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
-    """The values of a constant. The bindings cannot read bf16, whose bits are the upper half of an f32."""
+    """Return the values of a constant. The bindings cannot read bf16, whose bits are the upper half of an f32."""
     type_, text = ir.RankedTensorType(attr.type), str(attr)
     if str(type_.element_type) != "bf16":
         return np.array(attr)
@@ -193,14 +193,14 @@ def _is_shared(value: ir.Value, tensor: ir.Value, root: ir.Value) -> bool:
     """Return whether the buffer of ``tensor`` has other uses than one reader of ``value``."""
     if root != tensor or sum(1 for _ in value.uses) > 1:
         return True
-    # What a loop carries is its own tensor.
+    # An iter_arg is its own tensor.
     return value != tensor and not use_empty(tensor)
 
 
 def buffer_of(value: ir.Value) -> ir.Value | None:
-    """The value whose whole buffer a chain of reshapes, transposes and pins shows; None through a slice.
+    """Return the source of a chain of reshapes, transposes and pins, which share its whole buffer; None for a slice.
 
-    None for an argument of a function, too, whose buffer is the caller's; what a loop carries has a buffer.
+    Return None also for an argument of a function, because the caller owns its buffer; an iter_arg has a buffer.
     """
     while True:
         owner = defining_op(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bodies of loops as functions of their own, and back: passes that know straight lines alone then see one."""
+"""Loop bodies: outline the bodies of loops as functions, and inline them again, for passes without loop support."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALL = "func.call"
 
 
 def loops_in(block: ir.Block) -> Iterator[ir.Operation]:
-    """The loops of a block, those inside of each before it."""
+    """Yield the loops of a block, inner loops before the loops around them."""
     for op in [op.operation for op in block.operations]:
         if op.name == LOOP:
             yield from loops_in(body_block(op))
@@ -30,9 +30,9 @@ def loops_in(block: ir.Block) -> Iterator[ir.Operation]:
 
 
 class BodyOutliner:
-    """Outlining of the loops of one function: their bodies become private functions before it.
+    """Outlining of the loops of one function: their bodies become private functions before this function.
 
-    What an index addresses, slices and loops inside that go by the variable of this one, stays in the loop.
+    Operations that read a run-time index, such as slices and inner loops that use the loop variable, stay in the loop.
     """
 
     def __init__(self, func: ir.Operation, first: int) -> None:
@@ -40,15 +40,15 @@ class BodyOutliner:
         self.count = first
 
     def run(self) -> int:
-        """Outline all bodies; return the number of functions so far."""
+        """Outline all bodies; return the number of functions created so far."""
         for loop in list(loops_in(self.func.regions[0].blocks[0])):
             self._outline(loop)
         return self.count
 
     def _outline(self, loop: ir.Operation) -> None:
-        """Replace the runs of operations of a body by calls.
+        """Replace runs of operations of a body by calls.
 
-        A run ends in front of an operation that reads what an index addresses in the results of the run.
+        A run ends before an operation that reads a slice, at a run-time index, of a result of the run.
         """
         group: list[ir.Operation] = []
         behind: list[ir.Operation] = []
@@ -67,7 +67,7 @@ class BodyOutliner:
         self._call(group, behind, terminator(body_block(loop)))
 
     def _call(self, group: list[ir.Operation], behind: list[ir.Operation], before: ir.Operation) -> None:
-        """Put a group into a function, and the call of it, then what is behind it, in front of an operation."""
+        """Outline a group as a function; move its call and then the ops of ``behind`` before operation ``before``."""
         if not group:
             return
         outlined = Outlined(group)
@@ -94,7 +94,7 @@ class BodyOutliner:
 
 
 def _is_addressed(op: ir.Operation) -> bool:
-    """Return whether an operation reads an index that is no constant."""
+    """Return whether an operation reads an index that is not a constant."""
     return any(
         isinstance(value.type, ir.IndexType)
         and ((producer := defining_op(value)) is None or producer.name != "arith.constant")
@@ -103,7 +103,7 @@ def _is_addressed(op: ir.Operation) -> bool:
 
 
 def callee_of(call: ir.Operation) -> ir.Operation | None:
-    """The function of a call; None if it has no body."""
+    """Return the function of a call; None if it has no body."""
     name, module = ir.FlatSymbolRefAttr(call.attributes["callee"]).value, call
     while module.name != "builtin.module":
         module = module.parent.operation
@@ -112,9 +112,9 @@ def callee_of(call: ir.Operation) -> ir.Operation | None:
 
 
 def inline_bodies(module: ir.Operation) -> None:
-    """Put the operations of the private functions in the place of their calls, and erase the functions."""
+    """Replace the calls of private functions by the operations of these functions, and erase the functions."""
     bodies = [func for func in functions(module) if "sym_visibility" in func.attributes]
-    # In order of the module: a body comes behind those that it calls.
+    # In module order: a body comes after the bodies that it calls.
     for func in functions(module) if bodies else ():
         for block in blocks_of(func):
             for op in [op.operation for op in block.operations]:
@@ -125,7 +125,7 @@ def inline_bodies(module: ir.Operation) -> None:
 
 
 def blocks_of(func: ir.Operation) -> list[ir.Block]:
-    """The block of a function, and those of its loops."""
+    """Return the block of a function, and the blocks of its loops."""
     block = func.regions[0].blocks[0]
     return [block, *map(body_block, loops_in(block))]
 
@@ -144,7 +144,7 @@ def _inline(call: ir.Operation, callee: ir.Operation) -> None:
 
 
 def unroll(loop: ir.Operation) -> list[ir.Operation]:
-    """Write the iterations of a loop with a known trip count one after the other; return their operations."""
+    """Unroll a loop with a known trip count; return the operations of all iterations."""
     numbers = induction(loop)
     block = body_block(loop)
     *body, end = [op.operation for op in block.operations]
@@ -168,14 +168,14 @@ def unroll(loop: ir.Operation) -> list[ir.Operation]:
 
 
 def unroll_loops(func: ir.Operation, most: int) -> None:
-    """Write out the loops of a function that are ``most`` operations at most."""
+    """Unroll the loops of a function that run at most ``most`` operations."""
     for loop in list(loops_in(func.regions[0].blocks[0])):
         if operations_run(loop) <= most:
             unroll(loop)
 
 
 def operations_run(loop: ir.Operation) -> int:
-    """The operations that a loop with known trip counts runs, in all its iterations."""
+    """Return the number of operations that a loop with known trip counts runs, over all iterations."""
     inner = (
         operations_run(op.operation) if op.operation.name == LOOP else 1 for op in body_block(loop).operations
     )

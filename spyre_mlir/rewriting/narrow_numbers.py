@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rounding of f32 numbers to those of fewer digits, in f32: what comes after is exact, so that numbers round once.
+"""Rounding of f32 numbers to fewer digits, in f32: the casts that follow are exact, so that numbers are rounded once.
 
-The device casts f32 to 8 bits by way of DL16, and has no rounding to integers. Both are sums and products here, each of
-which the device rounds to nearest, ties to even.
+The device casts f32 to 8 bits through DL16, and does not have a rounding to integers. Here both are sums and products,
+each of which the device rounds to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
 from spyre_mlir.target.formats import FP8_MAX, FP8_NORMAL, FP8_STEP
 
-#: x * 2^20 + x - x * 2^20 keeps the first 4 of 24 bits: those of an FP8 number (Dekker 1971, Veltkamp's splitting).
+#: x * 2^20 + x - x * 2^20 keeps the first 4 of 24 bits: the bits of an FP8 number (Dekker 1971, Veltkamp's splitting).
 _SPLITTER = 2.0**20 + 1
 
-#: Numbers near 3/2 of the 24th power of two have a unit as their last place.
+#: In f32 the last place of numbers from 2^23 to 2^24 is 1. ``_UNIT`` + x is there for x below ``_ALL_INTEGERS``.
 _UNIT, _ALL_INTEGERS = 1.5 * 2.0**23, 2.0**22
 
 
 def representable(builder: NodeBuilder, node: Node, element: str, op: ir.Operation) -> Node:
-    """Return a node of numbers that an element type of one byte has, as PyTorch rounds to them."""
+    """Return a node rounded, as in PyTorch, to numbers that an element type of one byte represents."""
     if element == "i8":
-        # Towards zero, as to any integer.
+        # Towards zero, as for any integer type.
         return builder.cast(node, "i32", op)
     if node.value is None or node.element not in ("f32", "i32"):
         return node  # the cast of the device rounds once
@@ -31,7 +31,7 @@ def representable(builder: NodeBuilder, node: Node, element: str, op: ir.Operati
 
 
 def recast(cast: Structured, value: ir.Value) -> ir.Value:
-    """Return another value cast like that of a cast."""
+    """Apply the same cast as ``cast`` to another value."""
     shape = shape_of(value)
     return device_op(
         cast.opcode,
@@ -45,12 +45,12 @@ def recast(cast: Structured, value: ir.Value) -> ir.Value:
 
 
 def rounded(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
-    """Return a node rounded to integers, by way of f32."""
+    """Return a node rounded to integers, computed in f32."""
     return builder.cast(rounded_to_integer(builder, builder.cast(node, "f32", op)), node.element, op)
 
 
 def rounded_to_fp8(builder: NodeBuilder, x: Node) -> Node:
-    """Round an f32 node to the numbers of FP8, ties to even; what is larger becomes the largest."""
+    """Round an f32 node to the numbers of FP8, ties to even; larger numbers saturate to the largest number."""
     x = builder.emit("maximum", [x, Node(None, constant=-FP8_MAX)])
     x = builder.emit("minimum", [x, Node(None, constant=FP8_MAX)])
     scaled = builder.emit("mul", [x, Node(None, constant=_SPLITTER)])
@@ -64,13 +64,13 @@ def rounded_to_integer(builder: NodeBuilder, x: Node) -> Node:
 
 
 def _to_multiple(builder: NodeBuilder, x: Node, step: float) -> Node:
-    """Round small numbers to multiples of a power of two: beside a large number nothing smaller has a place."""
+    """Round small numbers to multiples of a power of two: adding a large number rounds off all smaller digits."""
     large = Node(None, constant=_UNIT * step)
     return builder.emit("sub", [builder.emit("add", [x, large]), large])
 
 
 def _below(builder: NodeBuilder, x: Node, limit: float, inner: Node, outer: Node) -> Node:
-    """Choose one of two nodes by whether the size of x is below a limit."""
+    """Return ``inner`` where the magnitude of x is below a limit, ``outer`` elsewhere."""
     size = builder.emit("abs", [x])
     return builder.emit(
         "where3", [builder.emit("lesserthan", [size, Node(None, constant=limit)]), inner, outer]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Convolutions and poolings as one operation of the device, which slides its windows itself."""
+"""Native windows: convolutions and poolings as one device operation, which slides the windows itself."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from spyre_mlir.rewriting.tensor_builders import expanded, extracted, transposed
 from spyre_mlir.rewriting.window_unrolling import Unrolling, iterated_by, padded
 from spyre_mlir.target.sliding import Sliding
 
-#: Operations of the device that combine the elements of windows as they are, by the scalar op that combines them.
+#: Device operations that combine the elements of windows without a weight, keyed by the combining scalar op.
 _POOLINGS = {"arith.maximumf": "maxpoolfwd", "arith.maxnumf": "maxpoolfwd", "arith.addf": "avgpoolfwd"}
 
-#: Windows that an operation slides: along rows and along columns.
+#: Maximum number of windows that an operation slides: along rows and along columns.
 _MOST_WINDOWS = 2
 
 
 @dataclass(frozen=True)
 class _Pad:
-    """What windows slide over, without padding, and how much of that is before it, by its dims."""
+    """The tensor that windows slide over, without padding, and the amount of padding before each dim of it."""
 
     value: ir.Value
     before: Sequence[int]
 
 
 class NativeWindows(Unrolling):
-    """One operation in place of the chain:
+    """One operation instead of the chain:
 
         y[n, i, j, f] = sum over p, q, c of x[n, s*i + d*p - b, s*j + d*q - b, c] * w[p, q, c, f]
 
-    Its operand is a view of the source by windows (``sdsc.windows``). What lies beyond the ends of the source is
-    padding that the operation knows, so no padded copy is in memory. Dims of one element are omitted.
+    The operand is a view of the source as windows (``sdsc.windows``). The operation handles positions beyond the ends
+    of the source as padding, so no padded copy is needed in memory. Dims of one element are omitted.
     """
 
     def __init__(self, windowed: Windowed, opcode: str, pad: _Pad) -> None:
         super().__init__(windowed)
         self.opcode, self.pad = opcode, pad
         extents = windowed.extents
-        #: Windows of one position are slices by steps.
+        #: Windows of more than one position; windows of one position become strided slices.
         self.windows = [window for window in windowed.windows if extents[window.kernel] > 1]
         outputs = [window.output for window in windowed.windows]
         others = [dim for dim in windowed.result if dim is not None and dim not in outputs]
@@ -90,16 +90,16 @@ class NativeWindows(Unrolling):
     # -- the source -----------------------------------------------------------------------------------
 
     def _order(self) -> tuple[int, ...]:
-        """The dims of the source: images, those that windows slide along, channels."""
+        """Return the dims of the source in the order images, dims that windows slide along, channels."""
         indices = self.windowed.indices
         windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
         others = [dim for dim in range(len(indices)) if dim not in windows]
-        # Channels are contracted, or the last dim that is not: there the sticks mostly are.
+        # Channels are the contracted dim, or else the last dim without a window, which is mostly in the stick.
         others.sort(key=lambda dim: indices[dim] in self.windowed.reduced)
         return (*others[:-1], *windows, *others[-1:])
 
     def _slid(self) -> ir.Value:
-        """The source by windows: a transpose, without dims of one element, and then the windows."""
+        """Return the source as windows: transpose, drop dims of one element, then add the windows."""
         indices, extents = self.windowed.indices, self.windowed.extents
         value = transposed(self.pad.value, self.order)
         shape, steps = list(shape_of(value)), [1] * len(self.order)
@@ -126,7 +126,7 @@ class NativeWindows(Unrolling):
         return [dim for dim, size in zip(self.order, shape, strict=True) if size > 1]
 
     def _slid_dims(self) -> list[int]:
-        """The iteration dims of the source by windows."""
+        """Return the iteration dims of the source as windows."""
         dims = []
         for dim in self.order:
             index = self.windowed.indices[dim]
@@ -141,7 +141,7 @@ class NativeWindows(Unrolling):
     # -- the weight and the result --------------------------------------------------------------------
 
     def _weight(self, value: ir.Value, dims: Map) -> tuple[ir.Value, list[int]]:
-        """The weight in the order of the iteration dims, features last, without dims of one element."""
+        """Return the weight in the order of the iteration dims, features last, without dims of one element."""
         order = sorted(
             (dim for dim in dims if dim is not None),
             key=lambda dim: (dim in self.windowed.result, dim in self.windowed.reduced, dims.index(dim)),
@@ -158,7 +158,7 @@ class NativeWindows(Unrolling):
         windowed = self.windowed
         dims = [dim for dim in self.dims if dim in windowed.result]
         whole = [dim for dim in windowed.result if dim is not None]
-        # Dims of one element go with the first of the others.
+        # Dims of one element are split off the first of the other dims.
         order = [*(dim for dim in whole if dim not in dims), *dims]
         if len(order) > len(dims):
             extra = len(order) - len(dims)
@@ -168,7 +168,7 @@ class NativeWindows(Unrolling):
 
 
 def native_windows(windowed: Windowed) -> NativeWindows | None:
-    """Return the builder of the operation that an op with windows is; None if the device has none for it."""
+    """Return the builder of the device operation for an op with windows; None if the device does not have one."""
     opcode = _opcode(windowed)
     if opcode is None:
         return None
@@ -182,7 +182,7 @@ def native_windows(windowed: Windowed) -> NativeWindows | None:
         dim, count = windowed.indices.index(window), windowed.extents[window.output]
         steps = (window.stride, window.dilation, pad.before[dim], shape_of(pad.value)[dim])
         sliding = Sliding(windowed.extents[window.kernel], *steps)
-        # A slice by steps has no padding; a single window, and one of padding alone, are for the other forms.
+        # A strided slice cannot have padding. Other forms handle a single position, and a window only of padding.
         if window not in windows:
             if sliding.is_padded(count):
                 return None
@@ -192,7 +192,7 @@ def native_windows(windowed: Windowed) -> NativeWindows | None:
 
 
 def _opcode(windowed: Windowed) -> str | None:
-    """Return the operation of the device that combines the elements of a window as the body does."""
+    """Return the device operation that combines the elements of a window like the body; None if there is none."""
     combine, term = _term(windowed)
     if combine is None or term is None:
         return None
@@ -214,7 +214,7 @@ def _opcode(windowed: Windowed) -> str | None:
 
 
 def _product(windowed: Windowed) -> str | None:
-    """Return the operation of a sum of products with a weight, if its dims are those of one."""
+    """Return the convolution opcode of a sum of products with a weight; None if its dims are not a convolution's."""
     weight = next(dims for dims in windowed.others if dims is not None)
     extents, result = windowed.extents, set(windowed.result)
     channels = {index for index in windowed.indices if isinstance(index, int)}
@@ -232,7 +232,7 @@ def _product(windowed: Windowed) -> str | None:
 
 
 def _term(windowed: Windowed) -> tuple[str | None, ir.Value | None]:
-    """Return the scalar op that combines positions, and what it combines, without casts."""
+    """Return the scalar op that combines positions, and the value that it combines, without casts."""
     body = windowed.op.regions[0].blocks[0]
     *_, terminator = [op.operation for op in body.operations]
     accumulator = list(body.arguments)[-1]
@@ -249,7 +249,7 @@ def _uncast(value: ir.Value) -> ir.Value:
 
 
 def _pad(windowed: Windowed, source: ir.Value) -> _Pad | None:
-    """Return the source without its padding; None if that is no padding of windows."""
+    """Return the source without its padding; None if the padding is not neutral or not along windows."""
     pad = padded(source)
     if pad is None:
         return _Pad(_narrowed(source), [0] * len(windowed.indices))
@@ -267,7 +267,7 @@ def _pad(windowed: Windowed, source: ir.Value) -> _Pad | None:
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
-    """The 16-bit numbers that a tensor of f32 has: the device adds them up in more than 16 bits by itself."""
+    """Return the 16-bit source of an f32 tensor, if any: the device accumulates in more than 16 bits anyway."""
     op = defining_op(value)
     generic = None if op is None else structured(op)
     if generic is None or len(generic.inputs) != 1 or generic.maps[0] != generic.maps[-1] or generic.reduced:

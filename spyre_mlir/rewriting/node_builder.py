@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Device operations on nodes, the scalars of a ``linalg`` body: of one element type, over the dims that they need."""
+"""Node builder: device operations on nodes (scalars of a ``linalg`` body), in one element type, over needed dims."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from spyre_mlir.target.element_types import ONE_BYTE, cast_between
 from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32, Kind
 
-#: Operations where a constant scales: in others it may be off by less than the smallest number of the device.
+#: Operations in which a constant is a scale; in others an error below the device's smallest number is acceptable.
 _SCALING = ("mul", "realdiv", "reciprocal")
 
-#: The element type by way of which one is cast to another. What is cast to 8 bits is a number of that format already.
+#: The intermediate element type of a cast in two steps. Values cast to 8 bits are already numbers of the 8-bit format.
 _BETWEEN = {
     ("f16", "i32"): "f32", ("i32", "f16"): "f32", ("i32", "i8"): "f32", ("i32", "f8E4M3FN"): "f32",
     ("f32", "i8"): "f16", ("f32", "f8E4M3FN"): "f16", ("f8E4M3FN", "f32"): "f16", ("f8E4M3FN", "i32"): "f16",
 }  # fmt: skip
 
-#: Constants of casts: numbers are scaled before.
+#: Constants of casts without scaling: numbers are scaled before the cast.
 _CAST_CONSTANTS = {"csqint8ch": {"scaleact": 1.0, "shiftact": 0.0}}
 
 
@@ -43,7 +43,7 @@ class Node:
 
 
 class NodeBuilder:
-    """Builds device operations for one ``linalg`` op at the current insertion point."""
+    """Build device operations for one ``linalg`` op at the current insertion point."""
 
     def __init__(self, terms: Terms, op: ir.Operation, extents: Sequence[int]) -> None:
         self.terms = terms
@@ -51,14 +51,14 @@ class NodeBuilder:
         self.extents = extents
 
     def emit(self, opcode: str, nodes: list[Node], element: str | None = None, **constants: float) -> Node:
-        """One device operation over the dims that its operands have."""
+        """Build one device operation over the dims of its operands."""
         element = element or next(node.element for node in nodes if node.value is not None)
         if element in ONE_BYTE and not (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
             raise error_at(
                 self.op, f"'{opcode}' has no form for {element}: only matmuls, casts and copies have"
             )
         if element == "f16" and any(_is_wide(node) for node in nodes) and _has_f32_form(opcode):
-            # fp16 has not the constant, so that the operation runs in f32 and its result is rounded.
+            # fp16 cannot represent the constant, so the operation runs in f32 and its result is rounded.
             wide = [self.cast(_guarding(opcode, node), "f32", self.op) for node in nodes]
             return self.cast(self.emit(opcode, wide, "f32", **constants), "f16", self.op)
         dims = _dims_of(nodes)
@@ -83,7 +83,7 @@ class NodeBuilder:
         return self.terms.constant(node.constant, element)
 
     def cast(self, node: Node, element: str, op: ir.Operation) -> Node:
-        """A node in another element type, by the device's casts: each changes one type to one other."""
+        """Cast a node to another element type with one or more casts of the device."""
         if node.value is None or node.element == element:
             return node
         if (node.element, element) in _BETWEEN:
@@ -95,7 +95,7 @@ class NodeBuilder:
         return self.emit(opcode, [node], element, **_CAST_CONSTANTS.get(opcode, {}))
 
     def broadcast(self, node: Node, missing: list[int]) -> Node:
-        """Write out reduced dims that the source does not have."""
+        """Broadcast a node along reduced dims that it does not have."""
         dims = sorted({*(dim for dim in node.dims if dim is not None), *missing})
         where: dict[int | None, int | None] = {
             None: None,
@@ -124,14 +124,14 @@ class NodeBuilder:
 
 
 def _dims_of(nodes: list[Node]) -> list[int]:
-    """The dims of all operands in the order of the one with most, so that one operand alone is not transposed."""
+    """Return the dims of all operands in the order of the operand with the most dims, so that it is not transposed."""
     widest = max(nodes, key=lambda node: len(node.dims))
     dims = [dim for dim in widest.dims if dim is not None]
     return [*dims, *sorted({dim for node in nodes for dim in node.dims if dim is not None} - set(dims))]
 
 
 def _is_wide(node: Node) -> bool:
-    """Return whether a node is a constant out of the range of fp16, of bf16 or of a wider type."""
+    """Return whether a node is a constant, of bf16 or of a wider type, outside the range of fp16."""
     return node.constant is not None and not fits_fp16(node.constant)
 
 
@@ -140,7 +140,7 @@ def _has_f32_form(opcode: str) -> bool:
 
 
 def _guarding(opcode: str, node: Node) -> Node:
-    """Replace a constant that the device would round to 0 by its smallest number, except where it scales."""
+    """Replace a constant that the device would round to 0 by the device's smallest number, unless it is a scale."""
     if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
         return Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
     return node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Outlining: operations of a function as a function of its own, with the values read as arguments and results."""
+"""Outlining: move operations of a function into a new function; values that cross the border are arguments, results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.mlir import ir
 
-#: Ops that cost nothing: each function that needs one has a copy.
+#: Ops that cost nothing: each function that needs one gets a copy.
 _FREE = {"arith.constant", "tensor.empty"}
 
 
@@ -25,7 +25,7 @@ def is_free(op: ir.Operation) -> bool:
 
 
 def read_by(op: ir.Operation) -> Iterator[ir.Value]:
-    """The values that an op reads: its operands, and those from outside that its regions use."""
+    """Yield the values that an op reads: its operands, and values from outside that its regions use."""
     yield from op.operands
     yield from _captured(op, op)
 
@@ -51,7 +51,7 @@ def _is_inside(value: ir.Value, op: ir.Operation) -> bool:
 
 
 def producers(op: ir.Operation) -> Iterator[ir.Operation]:
-    """The ops whose results an op reads, through those that are free."""
+    """Yield the ops whose results an op reads, through free ops."""
     for value in read_by(op):
         producer = defining_op(value)
         if producer is None:
@@ -65,7 +65,7 @@ def producers(op: ir.Operation) -> Iterator[ir.Operation]:
 class Outlined:
     """A group of ops of one block, in order, as a function: ``arguments`` and ``results`` are values of the block.
 
-    Operations that they read and that are ``copied`` become a part of it.
+    Operations that the group reads and that are ``copied`` become a part of the function.
     """
 
     def __init__(self, ops: Sequence[ir.Operation], copied: Callable[[ir.Operation], bool] = is_free) -> None:
@@ -87,7 +87,7 @@ class Outlined:
         ]
 
     def _add(self, op: ir.Operation, group: set[ir.Value]) -> None:
-        """Add an op after the free ones that it reads."""
+        """Add an op after the copied ops that it reads."""
         if op in self._seen:
             return
         self._seen.add(op)
@@ -107,7 +107,7 @@ class Outlined:
     ) -> ir.Operation:
         """Build the function at the current insertion point.
 
-        Its arguments have their layouts if ``layouts``; ``prepare`` is called with each op and its copy.
+        The arguments keep their layouts if ``layouts`` is true; ``prepare`` is called with each op and its copy.
         """
         types = [value.type if layouts else stick.without_layout(value.type) for value in self.arguments]
         function_type = ir.FunctionType.get(types, [value.type for value in self.results])
@@ -133,7 +133,7 @@ class Outlined:
 
 
 def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
-    """Build a program of a group of ops; its arguments are inputs."""
+    """Build a program from a group of ops; its arguments are inputs of the program."""
     outlined = Outlined(ops)
     with outlined.inside[0].context, ir.Location.unknown():
         module = empty_module(outlined.inside[0])
@@ -143,7 +143,7 @@ def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
 
 
 def user_in_block(use: ir.OpOperand, neighbour: ir.Operation) -> ir.Operation:
-    """The op in the block of ``neighbour`` that has the use, as an operand or in its body."""
+    """Return the op in the block of ``neighbour`` that contains the use, as an operand or in its regions."""
     user = use.owner.operation
     while user.block != neighbour.block:
         user = user.parent.operation
@@ -151,7 +151,7 @@ def user_in_block(use: ir.OpOperand, neighbour: ir.Operation) -> ir.Operation:
 
 
 def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
-    """Let an op, and those in its regions, read ``values`` in place of the keys."""
+    """Replace operands of an op, and of the ops in its regions, that are keys of ``values``."""
     for number, operand in enumerate(op.operands):
         if operand in values:
             op.operands[number] = values[operand]
@@ -162,5 +162,5 @@ def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> N
 
 
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
-    """The attributes of a function that outlined ones inherit: the sizes of named dims."""
+    """Return the attributes of a function that outlined functions inherit: the sizes of named dims."""
     return {DIM_SIZES: func.attributes[DIM_SIZES]} if DIM_SIZES in func.attributes else {}

@@ -12,7 +12,7 @@ from spyre_mlir.rewriting.linalg_values import transpose
 
 
 def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    """A transpose: dim ``k`` of the result is dim ``order[k]`` of the value."""
+    """Build a transpose: dim ``k`` of the result is dim ``order[k]`` of the value."""
     if list(order) == list(range(len(order))):
         return value
     return transpose(value, tuple(order.index(dim) for dim in range(len(order))))
@@ -21,9 +21,9 @@ def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
 def constant_pad(
     value: ir.Value, number: ir.Operation, low: Sequence[int], high: Sequence[int], shape: Sequence[int]
 ) -> ir.Value:
-    """A pad with a constant.
+    """Build a pad with a constant.
 
-    The constant is outside of the region: ``linalg-fold-unit-extent-dims`` would take the wrong value from inside.
+    The constant is outside the region: ``linalg-fold-unit-extent-dims`` would use the wrong value from inside.
     """
     constant = number.clone().operation.results[0]
     element = ir.RankedTensorType(value.type).element_type
@@ -49,7 +49,7 @@ def extracted(
     strides: Sequence[int],
     reduced_shape: Sequence[int] | None = None,
 ) -> ir.Value:
-    """A slice, of ``reduced_shape`` if that leaves out dims of size 1; the value itself if it is all of it."""
+    """Build a slice; ``reduced_shape`` is its shape without some dims of size 1. Return ``value`` if it is whole."""
     if list(sizes) == list(shape_of(value)) and reduced_shape is None:
         return value
     element = ir.RankedTensorType(value.type).element_type
@@ -68,7 +68,7 @@ def extracted(
 def inserted(
     part: ir.Value, whole: ir.Value, offsets: Sequence[int], sizes: Sequence[int] | None = None
 ) -> ir.Value:
-    """The whole with a part inserted at offsets, of ``sizes``, by default those of the part."""
+    """Build an insertion of a part into ``whole`` at ``offsets``; ``sizes`` are by default the sizes of the part."""
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(list(offsets)),
         "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes or shape_of(part))),
@@ -81,7 +81,7 @@ def inserted(
 
 
 def concatenated(parts: Sequence[ir.Value], dim: int) -> ir.Value:
-    """Tensors one behind the other along a dim."""
+    """Build a concatenation of tensors along a dim."""
     shape = list(shape_of(parts[0]))
     shape[dim] = sum(shape_of(part)[dim] for part in parts)
     type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(parts[0].type).element_type)
@@ -95,7 +95,7 @@ def concatenated(parts: Sequence[ir.Value], dim: int) -> ir.Value:
 
 
 def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
-    """A value with the dims of each group merged."""
+    """Build a collapse of a value that merges the dims of each group."""
     shape, element = shape_of(value), ir.RankedTensorType(value.type).element_type
     type_ = ir.RankedTensorType.get([math.prod(shape[dim] for dim in group) for group in groups], element)
     attributes = {"reassociation": _reassociation(groups)}
@@ -105,7 +105,7 @@ def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
 
 
 def expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
-    """A value with each dim split into those of a group."""
+    """Build an expand of a value that splits each dim into the dims of a group."""
     type_ = ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
     attributes = {
         "reassociation": _reassociation(groups),
@@ -126,7 +126,7 @@ def _reassociation(groups: Sequence[Sequence[int]]) -> ir.Attribute:
 def generic_op(
     inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[Map], rank: int, reduced: int
 ) -> ir.Operation:
-    """A ``linalg.generic`` without a body, whose last ``reduced`` dims are reduced."""
+    """Build a ``linalg.generic`` without a body, whose last ``reduced`` dims are reduced."""
     attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in maps]),
         "iterator_types": iterators(rank, frozenset(range(rank - reduced, rank))),
@@ -142,5 +142,5 @@ def generic_op(
 
 
 def empty_like(value: ir.Value) -> ir.Value:
-    """An empty tensor of the same type."""
+    """Build an empty tensor of the type of ``value``."""
     return ir.Operation.create("tensor.empty", results=[value.type]).result

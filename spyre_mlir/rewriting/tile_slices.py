@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles of values in the current iteration of nested loops, as slices and views."""
+"""Tile slices: the tiles of values in the current iteration of nested loops, as slices and views."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _DYNAMIC = -(1 << 63)
 
 @dataclass(frozen=True, eq=False)
 class MaskPart:
-    """Numbers of a mask for the current rows, and keys from those of tile ``first`` on; None for those of its operand.
+    """Numbers of a mask for the current rows and the keys from tile ``first`` on; None: use the mask operand itself.
 
-    These may be -infinity, which tiles are masked without.
+    Numbers of the operand may be -infinity; masks of tiles do not contain -infinity.
     """
 
     first: int
     numbers: NDArray[Any] | None
 
 
-#: What masks operations in some iterations: a part of the mask, or nothing (None); else it is their operand.
+#: The mask of operations in some iterations: a part of the mask, or None: no mask. Other operations use their operand.
 Masks = Mapping[Tiled, MaskPart | None]
 
 
 @dataclass
 class LoopLevel:
-    """A nest that is being written: its induction variable, or the number of a peeled iteration.
+    """A nest that is being written, with its induction variable, or with the number of a peeled iteration.
 
-    Operations that run once per iteration of the level outside are written before ``loop``; None if peeled.
+    Operations that run once per iteration of the outer level are written before ``loop``, which is None if peeled.
     """
 
     nest: Nest
@@ -49,7 +49,7 @@ class LoopLevel:
     slices: dict[tuple, ir.Value] = field(default_factory=dict)
 
     def extent(self, size: int) -> int:
-        """The extent of the tile of a dim in this iteration."""
+        """Return the extent of the tile of a dim in this iteration."""
         tile, full = self.nest.tile(size), self.nest.full_tiles
         is_smaller = isinstance(self.variable, int) and self.variable == full
         return size - tile * full if is_smaller else tile
@@ -57,16 +57,16 @@ class LoopLevel:
 
 @dataclass
 class AvailablePart:
-    """The available part of a value: a tile per iteration of the nests ``tiled_by``, or all of it."""
+    """The available part of a value: a tile per iteration of the nests ``tiled_by``, or the whole value."""
 
     value: ir.Value
     tiled_by: tuple[Nest, ...] = ()
 
 
 class TileSlices:
-    """The available ``parts`` of values, sliced to tiles of the iteration that ``levels`` are in, outermost first.
+    """The available ``parts`` of values, sliced to tiles of the current iteration of ``levels``, outermost first.
 
-    ``waiting`` are the results of the operations that are not moved to their place yet.
+    ``waiting`` are the results of operations that are not moved into their loops yet.
     """
 
     def __init__(self, waiting: set[ir.Value]) -> None:
@@ -75,7 +75,7 @@ class TileSlices:
         self.levels: list[LoopLevel] = []
 
     def tile(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """The tile of a value in the current iteration of the nests that tile its dims."""
+        """Return the tile of a value in the current iteration of the nests that tile its dims."""
         part = self.parts.get(value)
         op = defining_op(value)
         if part is None and op is not None and op.name in VIEWS and op.results[0] in self.waiting:
@@ -89,7 +89,7 @@ class TileSlices:
         return self._sliced(part.value, missing) if missing else part.value
 
     def _view(self, op: ir.Operation, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """A view of the tile of a value that is computed in the nest."""
+        """Build a view of the tile of a value that is computed in the nest."""
         where = source_dims(op)
         source = self.tile(op.operands[0], {_known(where[dim]): nest for dim, nest in tiled_dims.items()})
         shape = self._tile_shape(op.results[0], tiled_dims)
@@ -105,7 +105,7 @@ class TileSlices:
         return view.results[0]
 
     def _sliced(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """The slice of a value, written once per iteration of the innermost loop that moves it."""
+        """Return the slice of a value, built once per iteration of the innermost loop that moves it."""
         levels = {level.nest: depth for depth, level in enumerate(self.levels)}
         depth = max(levels[nest] for nest in tiled_dims.values())
         level = self.levels[depth]
@@ -119,7 +119,7 @@ class TileSlices:
         return level.slices[key]
 
     def _cut(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """The slice of a value in the current iteration of the nests that tile its dims."""
+        """Build the slice of a value in the current iteration of the nests that tile its dims."""
         levels = {level.nest: level for level in self.levels}
         shape = self._tile_shape(value, tiled_dims)
         type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
@@ -127,7 +127,7 @@ class TileSlices:
         return slice_op("tensor.extract_slice", [value], moving, type_)
 
     def _tile_shape(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> list[int]:
-        """The shape of the tile of a value in the current iteration."""
+        """Return the shape of the tile of a value in the current iteration."""
         levels = {level.nest: level for level in self.levels}
         shape = list(shape_of(value))
         for dim, nest in tiled_dims.items():
@@ -135,7 +135,7 @@ class TileSlices:
         return shape
 
     def _at(self, depth: int) -> AbstractContextManager:
-        """The insertion point of an iteration of a level: before the loop in it that is being written, if any."""
+        """Return the insertion point in an iteration of a level: before the inner loop being written, if any."""
         inner = next((level.loop for level in self.levels[depth + 1 :] if level.loop is not None), None)
         return ir.InsertionPoint(inner) if inner is not None else nullcontext()
 
@@ -146,7 +146,7 @@ def slice_op(
     moving: dict[int, LoopLevel],
     type_: ir.Type,
 ) -> ir.Value:
-    """The extraction, or insertion, of the tile that some levels move, from the last of the operands."""
+    """Build the extraction or insertion of the tile that some levels move; the last operand is the whole tensor."""
     whole = shape_of(operands[-1])
     sizes = [moving[dim].extent(size) if dim in moving else size for dim, size in enumerate(whole)]
     offsets: dict[int, int | ir.Value] = {}
@@ -165,7 +165,7 @@ def _slice(
     sizes: Sequence[int],
     type_: ir.Type,
 ) -> ir.Value:
-    """A slice at some offsets, numbers or values, and at 0 of the other dims."""
+    """Build a slice op with offsets ``at``, numbers or values, and with offset 0 in other dims."""
     numbers = [at.get(dim, 0) for dim in range(len(sizes))]
     offsets = [number if isinstance(number, int) else _DYNAMIC for number in numbers]
     dynamic = [number for number in numbers if not isinstance(number, int)]
@@ -181,7 +181,7 @@ def _slice(
 
 
 def part_slice(value: ir.Value, dim: int, level: LoopLevel, first: int, size: int) -> ir.Value:
-    """The tile of an iteration, from a value whose dim, of ``size`` elements, is there from tile ``first`` on."""
+    """Return the tile of an iteration from a value that contains tiles from ``first`` on of a dim of ``size``."""
     shape = list(shape_of(value))
     tile = min(level.nest.tile(size), shape[dim])
     if tile == shape[dim]:
@@ -195,7 +195,7 @@ def part_slice(value: ir.Value, dim: int, level: LoopLevel, first: int, size: in
 
 
 def _offset(level: LoopLevel, variable: ir.Value, tile: int, first: int = 0) -> ir.Value:
-    """The offset of the tile of an iteration from tile ``first``, at the top of its loop."""
+    """Build, at the start of the loop body, the offset of an iteration's tile relative to tile ``first``."""
     if (tile, first) not in level.offsets:
         map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile - first * tile])
         with ir.InsertionPoint.at_block_begin(variable.owner):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Unrolls an op with sliding windows into a chain of ops without windows."""
+"""Window unrolling: unroll an op with sliding windows into a chain of ops without windows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spyre_mlir.rewriting.tensor_builders import (
 )
 from spyre_mlir.target.ops import Kind
 
-#: Dims of rows that a matmul of the device takes.
+#: Maximum number of row dims that a matmul of the device accepts.
 MOST_ROWS = next(limit.maximum or 0 for limit in RULES[Kind.MATMUL].dim_counts if limit.role is Role.ROW)
 
 
@@ -36,7 +36,7 @@ class Unrolling:
     """The chain of one op, such as a convolution or a pooling.
 
     A *tap* is one position of the kernel, and ``tap_dims`` are its iteration dims. ``merged`` are the iteration dims
-    that are one dim of rows, ``order`` the dims of the source in the order of its transpose.
+    that become one row dim, ``order`` the dims of the source in the order of its transpose.
     """
 
     def __init__(self, windowed: Windowed) -> None:
@@ -72,7 +72,7 @@ class Unrolling:
         return self._finished(form.restored(matmul.results[0]))
 
     def _finished(self, result: ir.Value) -> ir.Value:
-        """The result of all taps, combined with the initial value of the destination."""
+        """Return the result of all taps, combined with the initial value of the destination."""
         *_, destination = self.windowed.op.operands
         if _is_neutral(destination, self.combine):
             return result
@@ -81,16 +81,16 @@ class Unrolling:
     # -- the op ---------------------------------------------------------------------------------------
 
     def _merged(self) -> tuple[int, ...]:
-        """The output dims that are one dim of rows: of all windows but the last, and the images; empty if none are."""
+        """Return the output dims that become one row dim: of all windows but the last, and the images; or ()."""
         windowed, extents = self.windowed, self.windowed.extents
         outputs = [window.output for window in windowed.windows]
         rows = [dim for dim in (*outputs, *windowed.images) if extents[dim] > 1]
-        # Only a matmul limits the dims of rows; a pooling has as many as it needs.
+        # Only a matmul limits the number of row dims; a pooling may have any number.
         contracts = any(extents[dim] > 1 for dim in windowed.reduced)
         return (*outputs[:-1], *windowed.images) if contracts and len(rows) > MOST_ROWS else ()
 
     def _order(self) -> tuple[int, ...]:
-        """The dims of the source in the order of its transpose: windows and images first, channels last."""
+        """Return the dims of the source in the order of its transpose: windows and images first, channels last."""
         indices = self.windowed.indices
         windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
         images = [indices.index(dim) for dim in self.merged if dim in self.windowed.images]
@@ -98,7 +98,7 @@ class Unrolling:
         return (*first, *(dim for dim in range(len(indices)) if dim not in first))
 
     def _tap_dims(self) -> tuple[int, ...]:
-        """The iteration dims of a tap, those of its result first; a merged dim is its first."""
+        """Return the iteration dims of a tap, result dims first; the first merged dim stands for the merged dim."""
         windowed = self.windowed
         sliding = [iterated_by(windowed.indices[dim]) for dim in self.order]
         outputs = [dim for dim in sliding if dim in windowed.result]
@@ -106,19 +106,19 @@ class Unrolling:
         return tuple(dim for dim in (*outputs, *windowed.reduced) if dim not in self.merged[1:])
 
     def _dims(self, iterated: Sequence[int | None]) -> Map:
-        """The map of a tap for an operand by the iteration dims of the op."""
+        """Return the map of a tap's operand, given the iteration dims of the op that index the operand."""
         unmerged = (dim for dim in iterated if dim not in self.merged[1:])
         return tuple(None if dim is None else self.tap_dims.index(dim) for dim in unmerged)
 
     def _extent(self, dim: int) -> int:
-        """The size of an iteration dim of a tap."""
+        """Return the size of an iteration dim of a tap."""
         merged = self.merged if dim in self.merged else (dim,)
         return math.prod(self.windowed.extents[iteration_dim] for iteration_dim in merged)
 
     # -- the source -----------------------------------------------------------------------------------
 
     def _source(self) -> ir.Value:
-        """The source, transposed; a pad becomes a pad of the transpose, so that the transpose stays a view."""
+        """Return the transposed source; a pad becomes a pad of the transpose, so that the transpose stays a view."""
         value = self.windowed.inputs[self.windowed.source]
         pad = padded(value)
         if pad is None:
@@ -127,19 +127,19 @@ class Unrolling:
         low, high = ([amount[dim] for dim in self.order] for amount in amounts)
         shape = [shape_of(value)[dim] for dim in self.order]
         for position, dim in enumerate(self.order):
-            # Up to whole steps, or each slice with steps would be one of a copy.
+            # Pad to whole steps; otherwise each strided slice would need a copy.
             rest = -shape[position] % self._stride(dim)
             high[position] += rest
             shape[position] += rest
         return constant_pad(transposed(inner, self.order), number, low, high, shape)
 
     def _stride(self, dim: int) -> int:
-        """The stride of a tap in a dim of the source, in elements."""
+        """Return the stride of a tap in a dim of the source, in elements."""
         index = self.windowed.indices[dim]
         return index.stride if isinstance(index, Window) and self.windowed.extents[index.output] > 1 else 1
 
     def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
-        """The slice of the source that one tap reads, its rows and images as one dim if they are merged."""
+        """Return the slice of the source that one tap reads, with rows and images as one dim if they are merged."""
         offsets, sizes, strides = [], [], []
         for dim in self.order:
             index = self.windowed.indices[dim]
@@ -151,13 +151,13 @@ class Unrolling:
         if not self.merged:
             return part
         if strides[0] > 1 or len(self.windowed.windows) > 2:
-            # Its rows do not follow each other in what is slid over.
+            # The rows of the slice are not contiguous in the source.
             part = sdsc.clone(part, self.windowed.op.location)
         groups = [list(range(len(self.merged))), *([dim] for dim in range(len(self.merged), len(sizes)))]
         return collapsed(part, groups)
 
     def _other(self, value: ir.Value, dims: Map, tap: dict[int, int]) -> ir.Value:
-        """The part of another input, a weight, that belongs to a tap."""
+        """Return the part of another input, such as a weight, that belongs to a tap."""
         if not any(dim in tap for dim in dims):
             return value
         shape = shape_of(value)
@@ -169,7 +169,7 @@ class Unrolling:
     # -- taps -----------------------------------------------------------------------------------------
 
     def _tap(self, source: ir.Value, tap: dict[int, int], before: ir.Value, is_first: bool) -> ir.Value:
-        """Build one tap, combined with those before."""
+        """Build one tap, combined with the previous taps."""
         windowed, arguments = self.windowed, list(self.body.arguments)
         inputs, maps, read = [], [], []
         for operand, (value, dims) in enumerate(zip(windowed.inputs, windowed.others, strict=True)):
@@ -189,7 +189,7 @@ class Unrolling:
         return tap_op.results[0]
 
     def _write(self, tap_op: ir.Operation, arguments: list[ir.Value], alone: bool) -> None:
-        """Write the body of a tap; if it is ``alone``, without the combination with a neutral element."""
+        """Write the body of a tap; if the tap is ``alone``, without the combination with a neutral element."""
         block = ir.Block.create_at_start(tap_op.regions[0], [argument.type for argument in arguments])
         values = dict(zip(arguments, block.arguments, strict=True))
         accumulator = arguments[-1]
@@ -207,7 +207,7 @@ class Unrolling:
     # -- the result -----------------------------------------------------------------------------------
 
     def _neutral(self, shape: Sequence[int]) -> ir.Value:
-        """A tensor of the neutral element, for the first tap of a row."""
+        """Build a tensor of the neutral element, for the first tap of a row."""
         element = ir.RankedTensorType(self.windowed.op.results[0].type).element_type
         combination = scalar.combination(self.combine.name)
         assert combination is not None
@@ -221,7 +221,7 @@ class Unrolling:
         return filled(constant, empty)
 
     def _restored(self, result: ir.Value) -> ir.Value:
-        """The dims of the op's result, in its order."""
+        """Return the result in the dims and order of the op."""
         outputs = [dim for dim in self.tap_dims if dim in self.windowed.result]
         if self.merged:
             position = outputs.index(self.merged[0])
@@ -233,7 +233,7 @@ class Unrolling:
         return transposed(result, [outputs.index(dim) for dim in self.windowed.result if dim is not None])
 
     def _combined(self, result: ir.Value, other: ir.Value, dims: Map | None = None) -> ir.Value:
-        """Combine two partial results, or that of all taps and the initial value, over ``dims`` of it."""
+        """Combine two partial results, or the result of all taps with an initial value that has only ``dims``."""
         every = tuple(range(len(shape_of(result))))
         maps = [every, every if dims is None else dims, every]
         combined = generic_op([result, other], empty_like(result), maps, len(every), 0)
@@ -247,7 +247,7 @@ class Unrolling:
 
 
 def _combining_op(windowed: Windowed) -> ir.Operation:
-    """The scalar op that combines positions of the kernel."""
+    """Return the scalar op that combines positions of the kernel."""
     body = windowed.op.regions[0].blocks[0]
     *ops, terminator = [op.operation for op in body.operations]
     yielded, accumulator = terminator.operands[0], list(body.arguments)[-1]
@@ -266,7 +266,7 @@ def _refuse(op: ir.Operation, what: str) -> NoReturn:
 
 
 def iterated_by(index: int | Window | None) -> int:
-    """The iteration dim of an index: the output dim of a window, or the dim itself."""
+    """Return the iteration dim of an index: the output dim of a window, or the dim itself."""
     assert index is not None
     return index.output if isinstance(index, Window) else index
 
@@ -283,7 +283,7 @@ def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
 
 
 def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
-    """The source of a broadcast destination, and the dims of the destination that it has."""
+    """Return the source of a broadcast destination, and the dims of the destination that the source has."""
     every = tuple(range(len(shape_of(destination))))
     op = defining_op(destination)
     if op is None or op.name != "linalg.broadcast":
@@ -293,9 +293,9 @@ def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
 
 
 def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], list[int]]] | None:
-    """The source of a pad, the constant that it pads with, and the low and high amounts; None if it is no pad.
+    """Return the source of a pad, its constant, and the low and high amounts; None for another value.
 
-    Also through an ``expand_shape``, which splits channels into groups, of dims that are not padded.
+    The pad may be followed by an ``expand_shape`` that splits dims without padding, such as channels into groups.
     """
     op = defining_op(value)
     groups = None
@@ -320,7 +320,7 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
 
 
 def _number_of(pad: ir.Operation) -> ir.Operation | None:
-    """The constant that a ``tensor.pad`` pads with; None if it is computed."""
+    """Return the constant that a ``tensor.pad`` pads with; None if the padding value is computed."""
     terminator = list(pad.regions[0].blocks[0].operations)[-1].operation
     op = defining_op(terminator.operands[0])
     return op if op is not None and op.name == "arith.constant" else None
