@@ -100,7 +100,7 @@ def write_bundle(
         laid_out_for: Numerics, "ieee" or "dl16", for which the arrays are written as device images.
 
     Raises:
-            CompileError: The folder contains anything but a bundle, or the numerics do not exist.
+        CompileError: The folder contains anything but a bundle, or the numerics do not exist.
     """
     require_mode(laid_out_for)
     with replacing(folder) as fresh:
@@ -150,10 +150,10 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
 
     Args:
         folder: The folder.
-            ignored: A list to which the fields without an effect are appended, as ``file: path``.
+        ignored: A list to which the fields without an effect are appended, as ``file: path``.
 
     Raises:
-            CompileError: A file is missing or damaged (the message names it), or the folder holds several bundles.
+        CompileError: A file is missing or damaged (the message names it), or the folder holds several bundles.
     """
     folder = Path(folder)
     if not is_folder(folder):

@@ -101,7 +101,7 @@ def read_stored_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def read_arrays_like(
     path: str | Path, check: Callable[[Mapping[str, Header]], None]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a user's archive; ``check`` raises for headers that must not be unpacked."""
+    """Return the arrays of an archive from the user; ``check`` raises for headers that must not be unpacked."""
     with open_regular(path, of_user=True) as stream:
         return _read(stream, path, check)
 

@@ -37,7 +37,7 @@ _FOLDERS = re.compile(r"device_\d+(_\d+)?|\d+(-\d+)*")
 
 @contextlib.contextmanager
 def replacing(folder: str | Path) -> Iterator[Path]:
-    """Yield a new folder to write to; it replaces ``folder`` at the end if there was no error.
+    """Yield a new folder to write to; without an error it replaces ``folder`` at the end.
 
     An existing folder must contain a bundle or a program of several bundles only. If ``folder`` is a link, the folder
     that the link points to is replaced.

@@ -160,7 +160,7 @@ def _gather(design: Design) -> Iterator[str]:
         yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
     counting = {
         dim for dim, size in design.sizes.items() if size > 1
-    }  # any operand may have those of one position
+    }  # any operand may have dims of one position
     row, looked_up = (_dims(table) - rows) & counting, (_dims(output) - positions) & counting
     if looked_up != row or positions & _dims(table) & counting:
         yield "The output does not have the dims of the positions and of one row of the table"

@@ -96,7 +96,7 @@ def index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | N
 
 
 def fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:
-    """Set all bytes of an argument to the fill value, or to undefined bytes if there is no fill value."""
+    """Set all bytes of an argument to its fill value, or to undefined bytes if ``fill`` is None."""
     if argument.fill is None:
         image[...] = UNDEFINED_BYTE
         return

@@ -101,8 +101,8 @@ class Finding:
 
     Attributes:
         rule: The name of the rule.
-            message: A whole sentence about the error.
-            where: The file or the place in it.
+        message: A whole sentence about the error.
+        where: The file or the place in it.
     """
 
     rule: str
@@ -133,8 +133,8 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[F
     """Return all violations of the first level that has any; an empty list for a valid bundle.
 
     Args:
-            bundle: The bundle; with run-time sizes, checked at the largest, the smallest and an intermediate size.
-            lx_backend_fraction: The fraction of LX, 0 to 1, that the bundle may not use; by default from the target.
+        bundle: The bundle; with run-time sizes, checked at the largest, the smallest and an intermediate size.
+        lx_backend_fraction: The fraction of LX, 0 to 1, that the bundle may not use; by default from the target.
     """
     if not bundle.manifest.sizes:
         return _validate(bundle, lx_backend_fraction)
