@@ -71,9 +71,9 @@ class Operand:
     dims, innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
 
     ``windows`` slide along dims of the first operand of a convolution or a pooling: in memory these dims have the
-    positions that the windows slide over, and the operand also varies along the dims of the windows, without listing
-    them. The windows of the result of a ``shuffle`` are halos, which do not have a dim: the data that a core gets of
-    its neighbours' slices."""
+    positions that the windows slide over, and the operand also varies along the unlisted dims of the windows. Windows
+    of the result of a ``shuffle`` are halos, which do not have a dim: the data that a core gets of neighbouring slices.
+    """
 
     role: str
     data_format: str

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Atomic replacement of a folder: the new contents are written completely or not at all.
 
-The new folder is written in a work folder ``.NAME.XXXXXXXX.writing`` next to the target; the writing process keeps the
-work folder locked. Then the old folder moves into the work folder and the new folder takes its place. A work folder
-without a lock belongs to a process that died: the next process that writes there restores the old folder if it is
-missing, and removes the rest."""
+The new folder is written in a locked work folder ``.NAME.XXXXXXXX.writing`` next to the target. Then the old folder
+moves into the work folder and the new folder takes its place. A work folder without a lock belongs to a dead process:
+the next process that writes there restores the old folder if it is missing, and removes the rest.
+"""
 
 from __future__ import annotations
 

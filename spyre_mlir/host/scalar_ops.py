@@ -2,9 +2,9 @@
 """Rules for scalar arithmetic: the ops of ``arith``, ``math`` and ``index`` as numpy functions.
 
 A function takes and returns arrays of scalars (see number_types.py). Integers wrap around at their width. Undefined
-behaviour of LLVM is either defined or an error: a division by zero is an error, ``INT_MIN / -1`` is ``INT_MIN``, a
-shift beyond the width gives 0 or the sign, and a float that does not fit its integer becomes the smallest integer, as
-on x86."""
+behaviour of LLVM is defined or an error: a division by zero is an error, ``INT_MIN / -1`` is ``INT_MIN``, a shift
+beyond the width gives 0 or the sign, a float that does not fit its integer becomes the smallest integer, as on x86.
+"""
 
 from __future__ import annotations
 

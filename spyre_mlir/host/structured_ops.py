@@ -2,9 +2,9 @@
 """Rules for structured ops of ``linalg``: the body is evaluated on whole arrays, in blocks of bounded memory.
 
 An operand is a view with an axis per loop, of size 1 where it does not depend on the loop, so the ops of the body
-broadcast. Reduction loops are loops that are not a dim of an output. They are one numpy reduction if reductions.py can
-classify the body; otherwise they run one point at a time. A body with control flow runs one point of all loops at a
-time."""
+broadcast. Reduction loops, which are not a dim of an output, are one numpy reduction if reductions.py can classify the
+body; otherwise they run point by point. A body with control flow runs point by point over all loops.
+"""
 
 from __future__ import annotations
 

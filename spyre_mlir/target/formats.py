@@ -15,9 +15,9 @@ DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits
   65536, and becomes 65472, as on a card (``fp16_to_dl16``; torch-spyre #2516).
 
 FP8 (``SEN143_FP8``): 1 sign, 4 exponent (bias 7), 3 mantissa bits, with subnormals; exponent 15 mantissa 7 is NaN, the
-largest number is 448. The host passes the bits of float8_e4m3fn unchanged (torch-spyre). Rounding is to nearest,
-ties to even; numbers above the largest number and infinities become the largest number, as in PyTorch. INT8
-(``SENINT8``): two's complement."""
+largest number is 448. The host passes the bits of float8_e4m3fn unchanged (torch-spyre). Rounding is to nearest, ties
+to even; larger numbers and infinities become 448, as in PyTorch. INT8 (``SENINT8``): two's complement.
+"""
 
 from __future__ import annotations
 
