@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Canonicalization of the JSON of a design from any writer to the form that ``design_json.py`` reads.
 
-A SuperDSC writer may omit much of a design, state facts in several forms, and add fields without an effect. This
-module fills in defaults, reduces the forms to one, and drops fields without an effect; ``ignored`` lists the dropped
-fields that had a value. A field that would change the meaning of a design is an error.
+The SuperDSC schema lets a writer omit much of a design, state facts in several forms, and add fields without an
+effect. Here defaults are filled in, the forms are reduced to one, and fields without an effect are dropped; ``ignored``
+lists the dropped fields that had a value. A field that would change the meaning of a design is an error.
 """
 
 from __future__ import annotations

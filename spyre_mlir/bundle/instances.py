@@ -33,7 +33,7 @@ from spyre_mlir.records import dataclass
 
 
 def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
-    """Return the bundle at these ``sizes`` by name; ``CompileError`` for a missing, too large or unsupported size."""
+    """Return the bundle at these ``sizes`` by name; ``CompileError`` for a missing or invalid size."""
     runtime = {size.parameter: _checked(size, sizes) for size in bundle.manifest.sizes}
     names = {size.name for size in bundle.manifest.sizes}
     if unknown := sorted(sizes.keys() - names):

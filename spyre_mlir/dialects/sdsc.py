@@ -58,11 +58,11 @@ not in LX, in the order of ``scratchpad/eligibility.py``.
 became an infinity. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), and
 turns the rounding error into a relative error. ``sdsc.wide_sum`` on a matmul of 8-bit operands and on the casts
 that read its result: the sums between them are in DL16 for any numerics. ``sdsc.bfloat`` on a function: the
-program has bf16 numbers, because fp16 cannot represent their range.
+program has bf16 numbers, whose range fp16 cannot represent.
 
 ``sdsc.name = "exp.0"`` on a device operation is its name in plan files (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
-argument holds the plan's entries for later choices; passes obey it (``analysis/plan_pins.py``).
+argument holds the plan's entries for later choices; passes obey them (``analysis/plan_pins.py``).
 ``sdsc.tiled`` on an operation with a name is its former ``sdsc.tiling``.
 
 Working-set reduction (``dialects/hint_attributes.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over

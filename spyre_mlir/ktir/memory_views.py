@@ -11,7 +11,7 @@ from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 
 #: Element index at which the scratchpad of each element type begins. ktir-cpu keeps copies of loaded data from index 0
-#: on, and of memory of one type from the first store on, so the addresses of a plan begin after that.
+#: on, and fixes the element type of memory at its first store, so the addresses of a plan begin after the copies.
 SCRATCHPADS = {"f16": 1 << 29, "f32": 1 << 29, "i32": (1 << 29) + (1 << 20)}
 #: Number of elements from a scratchpad of a plan to its staging area, where relayouts put data for other cores.
 STAGING = 1 << 21
