@@ -25,7 +25,7 @@ from spyre_mlir.mlir import ir
 
 _OPERATOR = re.compile(r"(aten|prims)\.([a-z]\w*|_[a-z]\w*)\.(\w+)")
 
-#: The argument types that a call may pass, as written in the schema of an operator, without ``?`` and lists.
+#: The argument types that a call may pass, as written in an operator's schema, without ``?`` and lists.
 _ARGUMENT_TYPES = {
     "Tensor", "int", "SymInt", "float", "bool", "number", "Scalar", "ScalarType", "str", "Layout", "Device",
     "MemoryFormat",

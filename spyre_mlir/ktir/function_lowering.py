@@ -447,7 +447,7 @@ class LxAccesses:
         return ends
 
     def carried(self, body: Sequence[Statement], first: int) -> dict[str, str]:
-        """Return the iter_args of a loop: buffers that are written in it and used outside, with their element types.
+        """Return the iter_args of a loop: written buffers whose value leaves an iteration, with their element types.
 
         ``first`` is the index of the first execute of the loop. A buffer that each iteration writes first is also
         included if an execute outside of the loop accesses it.

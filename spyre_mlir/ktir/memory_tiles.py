@@ -25,8 +25,8 @@ _STAGED_BYTES = 1 << 13
 class MemoryTile:
     """A tile of memory of the type ``element``: its address on each core, None if the core does not have a part.
 
-    ``addresses`` are the addresses of the first element on each core. ``shape`` is the shape of the tile, unless
-    the tile is one step of a larger tile, which begins ``shifts`` positions later along some axes.
+    ``addresses`` are the addresses of each core's whole part, and ``shape`` is its shape. ``tile`` is the whole part or
+    one step of an operation over the part, which begins ``shifts`` positions later along some axes.
     """
 
     tile: OperandTile

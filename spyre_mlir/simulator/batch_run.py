@@ -99,7 +99,7 @@ class BatchRun:
         self._writer.keep()
 
     def run(self) -> None:
-        """Run all batches; the raised error is the first one of the cores run one by one."""
+        """Run all batches; an error is the first error that the cores raise if they run one by one."""
         batches = self._plan.batches
         if len(batches) == 1:
             self._run_alone(batches[0])

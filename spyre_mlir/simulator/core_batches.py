@@ -22,7 +22,7 @@ Group = tuple[int, ...]
 #: An axis, and the first and last (exclusive) position that a mask covers.
 MaskedRange = tuple[int, int, int]
 
-#: Operations whose shape depends on the core: a batch of cores is not one larger operation.
+#: Operations that are computed core by core, because a batch of cores is not one larger operation.
 _BY_CORE = (Kind.MATMUL, Kind.CONVOLUTION, Kind.GATHER)
 
 
