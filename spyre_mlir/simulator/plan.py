@@ -79,7 +79,7 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
 
 def _accumulator(design: Design, op: DeviceOp) -> np.dtype:
     """Return the type in which a product is summed: float32 for a long product that is then rounded to 16 bits."""
-    # The products of 16-bit numbers are exact in float32, and the error of their sum is far below its rounding error.
+    # The products of 16-bit numbers are exact in float32; the error of their sum is far below the error of rounding it.
     is_long = math.prod(design.sizes.values()) >= _FLOAT32_MULTIPLY_ADDS
     return np.dtype(np.float32 if is_long and op.kind.on_array and op.formats == (DL16,) else np.float64)
 
