@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""SuperDSC bundles: the data model, writing, reading and validating. Knows nothing of MLIR."""
+"""SuperDSC bundles: the data model, the writer, the reader and the validator. Does not depend on MLIR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["read_arrays", "read_bundle", "write_bundle"]
 if not TYPE_CHECKING:
     # To a type checker it would say that the package has any name.
     def __getattr__(name: str) -> Any:
-        # Imported on first use: the compiler wants the model alone, and reading brings all rules of a bundle.
+        # Imported on first use: the compiler needs the model only, and the reader imports all rules of a bundle.
         if name in __all__:
             return getattr(importlib.import_module("spyre_mlir.bundle.folder"), name)
         raise AttributeError(f"module 'spyre_mlir.bundle' has no attribute '{name}'")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The JSON of a design as other writers have it, brought to the form that ``design_json.py`` reads.
+"""Canonicalization of the JSON of a design from any writer to the form that ``design_json.py`` reads.
 
-The SuperDSC schema lets a writer leave out much of a design, say some facts in several forms, and add facts that change
-nothing in what a design computes. Here defaults are filled in, forms become one, and facts without an effect go away;
-``ignored`` lists those that said something. What would change the meaning of a design is an error.
+The SuperDSC schema lets a writer omit much of a design, state facts in several forms, and add fields without an
+effect. Here defaults are filled in, the forms are reduced to one, and fields without an effect are dropped; ``ignored``
+lists the dropped fields that had a value. A field that would change the meaning of a design is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spyre_mlir.target.target import Target
 
 Json = dict[str, Any]
 
-#: Members that repeat what follows from others, so a file may lack them.
+#: Members that follow from other members, so a file may omit them.
 REPEATED = frozenset(
     "coordinates_ coordInfo maxDimSizes_ layoutDimOrder_ wordLength location fidelity_ numCoreletsUsed_".split()
 )
@@ -32,9 +32,9 @@ _SYMBOLS = ("dimToSymbolMappingOpcodeCorrection_", "inputSymbolsAndTags_", "symb
 
 
 class CanonicalDesign:
-    """The JSON of one design while it is brought to one form.
+    """The JSON of one design during canonicalization.
 
-    ``names`` are those of the tensors, in the order of the operands; ``ignored`` the fields without an effect.
+    ``names`` are the names of the tensors, in the order of the operands; ``ignored`` the fields without an effect.
     """
 
     def __init__(self, value: Any, filename: str, target: Target) -> None:
@@ -143,12 +143,12 @@ class CanonicalDesign:
             }
             if len(values) != 1:
                 constant["data_"]["data_"].fail("must hold the one value of the constant on all cores")
-            # The cores and corelets of a constant say no more than that there is one.
+            # The cores and corelets of a constant state only that the constant exists.
             constants[str(number)] = {**constant.value, "data_": {"data_": {"[0, 0, 0]": [values.pop()]}}}
         dsc.value["constantInfo_"] = constants
 
     def _drop_slices(self, node: Field, body: Field) -> None:
-        """Remove the slices of a tensor that are those of the design: only a shuffle may have others."""
+        """Remove the slices of a tensor if they equal the slices of the design; only a shuffle may differ."""
         if "coordinates_" not in node or "coreIdToWkSlice_" not in node["coordinates_"]:
             return
         slices = node["coordinates_"]["coreIdToWkSlice_"]
@@ -164,16 +164,16 @@ def _bits(field: Field) -> list[Field]:
     return field.items() if isinstance(field.value, list) else [field]
 
 
-# The tensors of a design as other writers have them, in the form that ``design_json.py`` reads.
+# Canonicalization of the tensors of a design to the form that ``design_json.py`` reads.
 
-#: Symbols of HBM operands without addresses; other writers number theirs from -1 down.
+#: The first symbol for HBM operands without addresses; other writers number their symbols from -1 down.
 _FIRST_FREE_SYMBOL = -(1 << 40)
 
 
 class TensorCanonicalizer:
-    """The tensors of a design: put in the order of its operands, and named by it.
+    """The tensors of a design, put in the order of its operands and renamed accordingly.
 
-    ``names`` are those that the file has for them.
+    ``names`` are the names of the tensors in the file.
     """
 
     def __init__(self, dsc: Field, compute: Field, index: int, fields: FieldFilter, stick_bytes: int) -> None:
@@ -214,7 +214,7 @@ class TensorCanonicalizer:
                 related = node["relatedIndirectAccessAlloc_"]
                 node["relatedIndirectAccessAlloc_"] = names.get(related, related)
         self.dsc.value.update(labeledDs_=labels, scheduleTree_=allocations)
-        # The first operand with data: what an index tensor holds are positions.
+        # The first operand with data: an index tensor holds positions.
         first = min(len(self.compute.value.get("indirectAccessIndexLabeledDs", ())), len(order) - 1)
         form = self.labeled[order[first]]["dataFormat_"].value
         default(self.compute["attributes_"], "dataFormat_", form)
@@ -233,13 +233,13 @@ class TensorCanonicalizer:
         return nodes
 
     def _order(self) -> list[int] | None:
-        """The tensors as the operands of the operation; None if a name of them is wrong, which reading will report."""
+        """Return the tensors in the order of the operands; None for an unknown name, which the reader reports."""
         groups = []
         for key in ("inputLabeledDs", "outputLabeledDs", "indirectAccessIndexLabeledDs"):
             texts = self.compute[key].texts() if key in self.compute else ()
             groups.append([self._resolve(text) for text in texts])
         inputs, outputs, indices = groups
-        # The output of a reduction is among its inputs, because it adds to it.
+        # The output of a reduction is listed among its inputs, because a reduction adds to its output.
         inputs = [index for index in inputs if index not in outputs]
         function = self.compute["opFuncName"].text()
         position = next((op.index for op in operations_of(function) if op.index is not None), 0)
@@ -352,7 +352,7 @@ class TensorCanonicalizer:
             functions = node["startAddressCoreCorelet_"].value.get("dim_prop_func")
             if isinstance(functions, list) and functions and functions[0] == {"Const": {}}:
                 return [by_core[0]] * self.cores
-        # In the order of the numbers: some writers sort them as text.
+        # In numerical order: some writers sort the cores as text.
         by_core = dict(sorted(by_core.items()))
         if list(by_core) != list(range(len(by_core))):
             data.fail("must list its cores from 0 on and without holes")
@@ -390,7 +390,7 @@ def _convert_coordinates(coordinates: Field, in_hbm: bool) -> None:
         for function in folds["dim_prop_func"].items():
             if "Affine" in function:
                 default(function["Affine"], "beta_", 0)
-        # A fold of one position, or of many at one coordinate, says nothing more.
+        # A fold of one position, or of many positions at one coordinate, has no effect.
         for function, fold in zip(
             folds["dim_prop_func"].items(), folds["dim_prop_attr"].items(), strict=False
         ):
@@ -398,28 +398,28 @@ def _convert_coordinates(coordinates: Field, in_hbm: bool) -> None:
                 fold["factor_"].value == 1 or function["Affine"]["alpha_"].value == 0
             ):
                 function["Affine"].value["alpha_"], fold.value["factor_"] = 0, 1
-        # In HBM the first three, over cores, corelets and rows, do not place anything: each core has an address.
+        # In HBM the first three folds, over cores, corelets and rows, do not place anything: each core has an address.
         if in_hbm and len(folds["dim_prop_func"].items()) > 3 and len(folds["dim_prop_attr"].items()) > 3:
             folds.value["dim_prop_func"][:3] = [{"Affine": {"alpha_": 0, "beta_": 0}}] * 3
             labels = ("core_fold", "corelet_fold", "row_fold")
             folds.value["dim_prop_attr"][:3] = [{"factor_": 1, "label_": label} for label in labels]
 
 
-# Sizes, shares and slices of a design as other writers have them, in the form that ``design_json.py`` reads.
+# Canonicalization of the sizes, shares and slices of a design to the form that ``design_json.py`` reads.
 
-#: How a core uses its own units, or a size that is known at run time only: the simulator takes the largest.
+#: How a core uses its own units, or a size known only at run time, for which the simulator uses the largest value.
 _SPLITS = ("symbolicDimInfo_", "maxSymbolicVolume_", "coreletSplit_", "rowSplit_", "peSfpSplit_")
 
 
 class DivisionCanonicalizer:
-    """The sizes of a design and their division, in one form; ``padding`` by dim is no part of that."""
+    """The sizes of a design and their division, in canonical form; ``padding`` by dim is kept separately."""
 
     def __init__(self, fields: FieldFilter) -> None:
         self.filter = fields
         self.padding: dict[str, int] = {}
 
     def convert_sizes(self, field: Field, *, is_total: bool) -> dict[str, int]:
-        """Sizes by dim of one set of dims: those without elements are not used."""
+        """Return the sizes by dim of one set of dims; dims without elements are not used."""
         self.filter.drop(field, *_SPLITS)
         sizes: dict[str, int] = {}
         for key, member in list(field.members()):
@@ -441,7 +441,7 @@ class DivisionCanonicalizer:
         return sizes
 
     def _take_padding(self, field: Field, sizes: dict[str, int]) -> None:
-        """Move the padding out of a design, where it stood before ``manifest.json`` had it."""
+        """Move the padding out of a design, where it was stored before ``manifest.json`` had it."""
         paddings = field["paddingSizes_"]
         del field.value["paddingSizes_"]
         for dim, pad in paddings.members():
@@ -463,7 +463,7 @@ class DivisionCanonicalizer:
                 require_same(pad, same, ("totalSize_",))
 
     def convert(self, body: Field, dsc: Field) -> None:
-        """Complete the shares of the cores, the slices and who has which, from each other."""
+        """Complete the shares of the cores, the slices and the slice of each core from each other."""
         sizes = {
             key.removesuffix("_"): size
             for key, size in dsc["N_"].value.items()
@@ -480,7 +480,7 @@ class DivisionCanonicalizer:
             body.value["coreIdToWkSlice_"] = self._core_slices(body, dsc, slices, cores)
         core_slices = body["coreIdToWkSlice_"]
         if all(core.isdecimal() for core, _ in core_slices.members()):
-            # Some writers sort the numbers of the cores as text.
+            # Some writers sort the core numbers as text.
             order = sorted(core_slices.value, key=lambda core: (len(core), core))
             body.value["coreIdToWkSlice_"] = {core: core_slices.value[core] for core in order}
             core_slices = body["coreIdToWkSlice_"]
@@ -489,7 +489,7 @@ class DivisionCanonicalizer:
             core_slices.value[core] = {**dict.fromkeys(sizes, 0), **used}
 
     def _convert_stages(self, dsc: Field, sizes: dict[str, int]) -> dict[str, int]:
-        """Sizes by dim of the share of a core; none if the file does not say."""
+        """Return the sizes by dim of the share of a core; empty if the file does not state them."""
         if "dataStageParam_" not in dsc or "0" not in dsc["dataStageParam_"]:
             return {}
         stages = dsc["dataStageParam_"]
@@ -497,7 +497,7 @@ class DivisionCanonicalizer:
         stage = stages["0"]
         default(stage, "name_", "core")
         halves = {half: self.convert_sizes(stage[half], is_total=False) for half in ("ss_", "el_")}
-        # A size that one half lacks is that of the other: they differ for the last core alone.
+        # A half that lacks a size has the size of the other half: the halves differ only for the last core.
         known = {**sizes, **halves["el_"], **halves["ss_"]}
         for half, parts in halves.items():
             used = {dim: size for dim, size in {**known, **parts}.items() if dim in sizes or size > 0}
@@ -505,7 +505,7 @@ class DivisionCanonicalizer:
         return self.convert_sizes(stage["ss_"], is_total=False)
 
     def _slices(self, body: Field, sizes: dict[str, int], shares: dict[str, int]) -> dict[str, int]:
-        """Slices by dim, of those of the file that are used, or from the sizes and the shares."""
+        """Return the slices by dim: the used ones of the file, or else computed from the sizes and the shares."""
         if "numWkSlicesPerDim_" in body:
             slices = body["numWkSlicesPerDim_"].integers_by_key()
             slices = {dim: count for dim, count in slices.items() if dim in sizes or count > 1}
@@ -521,7 +521,7 @@ class DivisionCanonicalizer:
         return body.value["numWkSlicesPerDim_"]
 
     def _core_slices(self, body: Field, dsc: Field, slices: dict[str, int], cores: int) -> Json:
-        """Slices of each core as torch-spyre numbers them: contracted dims first, the first of the others next."""
+        """Return the slices of each core in torch-spyre order: contracted dims first, then the first other dim."""
         if prod(slices.values()) != cores:
             body.fail(f"has no coreIdToWkSlice_, and its slices are not one for each of its {cores} cores")
         output = dsc["primaryDsInfo_"][dsc["labeledDs_"].items()[-1]["dsType_"].text()][
@@ -535,7 +535,7 @@ class DivisionCanonicalizer:
 
 
 def _stick_elements(dsc: Field) -> dict[str, int]:
-    """Elements of each dim that is in a stick, of the layout that has the most."""
+    """Return the elements in a stick of each stick dim, from the layout with the most."""
     lanes: dict[str, int] = {}
     for _, layout in dsc["primaryDsInfo_"].members():
         sticks = zip(layout["stickDimOrder_"].texts(), layout["stickSize_"].integers(), strict=False)

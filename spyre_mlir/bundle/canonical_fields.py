@@ -15,12 +15,12 @@ _EMPTY = ("", "{}", None, 0, False)
 
 @dataclass
 class FieldFilter:
-    """Removes members that change nothing; ``ignored`` are the paths of those that said something."""
+    """Remove members that have no effect; ``ignored`` are the paths of the removed members that had a value."""
 
     ignored: list[str] = field(default_factory=list)
 
     def drop(self, parent: Field, *keys: str) -> None:
-        """Remove members that change nothing of what a design computes; list those that say something."""
+        """Remove members that do not affect what a design computes; list those that are not empty."""
         for key in keys:
             if key in parent:
                 if not is_empty(parent.value[key]):
@@ -29,7 +29,7 @@ class FieldFilter:
 
     @staticmethod
     def require_empty(parent: Field, reason: str, *keys: str) -> None:
-        """Remove members that are empty; one that is not is an error with the reason."""
+        """Remove members that are empty; a member that is not empty is an error with the reason."""
         for key in keys:
             if key in parent:
                 if not is_empty(parent.value[key]):
@@ -38,7 +38,7 @@ class FieldFilter:
 
 
 def is_empty(value: Any) -> bool:
-    """Return whether a JSON value says nothing: an empty container, or one of empty values alone."""
+    """Return whether a JSON value is empty, or a container of empty values only."""
     if isinstance(value, dict):
         return all(is_empty(member) for member in value.values())
     if isinstance(value, list):
@@ -47,13 +47,13 @@ def is_empty(value: Any) -> bool:
 
 
 def default(field: Field, key: str, value: Any) -> None:
-    """Give an object a member that it lacks."""
+    """Add a member to an object that lacks it."""
     if key not in field:
         field.value[key] = value
 
 
 def integer(field: Field) -> int:
-    """An integer, also one written as a string or as a number with an empty fraction."""
+    """Return an integer; accept one written as a string or as a number with a zero fraction."""
     if isinstance(field.value, str):
         return field.integer_text()
     if isinstance(field.value, float) and field.value.is_integer():
@@ -62,5 +62,5 @@ def integer(field: Field) -> int:
 
 
 def operations_of(function: str) -> list[DeviceOp]:
-    """The device operations that the SuperDSC specification knows by one name."""
+    """Return the device operations that share one name in the SuperDSC specification."""
     return [op for op in DEVICE_OPS.values() if (op.function or op.name) == function]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The conformance check: where a design is not as torch-spyre writes it, and how much that matters.
+"""The conformance check: where a design differs from the designs of torch-spyre, and how much each difference matters.
 
-The validator asks whether a bundle means something and means it once. This asks whether the back end would take it: the
-rules are facts of the SuperDSC schema, of the SuperDSC specification, and of the designs and the code of
-torch-spyre. They look at the JSON of a design as it is in its file, so they also find what a reader makes good.
+The validator checks that a bundle has exactly one meaning. This module checks whether the back end would accept the
+bundle: the rules are facts of the SuperDSC schema, of the SuperDSC specification, and of the designs and the code of
+torch-spyre. The rules read the JSON of a design as it is in its file, so they also find what the reader corrects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 
-# The fields of a design as the rules of the conformance check look at them, and the members that it must have.
+# The fields of a design as the rules of the conformance check read them, and the members that a design must have.
 
 #: The path of a field and a sentence about it.
 Difference = tuple[str, str]
@@ -45,7 +45,7 @@ class TensorFields:
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The dims that the tensor lists, present or not."""
+        """The dims that the tensor lists, whether or not the tensor varies along them."""
         return self.layout["layoutDimOrder_"].texts()
 
     @property
@@ -56,7 +56,7 @@ class TensorFields:
 
 @dataclass(frozen=True)
 class DesignFields:
-    """The parts of the JSON of a design; ``tensors`` stand in the order of ``labeledDs_``."""
+    """The parts of the JSON of a design; ``tensors`` are in the order of ``labeledDs_``."""
 
     body: Field
     dsc: Field
@@ -65,7 +65,7 @@ class DesignFields:
 
     @classmethod
     def of(cls, root: Field) -> DesignFields:
-        """The parts of a JSON object; ``CompileError`` if a tensor has no layout or no allocation."""
+        """Return the parts of a JSON object; ``CompileError`` if a tensor has no layout or no allocation."""
         _, body = root.only_member()
         _, dsc = only_item(body["dscs_"]).only_member()
         labels, nodes = dsc["labeledDs_"].items(), dsc["scheduleTree_"].items()
@@ -85,11 +85,11 @@ class DesignFields:
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of the operation; None for one that the package does not know."""
+        """The kind of the operation; None for an unknown operation."""
         return KINDS.get(self.function)
 
     def named(self, key: str) -> list[str]:
-        """The names of the tensors in a list of ``computeOp_``, without their numbers."""
+        """Return the names of the tensors in a list of ``computeOp_``, without their indices."""
         texts = self.compute[key].texts() if key in self.compute else ()
         return [text.rpartition("-idx")[0] or text for text in texts]
 
@@ -109,7 +109,7 @@ _LATER_NODE = "indirectAllocType_"
 
 
 def missing_members(design: DesignFields) -> Iterator[Difference]:
-    """Members that the SuperDSC schema leaves open and that every design of torch-spyre has."""
+    """Members that the SuperDSC schema does not require but every design of torch-spyre has."""
     is_later = "debug_handle_" in design.body
     places = [(design.body, _BODY), (design.dsc, _DSC), (design.compute, _COMPUTE)]
     if is_later and "dataStageParam_" in design.dsc and "0" in design.dsc["dataStageParam_"]:
@@ -126,11 +126,11 @@ def missing_members(design: DesignFields) -> Iterator[Difference]:
             yield place.path, f"lacks {', '.join(missing)}, which torch-spyre always writes"
 
 
-# Rules of the conformance check on the dims and the layouts of tensors: which are listed, by which role and folds.
+# Rules of the conformance check on the dims and the layouts of tensors: listed dims, roles and folds.
 
 _CONTRACTIONS = (Kind.MATMUL, Kind.CONVOLUTION)
 
-#: The dims that a design may iterate over, those of ``DataStructDims``.
+#: The dims that a design may iterate over: the members of ``DataStructDims``.
 _DIM_LABELS = frozenset(
     "in out mb i j ki kj x x1 y r c ij rc kij sij zij si sj zi zj".split()
 )  # fmt: skip
@@ -140,8 +140,8 @@ _ROLES = ("OUTPUT", "KERNEL", "INPUT", "KERNEL_IDX")
 
 
 def matmul_dims(design: DesignFields) -> Iterator[Difference]:
-    """The operands of a matmul tell its dims apart by which of them list a dim: there is one reduced dim and one
-    generated one, and up to two each that KERNEL lacks and that all have."""
+    """Each dim of a matmul is identified by the set of operands that list it: there is exactly one reduced dim and one
+    generated dim, and there are up to two dims that KERNEL lacks and up to two that all operands have."""
     if design.kind is not Kind.MATMUL or len(design.tensors) != 3:
         return
     rows, columns, result = (set(tensor.listed) for tensor in design.tensors)
@@ -156,7 +156,7 @@ def matmul_dims(design: DesignFields) -> Iterator[Difference]:
             expected = "exactly one" if most == 1 else "up to two"
             yield design.dsc["labeledDs_"].path, f"has as dims {name} {found}; expected {expected}"
     for number, tensor in enumerate(design.tensors):
-        # Batch dims that INPUT is repeated for are listed, so that one dim alone is generated.
+        # Batch dims along which INPUT is repeated are listed, so that only one dim is generated.
         repeated = columns & result if number == 0 else set()
         for dim, scale in tensor.scales.items():
             if scale != 1 and dim not in repeated:
@@ -174,8 +174,8 @@ def matmul_roles(design: DesignFields) -> Iterator[Difference]:
 
 
 def roles(design: DesignFields) -> Iterator[Difference]:
-    """Other operations hand out OUTPUT, KERNEL, INPUT, KERNEL_IDX in the order in which layouts come up; tensors with
-    the same dims and the same stick share one. An index tensor is KERNEL_IDX."""
+    """Other operations assign OUTPUT, KERNEL, INPUT, KERNEL_IDX in the order in which layouts occur; tensors with the
+    same dims and the same stick share one role. An index tensor has the role KERNEL_IDX."""
     if design.kind in _CONTRACTIONS:
         return
     indices = design.named("indirectAccessIndexLabeledDs")
@@ -202,14 +202,14 @@ def roles(design: DesignFields) -> Iterator[Difference]:
 
 
 def cast_rows(design: DesignFields) -> Iterator[Difference]:
-    """A cast iterates over a dim beside that of its stick, of size 1 if there is no other."""
+    """A cast iterates over a dim in addition to its stick dim, of size 1 if there is no other."""
     for tensor in design.tensors if design.kind is Kind.CAST else ():
         if len(tensor.listed) < 2:
             yield tensor.layout["layoutDimOrder_"].path, "has nothing but the stick; expected a dim of rows"
 
 
 def dim_labels(design: DesignFields) -> Iterator[Difference]:
-    """The dims have names that the back end knows."""
+    """The names of the dims are names that the back end knows."""
     known = {f"{label}_" for label in _DIM_LABELS} | {"name_", "paddingSizes_"}
     sizes = design.dsc["N_"]
     for key, member in sizes.members():
@@ -222,8 +222,8 @@ def dim_labels(design: DesignFields) -> Iterator[Difference]:
 
 
 def padding_sizes(design: DesignFields) -> Iterator[Difference]:
-    """``paddingSizes_`` is of windows, whose dim each entry names; a dim that is padded to whole sticks has its padded
-    size and nothing else."""
+    """``paddingSizes_`` describes windows, and each entry names the dim of its window; a dim that is padded to whole
+    sticks has its padded size and no entry."""
     places = [design.dsc["N_"]]
     if "dataStageParam_" in design.dsc:
         stages = design.dsc["dataStageParam_"].members()
@@ -236,8 +236,8 @@ def padding_sizes(design: DesignFields) -> Iterator[Difference]:
 
 
 def folds(design: DesignFields) -> Iterator[Difference]:
-    """The coordinates of a dim are a fold each over cores, corelets and rows and one for each arrangement of elements,
-    and the latter multiply to the elements of a core; a dim that is reduced or repeated has one position."""
+    """The coordinates of a dim are one fold each over cores, corelets and rows and one fold for each arrangement of
+    elements. The latter multiply to the elements of a core; a reduced or repeated dim has one position."""
     shares = design.dsc["dataStageParam_"]["0"]["ss_"] if "dataStageParam_" in design.dsc else None
     for tensor in design.tensors:
         if "coordinates_" not in tensor.node or "coordInfo" not in tensor.node["coordinates_"]:
@@ -271,7 +271,7 @@ _REDUCTIONS = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
 
 
 def stage_names(design: DesignFields) -> Iterator[Difference]:
-    """Both halves of the stage have its name."""
+    """Both halves of the stage have the name of the stage."""
     if "dataStageParam_" not in design.dsc:
         return
     for _, stage in design.dsc["dataStageParam_"].members():
@@ -293,7 +293,7 @@ def constant_data(design: DesignFields) -> Iterator[Difference]:
 
 
 def mask_constant(design: DesignFields) -> Iterator[Difference]:
-    """Masks read as the constant that the kernels know by its name."""
+    """Masked elements read as the constant that the kernels look up by name."""
     constants, number = design.dsc.value.get("constantInfo_"), design.dsc.value.get("maskingConstId_", -1)
     names = [constant["name_"] for constant in constants.values()] if isinstance(constants, dict) else []
     name = names[number] if 0 <= number < len(names) else None
@@ -303,7 +303,7 @@ def mask_constant(design: DesignFields) -> Iterator[Difference]:
 
 
 def reduction_inputs(design: DesignFields) -> Iterator[Difference]:
-    """A reduction adds to its output, so the output is among the inputs, too; other operations do not have it there."""
+    """A reduction adds to its output, so its inputs contain the output; the inputs of other operations do not."""
     inputs, outputs = design.named("inputLabeledDs"), design.named("outputLabeledDs")
     has_output = any(name in inputs for name in outputs)
     if design.kind in _REDUCTIONS and not has_output:
@@ -323,7 +323,7 @@ def restickify_format(design: DesignFields) -> Iterator[Difference]:
 
 
 def shuffle(design: DesignFields) -> Iterator[Difference]:
-    """A shuffle goes from LX to LX, both sides say which core has which slice, and copies are cores with one slice."""
+    """A shuffle goes from LX to LX, both sides list the slice of each core, and copies are cores with equal slices."""
     if design.kind is not Kind.RELAYOUT:
         return
     for tensor in design.tensors:
@@ -348,7 +348,7 @@ class Weight(enum.Enum):
 
 @dataclass(frozen=True)
 class ConformanceRule:
-    """One fact of the format: how much it matters, where it is written, and what finds the fields that differ."""
+    """One fact of the format: its weight, its source, and a function that finds the fields that differ."""
 
     weight: Weight
     source: str
@@ -362,7 +362,7 @@ _EMITTER = "torch-spyre, _inductor/codegen/compute_ops.py"
 _PARSER = "torch-spyre, _inductor/codegen/superdsc.py"
 _CONTRACT = "LX Relayout SHUFFLE Contract"
 
-#: The rules by name. A design that is not even of the schema's form is checked against nothing else.
+#: The rules by name. A design that does not match the schema is checked by no other rule.
 RULES: dict[str, ConformanceRule] = {
     "matmul-dims": ConformanceRule(Weight.REFUSED, f"{_SPEC}, stick constraints of BatchMatmul", matmul_dims),
     "matmul-roles": ConformanceRule(Weight.REFUSED, f"{_PARSER}, MATMUL_LAYOUT_LABELS", matmul_roles),
@@ -385,7 +385,7 @@ RULES: dict[str, ConformanceRule] = {
 
 @dataclass(frozen=True)
 class Nonconformance:
-    """One field of a design that is not as torch-spyre writes it."""
+    """One field of a design that differs from the designs of torch-spyre."""
 
     rule: str
     filename: str
@@ -406,7 +406,7 @@ class Nonconformance:
 
 
 def check_design(value: Any, filename: str) -> list[Nonconformance]:
-    """All differences of the JSON of a design."""
+    """Return all differences of the JSON of a design."""
     findings = [Nonconformance(SCHEMA, filename, *difference) for difference in _schema_differences(value)]
     if findings:
         return findings
@@ -417,13 +417,13 @@ def check_design(value: Any, filename: str) -> list[Nonconformance]:
             for name, rule in RULES.items()
             for difference in rule.check(design)
         ]
-    # The schema leaves open much that the rules have to look up, such as the layout of a role.
+    # The schema does not require everything that the rules look up, such as the layout of a role.
     except CompileError as error:
         return [Nonconformance(SCHEMA, filename, "", error.message)]
 
 
 def check_folder(folder: Path) -> tuple[int, list[Nonconformance]]:
-    """The number of designs in the folder of a bundle or a program, and all differences of theirs."""
+    """Return the number of designs in the folder of a bundle or a program, and all their differences."""
     files = sorted(folder.rglob("sdsc*.json"), key=lambda path: (path.parent, len(path.name), path.name))
     if not files:
         raise CompileError("There is no design, sdsc_<number>.json, in this folder.", str(folder))
@@ -435,7 +435,7 @@ def check_folder(folder: Path) -> tuple[int, list[Nonconformance]]:
 
 @functools.cache
 def packaged_schema() -> Draft202012Validator:
-    """The schema of a design that the package has; ``CompileError`` without the library that checks schemas."""
+    """Return the packaged schema of a design; ``CompileError`` if the library that checks schemas is missing."""
     try:
         from jsonschema import Draft202012Validator
     except ImportError:
@@ -447,7 +447,7 @@ def packaged_schema() -> Draft202012Validator:
 
 
 def _schema_differences(value: Any) -> Iterator[Difference]:
-    """Yield the fields that the schema does not allow; of several forms the one that fits furthest says which."""
+    """Yield the fields that the schema does not allow; among several forms, compare with the closest one."""
     for error in packaged_schema().iter_errors(value):
         while error.context:
             error = max(error.context, key=lambda cause: len(cause.absolute_path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Facts about a bundle that the rules share: its executes, their loops, the value of every symbol."""
+"""Lookups on a bundle that the rules share: the executes, their loops, and the value of every symbol."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ExecuteStep:
 
     @property
     def runs(self) -> int:
-        """Number of runs of the execute, over all loops around it."""
+        """The number of runs of the execute, over all loops around it."""
         return math.prod(loop.count for loop in self.loops)
 
 
@@ -100,7 +100,7 @@ def name(design: Design) -> str:
 
 
 def statements_in_order(statements: tuple[Statement, ...]) -> Iterator[Statement]:
-    """All statements, each loop before those of its body."""
+    """Yield all statements, each loop before the statements of its body."""
     for statement in statements:
         yield statement
         if isinstance(statement, Loop):
@@ -108,7 +108,7 @@ def statements_in_order(statements: tuple[Statement, ...]) -> Iterator[Statement
 
 
 def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Diagnostic]]:
-    """A rule on one design as a rule on the bundle."""
+    """Return a rule on a bundle that applies a rule on one design to each design."""
 
     def check(context: Context) -> Iterator[Diagnostic]:
         for design in context.bundle.designs.values():
@@ -119,10 +119,10 @@ def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], 
 
 
 class Context:
-    """A bundle with lookups. Steps and values may be asked for only once the structure rules hold.
+    """A bundle with lookups. Query steps and values only after the structure rules hold.
 
-    One with run-time sizes has its largest. ``target`` is that of the bundle, ``lx_backend_fraction`` the part of
-    LX that the back end keeps, if given.
+    A bundle with run-time sizes is taken at its largest sizes. ``target`` is the target of the bundle,
+    ``lx_backend_fraction`` the fraction of LX that the back end keeps, if given.
     """
 
     def __init__(self, bundle: Bundle, lx_backend_fraction: float | None = None) -> None:
@@ -133,7 +133,7 @@ class Context:
 
     @functools.cached_property
     def executes(self) -> list[Execute]:
-        """The executes in program order; one in a loop counts once."""
+        """The executes in program order; an execute in a loop counts once."""
         return [
             statement
             for statement in statements_in_order(self.bundle.statements)
@@ -146,7 +146,7 @@ class Context:
 
     @functools.cached_property
     def arguments(self) -> dict[str, list[KernelArgument]]:
-        """The kernel arguments by the name of their parameter; what is updated in place has two."""
+        """The kernel arguments by the name of their parameter; memory that is updated in place has two arguments."""
         arguments: dict[str, list[KernelArgument]] = {}
         for argument in self.bundle.manifest.arguments:
             arguments.setdefault(argument.parameter, []).append(argument)
@@ -154,7 +154,7 @@ class Context:
 
     @functools.cached_property
     def allocations(self) -> dict[str, int]:
-        """Bytes of each device_mem_allocate."""
+        """The bytes of each device_mem_allocate."""
         statements = self.bundle.statements
         return {
             statement.result: statement.bytes for statement in statements if isinstance(statement, Allocate)
@@ -168,7 +168,7 @@ class Context:
 
     @functools.cached_property
     def indices(self) -> tuple[LoopRange, ...]:
-        """The values that each parameter which is no address may have; its name is the atom."""
+        """The ranges of the parameters that are not addresses; the name of the parameter is the atom."""
         return tuple(
             LoopRange(parameter.name, 0, parameter.max_value + 1, parameter.granularity or 1)
             for parameter in self.bundle.parameters
@@ -186,7 +186,7 @@ class Context:
         return list(_flatten(self.tree))
 
     def ranges(self, step: ExecuteStep) -> tuple[LoopRange, ...]:
-        """All that moves addresses of an execute: the loops around it and the indices of the program."""
+        """Return everything that changes the addresses of an execute: the loops around it and the program's indices."""
         return (*step.loops, *self.indices)
 
     def uses(self, step: ExecuteStep) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class _TreeBuilder:
     def build(
         self, statements: tuple[Statement, ...], loops: tuple[LoopRange, ...], outer: dict[str, Linear]
     ) -> Tree:
-        # A copy: values of a loop's body are not visible behind the loop.
+        # A copy: values of a loop's body are not visible after the loop.
         values, tree = dict(outer), []
         for statement in statements:
             if isinstance(statement, Loop):
@@ -229,7 +229,7 @@ class _TreeBuilder:
         self, loop: Loop, loops: tuple[LoopRange, ...], values: dict[str, Linear]
     ) -> tuple[LoopRange, Tree]:
         lower, upper, step = (values[bound].offset for bound in (loop.lower, loop.upper, loop.step))
-        # Loops side by side may use one name; the number keeps their variables apart.
+        # Adjacent loops may use one name; the number makes their variables distinct.
         self.loops += 1
         range_ = LoopRange(f"%{loop.induction} of loop {self.loops}", lower, upper, step)
         inner = {**values, loop.induction: Linear(0, ((range_.atom, 1),))}
@@ -255,7 +255,7 @@ def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:
             for operand, coefficient in zip((*dims, *symbols), coefficients, strict=True):
                 total = total.plus(values[operand], coefficient)
             return total
-        # All extracts of a parameter are one address, so the atom is the parameter, not the result.
+        # All extracts of a parameter are one address, so the atom is the parameter and not the result.
         case Extract(_, parameter, "value"):
             return Linear(0, ((parameter, 1),))
         case Extract(result) | Allocate(result):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addresses and strides of operands: the rules of the docstring of ``model.py`` as arithmetic, in sticks and bytes.
+"""Addresses and strides of operands: the geometry of the docstring of ``model.py`` as arithmetic, in sticks and bytes.
 
-Everything counts in sticks, the smallest thing that is ever moved: a position along a dim is one element,
-except along a dim in the stick, where it is one stick.
+All counts are in sticks, the smallest unit that is ever moved: a position along a dim is one element,
+except along a stick dim, where it is one stick.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StickRegion:
 
 
 def slice_sizes(design: Design, core: int) -> dict[str, int]:
-    """Elements of each dim that the core works on; the last slice may be shorter than the others."""
+    """Return the elements of each dim that the core computes; the last slice may be shorter than the others."""
     return _slice_sizes(design, design.core_slices[core], design.shares)
 
 
@@ -37,14 +37,14 @@ def _slice_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str,
 
 
 def operand_splits(design: Design, operand: Operand) -> dict[str, int]:
-    """Slices of each dim of an operand over the cores: those of the design, or of what the cores hold."""
+    """Return the slices of each dim of an operand over the cores: from the design, or from ``held`` if present."""
     if operand.held is None:
         return design.slices
     return {**dict.fromkeys(design.sizes, 1), **operand.held.slices}
 
 
 def operand_shares(design: Design, operand: Operand) -> dict[str, int]:
-    """Elements of the largest slice of each dim of an operand, whole sticks along its stick."""
+    """Return the elements of the largest slice of each dim of an operand; whole sticks along its stick dim."""
     if operand.held is None:
         return design.shares
     return {
@@ -55,12 +55,12 @@ def operand_shares(design: Design, operand: Operand) -> dict[str, int]:
 
 def _share(operand: Operand, dim: str, size: int, slices: int) -> int:
     unit = operand.per_stick(dim) if operand.scale.get(dim) == 1 else 1
-    # Slices end at stick boundaries, so the last one takes what the others leave.
+    # Slices end at stick boundaries, so the last slice takes the remainder.
     return -(-size // (unit * slices)) * unit
 
 
 def operand_slices(design: Design, operand: Operand, core: int) -> dict[str, int] | None:
-    """The slice of each dim that a core has of an operand; None if it holds nothing of it."""
+    """Return the slice of each dim of an operand on a core; None if the core holds nothing of the operand."""
     if operand.held is None:
         return design.core_slices[core]
     slices = operand.held.core_slices[core]
@@ -68,19 +68,19 @@ def operand_slices(design: Design, operand: Operand, core: int) -> dict[str, int
 
 
 def holders(design: Design, operand: Operand) -> dict[int, dict[str, int]]:
-    """The cores that have a part of an operand, and the slice of each dim that they have."""
+    """Return the cores that hold a part of an operand, each with its slice of each dim."""
     slices = ((core, operand_slices(design, operand, core)) for core in range(design.cores))
     return {core: core_slices for core, core_slices in slices if core_slices is not None}
 
 
 def reduced_dims(design: Design) -> frozenset[str]:
-    """The dims that an input has and the output does not."""
+    """Return the dims that an input has and the output does not."""
     *inputs, output = (set(operand.varying) for operand in design.operands)
     return frozenset().union(*inputs) - output
 
 
 def finishing_cores(design: Design) -> frozenset[int]:
-    """The cores that have a finished result: of a split reduction those of its last slice, otherwise all."""
+    """Return the cores with a finished result: the cores of the last slice of a split reduction, otherwise all."""
     reduced = reduced_dims(design)
     return frozenset(
         core
@@ -90,26 +90,26 @@ def finishing_cores(design: Design) -> frozenset[int]:
 
 
 def positions(operand: Operand, dim: str, size: int) -> int:
-    """Positions of ``size`` elements along a dim of an operand: 1 where it does not vary, else elements or sticks."""
+    """Return positions of ``size`` elements along a dim: 1 where the operand does not vary, else elements or sticks."""
     if operand.scale[dim] != 1:
         return 1
     return -(-size // operand.per_stick(dim))
 
 
 def accessed_positions(operand: Operand, dim: str, first: int, count: int) -> tuple[int, int]:
-    """The first position of a dim of an operand that ``count`` from ``first`` on touch, and how many they touch."""
+    """Return the first position of a dim and the number accessed, for ``count`` positions from ``first`` on."""
     window = operand.windows.get(dim)
     return (first, count) if window is None else window.accessed(first, count)
 
 
 def accessed_sizes(operand: Operand, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The most positions of each dim of an operand that slices of these sizes touch: windows reach beyond theirs."""
+    """Return the most positions of each dim that slices of these sizes access; windows reach beyond their slice."""
     return dict(sizes) | {dim: window.most_accessed(sizes[dim]) for dim, window in operand.windows.items()}
 
 
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
-    """Positions per dim of the memory that the operand is a part of: the whole tensor, in LX one share."""
-    # All cores have the layout of a full share in LX, also the last one, whose slice may be smaller.
+    """Return the positions per dim of the memory that contains the operand: the whole tensor, or one share in LX."""
+    # All cores have the layout of a full share in LX, including the last core, whose slice may be smaller.
     if operand.memory == "hbm":
         sizes = {**design.sizes, **{dim: window.size for dim, window in operand.windows.items()}}
     else:
@@ -118,21 +118,21 @@ def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
 
 
 def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:
-    """Sticks between neighbours along each dim of ``dim_order``."""
+    """Return the sticks between neighbours along each dim of ``dim_order``."""
     counts = memory_counts(design, operand)
     return tuple(prod(counts[:k]) for k in range(len(counts)))
 
 
 def _valid_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str, int]) -> dict[str, int]:
-    """Elements of each dim of a slice that are no padding; 0 for a slice of padding alone."""
+    """Return the elements of each dim of a slice that are not padding; 0 for a slice of padding only."""
     padded = _slice_sizes(design, slices, shares)
     ends = {dim: size - design.padding.get(dim, 0) for dim, size in design.sizes.items()}
     return {dim: max(0, min(size, ends[dim] - slices[dim] * shares[dim])) for dim, size in padded.items()}
 
 
 def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> StickRegion:
-    """The sticks that a core reads, writes or holds, relative to its start address; with ``valid`` those that
-    hold more than padding. The core is one of ``holders``."""
+    """Return the sticks that a core reads, writes or holds, relative to its start address; with ``valid`` only the
+    sticks that hold more than padding. The core must be one of ``holders``."""
     slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
     assert slices is not None
     sizes = (_valid_sizes if valid else _slice_sizes)(design, slices, shares)
@@ -143,7 +143,7 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
 
 
 def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
-    """Bytes from the start of an HBM tensor to the start of the core's slice of it."""
+    """Return the bytes from the start of an HBM tensor to the start of the core's slice."""
     offset = 0
     for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         if operand.scale[dim] == 1:
@@ -153,5 +153,5 @@ def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
 
 
 def lx_bytes(design: Design, operand: Operand) -> int:
-    """Bytes that an operand occupies in the LX of each core."""
+    """Return the bytes that an operand occupies in the LX of each core."""
     return prod(memory_counts(design, operand)) * design.target.stick_bytes

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The design of a `sdsc_<i>.json`, whoever wrote it.
+"""Reader of the design in a `sdsc_<i>.json`, from any writer.
 
-The format says many things more than once (tensor names, folds, core lists). Writing (``design_writer.py``) derives all
-of them from the ``Design``; reading takes each fact from one place and then requires that the rest of the file is
-exactly what writing that design gives, so a file with a contradiction in it is refused.
+The format repeats many facts (tensor names, folds, core lists). The writer (``design_writer.py``) derives all of them
+from the ``Design``. The reader takes each fact from one place and then requires that the rest of the file equals
+the output of the writer for that design, so a file that contradicts itself is rejected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ReadDesign:
-    """A design as a file has it: ``names`` of its tensors in order, and ``ignored`` fields that change nothing."""
+    """A design read from a file: ``names`` of its tensors in order, and ``ignored`` fields without an effect."""
 
     design: Design
     names: tuple[str, ...]
@@ -53,13 +53,13 @@ class ReadDesign:
 
 
 def from_json(value: Json, filename: str, target: Target) -> Design:
-    """The design of a JSON object, for a target; anything missing or odd is a CompileError with file and field."""
+    """Return the design of a JSON object, for a target; ``CompileError`` with file and field for an invalid object."""
     return read_design(value, filename, target).design
 
 
 def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
-    """The design of a JSON object as any writer of the format has it; a CompileError as of ``from_json``."""
-    # A file as ``to_json`` writes it needs no more than a comparison.
+    """Return the design of a JSON object from any writer of the format; errors as in ``from_json``."""
+    # A file written by ``to_json`` only needs a comparison.
     with contextlib.suppress(CompileError):
         design = _read(Field(value, filename), target)
         if to_json(design) == value:
@@ -87,10 +87,10 @@ def _read(root: Field, target: Target) -> Design:
 
 
 def _opcode(function: str, dsc: Field) -> str:
-    """The operation that a function is: with an index tensor it is another one than without."""
+    """Return the operation of a function name: with an index tensor the operation is a different one."""
     if INDICES not in only_item(dsc["computeOp_"]):
         return function
-    # An unknown function stays as it is, and the validator reports it.
+    # An unknown function is kept, and the validator reports it.
     return next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
 
 
@@ -118,7 +118,7 @@ def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
 
 
 def _read_symbolic(dsc: Field, stage: Field, slices: dict[str, int]) -> dict[str, SymbolicSize]:
-    """The dims that follow a run-time size, which one symbol of the execute is."""
+    """Return the dims that follow a run-time size, each with the symbol of the execute that gives the size."""
     if SYMBOLS_OF_DIMS not in dsc:
         return {}
     symbolic, info = {}, stage[SYMBOLIC_DIMS]
@@ -132,7 +132,7 @@ def _read_symbolic(dsc: Field, stage: Field, slices: dict[str, int]) -> dict[str
 
 
 def _read_sizes(field: Field) -> dict[str, int]:
-    """Sizes by dim of one set of dims."""
+    """Return the sizes by dim of one set of dims."""
     return {
         key.removesuffix("_"): member.integer()
         for key, member in field.members()
@@ -190,7 +190,7 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
 
 
 def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
-    """The windows that slide along dims of the first operand, as ``paddingSizes_`` of all cores says them."""
+    """Return the windows that slide along dims of the first operand, from ``paddingSizes_`` of all cores."""
     windows = {}
     for dim, pad in field[PADDING].members() if PADDING in field else ():
         stride, dilation, before, total = (
@@ -205,7 +205,7 @@ def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
 
 
 def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[str, WindowDim]:
-    """The halos of a shuffle's result: slices that begin before a multiple of their share, or are longer than it."""
+    """Return the halos of a shuffle's result: slices that begin before a multiple of their share or exceed it."""
     halos = {}
     for dim, slices in operand.held.slices.items() if operand.held is not None else ():
         folds, size = node["coordinates_"]["coordInfo"][dim]["folds"], sizes[dim]
@@ -233,11 +233,11 @@ def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
 
 
 def _read_core_fold(coordinate: Field) -> int:
-    """The slices of a dim."""
+    """Return the number of slices of a dim."""
     folds = coordinate["folds"]["dim_prop_attr"]
     if not folds.items():
         folds.fail("must begin with the fold over the cores")
-    # The first fold is the one over the cores, as ``_coordinate`` writes it.
+    # The first fold is the fold over the cores, as ``_coordinate`` writes it.
     factor = folds.items()[0]["factor_"]
     if factor.integer() < 1:
         factor.fail("must be at least 1")
@@ -252,7 +252,7 @@ def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
         layout["stickDimOrder_"].fail(
             "must name the dims in the stick once each, and 'stickSize_' a size for each"
         )
-    # The layout of a role has the order of its first tensor; each has its order in memory with its allocation.
+    # The layout of a role has the dim order of its first tensor; each allocation has the order of its tensor in memory.
     listed, scale = layout["layoutDimOrder_"].texts(), label["scale_"].integers()
     if len(scale) != len(listed):
         label["scale_"].fail(f"must have one entry for each of the {len(listed)} dims of its layout")

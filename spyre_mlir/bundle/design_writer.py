@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A design as the JSON of `sdsc_<i>.json`, with every member that torch-spyre's front end writes.
+"""Writer of a design as the JSON of `sdsc_<i>.json`, with every member that torch-spyre's front end writes.
 
-Its sizes are padded: what of a dim is padding stands in `manifest.json`, as the format has padding of windows alone.
+The sizes are padded. `manifest.json` states the padding of each dim, because the format has padding for windows only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PADDING = "paddingSizes_"
 
 
 def to_json(design: Design) -> Json:
-    """The JSON object of a design. Operands of one role must share their layout."""
+    """Return the JSON object of a design. Operands of one role must share their layout."""
     cores = range(design.cores)
     return {
         f"{design.index}_{_function(design)}": {
@@ -79,7 +79,7 @@ def _dims(sizes: dict[str, int]) -> Json:
 
 
 def _stage(design: Design, sizes: dict[str, int]) -> Json:
-    """JSON of the sizes of one core, with the members that say nothing here but that torch-spyre always writes."""
+    """Return the JSON of the sizes of one core, with the members without an effect that torch-spyre always writes."""
     return {
         "name_": "core",
         **_dims(sizes),
@@ -90,9 +90,9 @@ def _stage(design: Design, sizes: dict[str, int]) -> Json:
 
 
 def _symbolic_stage(design: Design, sizes: dict[str, int]) -> Json:
-    """JSON of the dims of one core that follow a run-time size; nothing where none does.
+    """Return the JSON of the dims of one core that follow a run-time size; empty if there are none.
 
-    The largest size and the steps in which it grows are those of the core's slice; the volume is that of each tensor.
+    The largest size and the granularity of its growth are per core slice; the volume is per tensor.
     """
     if not design.symbolic:
         return {}
@@ -110,9 +110,9 @@ def _symbolic_stage(design: Design, sizes: dict[str, int]) -> Json:
 
 
 def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
-    """JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
+    """Return the JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
 
-    What of the padding a core of several has depends on its slice: -1 stands for that.
+    If several cores divide the dim, the padding of a core depends on its slice and is written as -1.
     """
     paddings: Json = {}
     for dim, window in design.operands[0].windows.items():
@@ -132,9 +132,9 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
 
 
 def _configuration(design: Design) -> Json:
-    # The last slice may be shorter: ss_ is the full share, el_ that of the last core.
+    # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
-    # The SuperDSC schema has the name beside both halves, torch-spyre writes it in each.
+    # In the SuperDSC schema the name is a sibling of both halves; torch-spyre writes the name into each half.
     layouts, windows = _layouts(design), _padding_sizes(design)
     stage = {"name_": "core", "ss_": _stage(design, design.shares), "el_": _stage(design, last)}
     return {
@@ -155,13 +155,13 @@ def _configuration(design: Design) -> Json:
 
 
 def _symbols_of_dims(design: Design) -> Json:
-    """JSON of the symbol that each dim with a run-time size follows; nothing where there is none."""
+    """Return the JSON of the symbol that each dim with a run-time size follows; empty if there are none."""
     symbols = {dim: [str(size.symbol)] for dim, size in design.symbolic.items()}
     return {SYMBOLS_OF_DIMS: symbols} if symbols else {}
 
 
 def _layouts(design: Design) -> Json:
-    """JSON of the layouts by role: the order of the dims is that of the first operand that has the role."""
+    """Return the JSON of the layouts by role: the dim order is the order of the first operand with the role."""
     layouts: Json = {}
     for i, operand in enumerate(design.operands):
         first = layouts.setdefault(operand.role, _layout(operand))
@@ -198,7 +198,7 @@ def _allocation(design: Design, index: int) -> Json:
         "maxDimSizes_": [-1] * len(operand.dim_order),
         **_indirection(design, index),
     }
-    # HBM addresses are known at run time only, so the file has symbol ids, which are negative, in their place.
+    # HBM addresses are known only at run time, so the file has symbol ids, which are negative, in their place.
     if operand.memory == "hbm" and min(operand.start, default=-1) < 0:
         node["isStartAddrSymbolic_"] = 1
     node["startAddressCoreCorelet_"] = _per_core(
@@ -207,10 +207,10 @@ def _allocation(design: Design, index: int) -> Json:
         {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
     )
     if operand.gap:
-        # In HBM all cores address one tensor, so its gap stands once, for core -1.
+        # In HBM all cores address one tensor, so its gap is written once, for core -1.
         keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
         node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
-    # Only the operands of a relayout have slices of their own; elsewhere they follow from the design.
+    # Only the operands of a relayout have slices of their own; otherwise the slices follow from the design.
     own_slices = {} if operand.held is None else holders(design, operand)
     node["coordinates_"] = {
         "coordInfo": {dim: _coordinate(design, operand, dim) for dim in operand.dim_order},
@@ -222,7 +222,7 @@ def _allocation(design: Design, index: int) -> Json:
 
 
 def _indirection(design: Design, index: int) -> Json:
-    """JSON members of an operand of an indirect access: the positions, or the table with pages of one row."""
+    """Return the JSON of an operand of an indirect access: the positions, or the table with pages of one row."""
     op = DEVICE_OPS.get(design.opcode)
     direct = {"indirectAllocType_": "no_indirection"}
     if op is None or op.index is None or index not in op.indirect:
@@ -259,13 +259,13 @@ def _per_core(functions: list[str], cores: int, data: Json) -> Json:
 
 
 def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
-    """JSON of the coordinates of a core along one dim, as folds: the core's slice, then sticks, then elements."""
+    """Return the JSON of the coordinates of a core along one dim, as folds: the core's slice, sticks, then elements."""
     present, stick = operand.scale[dim] == 1, dim == operand.stick_dim or dim in operand.beside
     share, lanes = operand_shares(design, operand)[dim], operand.per_stick(dim)
     if dim in operand.windows:
         return _window_coordinate(design, operand, dim)
     splits = operand_splits(design, operand)[dim]
-    # A stick that is reduced stands for all its elements at once: as many as it has, at one coordinate.
+    # A reduced stick stands for all its elements at one coordinate, so the fold has as many elements as a stick.
     is_sparse = operand.scale[dim] == -2
     share = share if present else lanes if is_sparse else 1
     folds = [("core_fold", splits if present else 1, share), ("corelet_fold", 1, 0), ("row_fold", 1, 0)]
@@ -285,9 +285,9 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
 
 
 def _window_coordinate(design: Design, operand: Operand, dim: str) -> Json:
-    """JSON of the coordinates of a core along a dim that windows slide along: what lies in memory, without padding."""
+    """Return the JSON of the coordinates along a dim with windows: the positions in memory, without padding."""
     window, share = operand.windows[dim], design.shares[dim]
-    # Slices overlap: they are a share apart, and reach further. Halos begin before them, also that of the first slice.
+    # Slices overlap: they start one share apart and are longer. Halos begin before their slice, also at the first.
     reach = window.most_accessed(share) if window.kernel else share - 1 + window.extent
     folds = [
         ("core_fold", design.slices[dim], share * window.stride),
@@ -310,7 +310,7 @@ def _window_coordinate(design: Design, operand: Operand, dim: str) -> Json:
 
 def _labeled(design: Design, index: int, layouts: Json) -> Json:
     operand = design.operands[index]
-    # An operand in HBM streams through LX, so it is present in both.
+    # An operand in HBM streams through LX, so it is present in both memories.
     memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
     if index == _index_operand(design):
         memories = (operand.memory,)  # the positions are read where they are
@@ -327,7 +327,7 @@ def _labeled(design: Design, index: int, layouts: Json) -> Json:
 
 def _constants_to_json(design: Design) -> Json | str:
     if not design.constants:
-        # The format writes no constants as a string, not as an object.
+        # The format writes an empty set of constants as a string and not as an object.
         return "{}"
     return {
         str(i): {
@@ -347,7 +347,7 @@ def _index_operand(design: Design) -> int | None:
 def _compute(design: Design) -> Json:
     labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
     index, op = _index_operand(design), DEVICE_OPS.get(design.opcode)
-    # A reduction adds to its output, which is an input, too; a matmul has an accumulator of its own.
+    # A reduction adds to its output, so the output is also an input; a matmul has its own accumulator.
     accumulates = op is not None and op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
     inputs = labels if accumulates else labels[:-1]
     indices = {} if index is None else {INDICES: labels[index : index + 1]}

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The elements of tensors in LX, stick by stick: a core must read the elements that its slices stand for.
+"""Element check for tensors in LX, stick by stick: a core must read the elements that its slices denote.
 
-An LX address says nothing about the tensor; the slices of the writer do: core ``c`` has left there the elements of its
-slices. A reader says by its own slices which elements it takes them for. Both may describe the tensor by other dims (a
-view), and a reader may take a part, so elements are compared by the order in which the tensor has them on the device:
-going through what all cores read in the reader's order, the writer's order must rise too, and what the reader takes
-for one element on several cores must be one element of the writer.
+An LX address does not identify an element of the tensor, but the slices of the writer do: core ``c`` has written the
+elements of its slices. The slices of a reader state which elements it expects. Both may describe the tensor by other
+dims (a view), and a reader may read a part, so elements are compared by their order in the tensor on the device: over
+all that the cores read, in the order of the reader, the order of the writer must rise too. An element that the reader
+has on several cores must be one element of the writer.
 
-Device memory needs no such rule: there the address says which element it is, the same to all cores.
+Device memory does not need this rule: its address identifies the element, and is the same for all cores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Group = tuple[list[int], NDArray[np.int32]]
 
 @dataclass(frozen=True)
 class OperandAxis:
-    """A dim of an operand in LX: sticks between neighbours, positions that a core has room for, and the slices."""
+    """A dim of an operand in LX: sticks between neighbours, capacity of a core in positions, and the slices."""
 
     dim: str
     stride: int
@@ -51,16 +51,16 @@ class OperandAxis:
 
     @property
     def is_unordered(self) -> bool:
-        """Return whether LX leaves open where the dim comes in the order: no core has several positions of it."""
+        """Return whether LX does not fix the place of the dim in the order: no core has several positions of it."""
         return self.count == 1 and self.slices > 1
 
 
 @dataclass(frozen=True)
 class OperandPlacement:
-    """An operand in the LX of the cores: its first stick, its dims from the innermost on.
+    """An operand in the LX of the cores: its first stick, and its dims from the innermost on.
 
-    ``regions`` are the sticks that each core accesses, ``slices`` its slice of each dim and ``begins`` the first
-    position of that, None on cores that have nothing of it.
+    ``regions`` are the sticks that each core accesses, ``slices`` the slice of each dim on each core, and ``begins``
+    the first position of the slice; None on cores that hold nothing of the operand.
     """
 
     start: int
@@ -80,28 +80,28 @@ class OperandPlacement:
         return cores
 
     def coordinates(self, core: int, sticks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The coordinate along each axis of what lies in some sticks of a core, in positions of full shares."""
+        """Return the coordinates along each axis of some sticks of a core, in positions of full shares."""
         begins, rest, coordinates = self.begins[core], sticks - self.start, []
         assert begins is not None
         for axis, begin in zip(reversed(self.axes), reversed(begins), strict=True):
-            # An axis of one position, or one that LX is too small to step along, does not show in the address.
+            # An axis of one position, or with a stride larger than LX, does not show in the address.
             has_several = axis.count > 1 and axis.stride <= self.lx_bytes
             step, rest = np.divmod(rest, axis.stride) if has_several else (np.zeros_like(rest), rest)
             coordinates.append(step + begin)
         return coordinates[::-1]
 
     def text(self, core: int) -> str:
-        """The slices of a core in words."""
+        """Return the slices of a core as text."""
         pairs = zip(self.axes, self.slices[core] or (), strict=True)
         return ", ".join(f"{axis.dim} {index}" for axis, index in pairs if axis.slices > 1) or "all"
 
 
-#: Placements of designs by the number of the operand: a program runs one design many times.
+#: Placements of designs by the index of the operand: a program runs one design many times.
 _PLACEMENTS: IdentityTable[int, OperandPlacement] = IdentityTable()
 
 
 def placement(design: Design, index: int) -> OperandPlacement:
-    """Return the placement of operand ``index`` in LX; of an input without the sticks of padding alone."""
+    """Return the placement of operand ``index`` in LX; for an input, without sticks of padding only."""
     placements = _PLACEMENTS.entries_of(design)
     if index not in placements:
         placements[index] = _placement(design, index)
@@ -143,14 +143,14 @@ def _placement(design: Design, index: int) -> OperandPlacement:
 
 
 def _begin(operand: Operand, axis: OperandAxis, slice_index: int, share: int) -> int:
-    """The first position of a slice along an axis, in full shares; windows begin before it, where there is anything."""
+    """Return the first position of a slice along an axis, in full shares; windows may begin before their slice."""
     if axis.dim not in operand.windows:
         return slice_index * axis.count
     return accessed_positions(operand, axis.dim, slice_index * share, 1)[0]
 
 
 class Elements:
-    """The execute that last wrote each stick of the LX of each core, by its number in the program."""
+    """The execute that last wrote each stick of the LX of each core, by its index in the program."""
 
     def __init__(self, target: Target) -> None:
         sticks = -(-target.lx_bytes // target.stick_bytes)
@@ -159,7 +159,7 @@ class Elements:
         self._known: dict[tuple[int, int, int], str | None] = {}
 
     def write(self, execute: int, design: Design) -> None:
-        """Note what an execute writes, if that is in LX."""
+        """Record the writes of an execute, if its output is in LX."""
         index = len(design.operands) - 1
         if design.operands[index].memory != "lx":
             return
@@ -168,7 +168,7 @@ class Elements:
             view[cores] = execute
 
     def problem(self, execute: int, design: Design, index: int) -> str | None:
-        """A sentence about an input that is not what an execute takes it for; None if it is, or not in LX."""
+        """Describe an input that lacks the expected elements; None if it is correct or not in LX."""
         if design.operands[index].memory != "lx":
             return None
         reader = placement(design, index)
@@ -177,10 +177,10 @@ class Elements:
         if len(writers) == 1 and writers != {_NOBODY} and is_in_order(self._written[min(writers)], reader):
             return None
         writers -= {_NOBODY}
-        # In program order, so that the message is the same every time.
+        # In program order, so that the message is deterministic.
         for writer in sorted(writers):
             key = writer, execute, index
-            # Mostly one execute wrote all that is read, and then the answer is that of the iteration before.
+            # Usually one execute wrote everything that is read, and then the answer of the previous iteration holds.
             if len(writers) > 1 or key not in self._known:
                 self._known[key] = self._compare(writer, index, reader, groups)
             if self._known[key]:
@@ -191,7 +191,7 @@ class Elements:
         row, stick = self._writers.strides
         for region, cores in place.cores_of.items():
             steps = zip(region.counts, region.strides, strict=True)
-            # The stride of a single position may exceed the array, which numpy refuses.
+            # The stride of a single position may exceed the array, which numpy rejects.
             strides = (row, *(stride * stick if count > 1 else 0 for count, stride in steps))
             shape = (len(self._writers), *region.counts)
             yield cores, np.ndarray(shape, np.int32, self._writers, place.start * stick, strides)
@@ -218,7 +218,7 @@ def _distinct(view: NDArray[np.int32]) -> set[int]:
 def _sticks(
     writer: int, reader: OperandPlacement, groups: list[_Group]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The sticks of each core that a reader accesses and that ``writer`` wrote."""
+    """Yield the sticks of each core that a reader accesses and that ``writer`` wrote."""
     for cores, view in groups:
         region = reader.regions[cores[0]]
         assert region is not None
@@ -236,7 +236,7 @@ def _sticks_of(region: StickRegion, start: int) -> NDArray[np.int64]:
 
 @functools.lru_cache(maxsize=1024)
 def is_in_order(writer: OperandPlacement, reader: OperandPlacement) -> bool:
-    """Return whether a reader takes all that it accesses for what one writer, of all of it, left there."""
+    """Return whether a reader expects, in all that it accesses, the elements that one writer of all of it wrote."""
     if writer == reader:
         return True
     sticks = [
@@ -265,13 +265,13 @@ def first_difference(
         disorder = _disorder(*ranks)
         if disorder is None:
             return None
-        # The message names the core of the first order, which is that of the design.
+        # The message names the core of the first order, which is the order of the design.
         best = int(cores[disorder]) if best is None else best
     return best
 
 
 def _orders(axes: tuple[OperandAxis, ...]) -> Iterator[tuple[int, ...]]:
-    """The orders of axes, the innermost first, that LX does not rule out; first that of the design."""
+    """Yield the orders of axes, innermost first, that LX does not rule out; the order of the design comes first."""
     free = [index for index, axis in enumerate(axes) if axis.is_unordered]
     fixed = [index for index, axis in enumerate(axes) if not axis.is_unordered]
     yield tuple(range(len(axes)))
@@ -283,7 +283,7 @@ def _orders(axes: tuple[OperandAxis, ...]) -> Iterator[tuple[int, ...]]:
 def _rank(
     axes: tuple[OperandAxis, ...], coordinates: list[NDArray[np.int64]], order: tuple[int, ...], elements: int
 ) -> NDArray[np.int64]:
-    """The place of elements in the order of the whole tensor."""
+    """Return the index of elements in the order of the whole tensor."""
     rank, step = np.zeros(elements, np.int64), 1
     for axis in order:
         rank = rank + coordinates[axis] * step
@@ -292,10 +292,10 @@ def _rank(
 
 
 def _disorder(written: NDArray[np.int64], read: NDArray[np.int64]) -> int | None:
-    """Return the first element, in the order of the reader, at which that of the writer does not rise, or None."""
-    # Stable, so that the first disorder, and so the core of the message, is always the same.
+    """Return the first element, in the reader's order, at which the writer's order does not rise, or None."""
+    # Stable, so that the first disorder, and so the core in the message, is deterministic.
     order = np.argsort(read, kind="stable")
     steps, read_steps = np.diff(written[order]), np.diff(read[order])
-    # Equal ranks of the reader are one element on several cores: the writer must have one there too.
+    # Equal ranks of the reader are one element on several cores: the writer must also have one element there.
     wrong = np.where(read_steps > 0, steps <= 0, steps != 0)
     return int(order[1:][np.argmax(wrong)]) if wrong.any() else None

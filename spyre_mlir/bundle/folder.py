@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A bundle as a folder on disk: written whole or not at all, and the same bytes every time.
+"""A bundle as a folder on disk: written atomically and reproducibly, byte for byte.
 
 The folder holds `bundle.mlir`, one `sdsc_<i>.json` per design, `manifest.json`, `constants.npz` with the
-host values of constant and parameter arguments when they were given, and `remarks.jsonl` with the decisions of the
-compiler when they are known, which nothing but reports reads.
+host values of constant and parameter arguments if they were given, and `remarks.jsonl` with the decisions of the
+compiler if they are known; only reports read the remarks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from spyre_mlir.target.target import Target, packaged_target
 
 PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
 
-#: The file of a folder that holds a program of several steps (``spyre_mlir/driver/program_folder.py``).
+#: The file of a folder that holds a program of several segments (``spyre_mlir/driver/program_folder.py``).
 STEPS = "program.json"
 
 #: The file of a folder that holds a program for each of many sizes (``spyre_mlir/driver/dynamic.py``).
@@ -76,10 +76,10 @@ SIZES = "sizes.json"
 
 _DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")
 
-#: What other writers call the file of a design; it is in the folder.
+#: The file name of a design from another writer; the file is in the folder itself.
 _ANY_DESIGN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\.json")
 
-# The earliest time that a zip file can hold; the time of writing would make equal bundles differ.
+# The earliest time that a zip file can store; the actual time would make equal bundles differ.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -90,7 +90,7 @@ def write_bundle(
     remarks: Sequence[Remark] = (),
     laid_out_for: str | None = None,
 ) -> None:
-    """Write a bundle as a folder, in place of a bundle that is there already.
+    """Write a bundle as a folder, and replace a bundle that is already there.
 
     Args:
         bundle: The bundle.
@@ -100,7 +100,7 @@ def write_bundle(
         laid_out_for: Numerics, "ieee" or "dl16", for which the arrays are written as device images.
 
     Raises:
-        CompileError: The folder has anything but a bundle in it, or there are no such numerics.
+        CompileError: The folder contains anything but a bundle, or the numerics do not exist.
     """
     require_mode(laid_out_for)
     with replacing(folder) as fresh:
@@ -114,7 +114,7 @@ def write_files(
     remarks: Sequence[Remark],
     laid_out_for: str | None = None,
 ) -> None:
-    """The files of a bundle, into a folder that is empty; arrays as images if they are laid out for some numerics."""
+    """Write the files of a bundle to an empty folder; write arrays as images if ``laid_out_for`` names the numerics."""
     (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
     for filename, design in bundle.designs.items():
         write_json(folder / filename, to_json(design))
@@ -129,7 +129,7 @@ def write_files(
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An archive with the same bytes every time."""
+    """Write a reproducible archive: equal arrays give equal bytes."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             entry = zipfile.ZipInfo(f"{name}.npy", _NO_TIME)
@@ -138,22 +138,22 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def is_program(folder: str | Path) -> bool:
-    """Return whether a folder holds a program of several steps, not one bundle."""
+    """Return whether a folder holds a program of several segments and not a single bundle."""
     return (Path(folder) / STEPS).is_file()
 
 
 def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
     """Read the bundle in a folder.
 
-    A folder of another writer may lack `manifest.json`, which then follows from the designs (``derived_manifest.py``),
+    A folder of another writer may lack `manifest.json`, which is then derived from the designs (``derive``),
     and `bundle.mlir`, which then executes the designs in their order.
 
     Args:
         folder: The folder.
-        ignored: A list to which fields that change nothing are added, as ``file: path``.
+        ignored: A list to which the fields without an effect are appended, as ``file: path``.
 
     Raises:
-        CompileError: A file is missing or damaged, which the message names, or the folder holds several bundles.
+        CompileError: A file is missing or damaged (the message names it), or the folder holds several bundles.
     """
     folder = Path(folder)
     if not is_folder(folder):
@@ -165,7 +165,7 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
         return _read_foreign(folder, [] if ignored is None else ignored)
     program = folder / PROGRAM
     parameters, statements = parse_program(read_text(program), str(program))
-    # The manifest first: it names the target that the designs are read for.
+    # The manifest first: it names the target for which the designs are read.
     value = load(folder / MANIFEST).value
     manifest = manifest_from_json(value, str(folder / MANIFEST))
     designs = {}
@@ -183,12 +183,12 @@ def is_foreign(folder: str | Path) -> bool:
     folder = Path(folder)
     if any(os.path.lexists(folder / name) for name in (MANIFEST, ARRAYS, REMARKS, DATA, INDEX)):
         return False
-    # A program alone has lost its designs; an empty folder is none of anybody.
+    # A folder with only a program has lost its designs; an empty folder does not hold a bundle.
     return any(folder.glob("*.json"))
 
 
 def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
-    """The bundle of a folder without a manifest, with a program of its designs in their order if it has none."""
+    """Return the bundle of a folder without a manifest; a missing program executes the designs in their order."""
     program, parameters = folder / PROGRAM, ()
     if os.path.lexists(program):
         parameters, statements = parse_program(read_text(program), str(program))
@@ -211,13 +211,13 @@ def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
 
 
 def _free_index(files: Iterable[str], filenames: Iterable[str]) -> int:
-    """The first number that no design of a folder has."""
+    """Return the first index that no design of a folder has."""
     used = {*files, *filenames}
     return next(index for index in itertools.count() if f"sdsc_{index}.json" not in used)
 
 
 def _renamed(statements: Iterable[Statement], files: Mapping[str, str]) -> tuple[Statement, ...]:
-    """The statements with the designs named as the numbers of the designs say."""
+    """Return the statements with each design file renamed by the index of the design."""
     return tuple(
         replace(statement, filename=files[statement.filename])
         if isinstance(statement, Execute)
@@ -231,7 +231,7 @@ def _renamed(statements: Iterable[Statement], files: Mapping[str, str]) -> tuple
 def _design_files(
     folder: Path, statements: Iterable[Statement], pattern: re.Pattern[str], form: str
 ) -> list[str]:
-    """The files of the designs by their number: those that are executed, and those that nothing names.
+    """Return the files of the designs by their number: the executed ones, and those that no execute names.
 
     The validator reports the latter.
     """
@@ -244,12 +244,12 @@ def _design_files(
 
 
 def _by_number(filename: str) -> tuple[int, str]:
-    # Shorter names first puts sdsc_2 before sdsc_10.
+    # Sorting by length first puts sdsc_2 before sdsc_10.
     return len(filename), filename
 
 
 def executed_files(statements: Iterable[Statement]) -> list[str]:
-    """The file of each execute in program order."""
+    """Return the file of each execute in program order."""
     filenames: list[str] = []
     for statement in statements:
         if isinstance(statement, Execute):
@@ -260,13 +260,13 @@ def executed_files(statements: Iterable[Statement]) -> list[str]:
 
 
 def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
-    """Return the host values that the bundle in a ``folder`` carries, by argument name; none if it has no such file."""
+    """Return the host values in the bundle of a ``folder``, by argument name; empty if there is no such file."""
     path = Path(folder) / ARRAYS
     return read_stored_arrays(path) if os.path.lexists(path) else {}
 
 
 def read_remarks(folder: str | Path) -> list[Remark]:
-    """The remarks that the bundle carries; none if it has no such file."""
+    """Return the remarks of the bundle; empty if there is no such file."""
     path = Path(folder) / REMARKS
     if not os.path.lexists(path):
         return []
@@ -276,16 +276,16 @@ def read_remarks(folder: str | Path) -> list[Remark]:
         raise CompileError(str(error), str(path)) from None
 
 
-# A bundle from designs and a program without ``manifest.json``: the host's side as the addresses tell it.
+# A bundle from designs and a program without ``manifest.json``: the host's side, derived from the addresses.
 #
-# Memory that the operands of the program address falls into areas: a parameter, an allocation, or bytes at absolute
-# addresses that some operand covers. An area that is read first is an input, one that is written a result, and LX is a
-# buffer for each stretch of addresses. The host has the array of a tensor with the dims of ``layoutDimOrder_`` from the
-# last to the first; an area that no single tensor covers is an array of sticks as they lie on the device.
+# The memory that the operands address is divided into areas: a parameter, an allocation, or bytes at absolute
+# addresses that some operand covers. An area that is read first is an input, an area that is written is a result, and
+# LX has one buffer for each contiguous address range. The host array of a tensor has the dims of ``layoutDimOrder_``
+# from the last to the first; an area that no single tensor covers is an array of sticks in device order.
 #
-# Addresses of a bundle are parameters plus bytes, so absolute ones become that: each of their areas is a parameter.
+# Addresses of a bundle are parameters plus bytes, so each area at absolute addresses becomes a parameter.
 
-#: The type of the host's numbers for a format of the device.
+#: The host element type for a format of the device.
 _HOST_DTYPES = {DL16: "float16", FP32: "float32", INT32: "int32", INT8: "int8", FP8: "float8_e4m3fn"}
 
 _LX, _ABSOLUTE = "lx", ""
@@ -309,10 +309,10 @@ def derive(
     target: Target,
     filename: str,
 ) -> Bundle:
-    """Return the bundle of a program without a manifest; ``names`` are the tensors of each design.
+    """Return the bundle of a program without a manifest; ``names`` are the tensor names of each design.
 
-    The designs are sound (``require_sound``),. A size that is
-    known at run time only has its largest value. ``CompileError`` for addresses that are none.
+    The designs must be sound (``require_sound``). A size that is known only at run time has its largest
+    value. ``CompileError`` for values that are not addresses.
     """
     known, sized = _with_largest_sizes(parameters, statements)
     bundle = Bundle(known, sized, dict(designs), Manifest((), (), (), target=target))
@@ -320,7 +320,7 @@ def derive(
 
 
 def require_sound(design: Design, filename: str) -> None:
-    """``CompileError`` for a design that breaks a rule on dims, sizes and slices, with which ``derive`` computes."""
+    """Raise ``CompileError`` for a design that breaks a rule on dims, sizes and slices, which ``derive`` relies on."""
     for rule in _SOUND:
         for sentence in rule(design):
             raise CompileError(sentence, filename)
@@ -329,7 +329,7 @@ def require_sound(design: Design, filename: str) -> None:
 def _with_largest_sizes(
     parameters: Sequence[Parameter], statements: Sequence[Statement]
 ) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
-    """The program without the parameters of sizes: each has the largest value that it may take."""
+    """Return the program without the parameters of sizes: each size has its largest value."""
     largest = {
         parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None
     }
@@ -350,7 +350,7 @@ def _with_largest_sizes(
 
 @dataclass(frozen=True)
 class _AddressedOperand:
-    """An operand of an execute: the area's base, the bytes from there that it touches, and the first of its tensor."""
+    """An operand of an execute: the area's base, the accessed bytes from there, and the first byte of its tensor."""
 
     step: ExecuteStep
     index: int
@@ -370,7 +370,7 @@ class _AddressedOperand:
 
 @dataclass
 class _Area:
-    """Bytes of one base that belong together, and who accesses them in program order."""
+    """A range of bytes of one base that belongs together, and its accesses in program order."""
 
     base: str
     first: int
@@ -380,7 +380,7 @@ class _Area:
 
 
 class _Derivation:
-    """The areas of one program, and the program in which each of them is a parameter, an allocation or in LX."""
+    """The areas of one program, and the program in which each area is a parameter, an allocation or in LX."""
 
     def __init__(self, bundle: Bundle, names: Mapping[str, Sequence[str]], filename: str) -> None:
         self.context, self.names, self.filename = Context(bundle), names, filename
@@ -411,7 +411,7 @@ class _Derivation:
     # -- addresses -------------------------------------------------------------------------------------
 
     def _addresses(self, step: ExecuteStep) -> list[list[Linear]]:
-        """The address of each operand of an execute on each core: symbols of the program, or numbers of the design."""
+        """Return the address of each operand of an execute on each core: program symbols or design numbers."""
         for index, operand in enumerate(step.design.operands):
             if len(operand.start) != step.design.cores:
                 text = (
@@ -429,7 +429,7 @@ class _Derivation:
             return Linear(start)
         if start in step.values:
             return step.values[start]
-        # A symbol that nobody binds: its tensor lies anywhere, by itself.
+        # No execute operand binds the symbol: its tensor gets its own base.
         if start not in self.symbols:
             first = self.symbols.get(operand.start[0], Linear(0, ((f"symbol {operand.start[0]}", 1),)))
             distance = core_offset_bytes(step.design, operand, core) - core_offset_bytes(
@@ -439,7 +439,7 @@ class _Derivation:
         return self.symbols[start]
 
     def _split(self, value: Linear, step: ExecuteStep) -> tuple[str, int, int]:
-        """The base of an address, and its first and last offset over all iterations."""
+        """Return the base of an address, and its first and last offset over all iterations."""
         base, first, last = _ABSOLUTE, value.offset, value.offset
         loops = {loop.atom: loop for loop in step.loops}
         for atom, factor in value.terms:
@@ -489,7 +489,7 @@ class _Derivation:
                 area.accesses.sort(key=lambda access: access.step.position)
                 if is_whole:
                     area.first = min(area.first, 0)
-            # In the order of the program, so that the first tensor is the first parameter.
+            # In program order, so that the first tensor is the first parameter.
             yield from sorted(
                 areas, key=lambda area: (area.accesses[0].step.position, area.accesses[0].index)
             )
@@ -545,7 +545,7 @@ class _Derivation:
         )
 
     def _arguments(self, area: _Area) -> Iterator[KernelArgument]:
-        """The arguments of an area: what is read first is given by the host, what is written it takes back."""
+        """Yield the arguments of an area: an input if it is read first, and a result if it is written."""
         writes = [access for access in area.accesses if access.is_write]
         is_read_first = not area.accesses[0].is_write
         kinds = {(access.origin, _layout(access)) for access in area.accesses}
@@ -568,7 +568,7 @@ class _Derivation:
         if len(self.context.bundle.designs) > 1:
             name = f"{design.filename.removesuffix('.json')}.{name}"
         size = prod(memory_counts(design, operand)) * self.stick_bytes
-        # A tile with gaps behind its dims, and a loop over tiles: the memory of all of them is the tensor.
+        # A tile with gaps after its dims, and a loop over tiles: the memory of all tiles is the tensor.
         is_whole = access.origin == area.first and area.first + size >= area.end
         lanes = form.stick_elements(self.stick_bytes)
         if is_whole and operand.elements_per_stick == lanes:
@@ -587,13 +587,13 @@ class _Derivation:
             device_size=device,
             bytes=prod(device) * form.bytes,
             transfer=transfer,
-            # Padding of a contracted dim has to be zero; of other dims it may hold anything.
+            # Padding of a contracted dim must be zero; padding of other dims may hold anything.
             fill=0.0 if is_padded and kind == "input" else None,
         )
 
 
 def _with_own_names(arguments: Sequence[KernelArgument]) -> Iterator[KernelArgument]:
-    """The arguments, each with a name of its own; inputs first, in the order of their parameters."""
+    """Yield the arguments, each with a unique name; inputs first, in the order of their parameters."""
     used_names: set[str] = set()
     for argument in arguments:
         name = argument.name
@@ -610,9 +610,9 @@ def _layout(access: _AddressedOperand) -> tuple:
 
 
 def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transfer, bool]:
-    """The array of a tensor on the host, its dims from the last of ``dim_order`` to the first, and the copy of it.
+    """Return the host array of a tensor, its dims from the last of ``dim_order`` to the first, and its transfer.
 
-    True if the array lacks some elements of the tensor on the device, which are padding.
+    The last result is True if the array lacks some elements of the device tensor, which are padding.
     """
     order = tuple(reversed(operand.dim_order))
     sizes = {dim: _extent(design, operand, dim) for dim in order}
@@ -639,7 +639,7 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
 
 
 def _extent(design: Design, operand: Operand, dim: str) -> int:
-    """Elements of a dim of a tensor: without padding, and with what lies in the gap behind a part of it."""
+    """Return the elements of a dim of a tensor: without padding, and with the gap after a part of the dim."""
     if operand.scale[dim] != 1:
         return 1
     gap = operand.gap.get(dim, 0)
@@ -647,7 +647,7 @@ def _extent(design: Design, operand: Operand, dim: str) -> int:
 
 
 class _Rewriter:
-    """The program of a derivation with parameters in place of absolute addresses and of symbols that nobody binds."""
+    """The program of a derivation with parameters instead of absolute addresses and unbound symbols."""
 
     def __init__(self, derivation: _Derivation, fresh: Sequence[_Area]) -> None:
         self.derivation, self.context = derivation, derivation.context
@@ -673,7 +673,7 @@ class _Rewriter:
                 yield statement
 
     def _execute(self, step: ExecuteStep) -> Iterator[Statement]:
-        """The execute with an operand for each address in device memory, behind what computes those in loops."""
+        """Yield the execute with one operand per address in device memory, after the adds that its addresses need."""
         names = dict(zip(step.execute.symbol_ids, step.execute.operands, strict=True))
         bound: dict[int, str] = {}
         operands = []
@@ -703,7 +703,7 @@ class _Rewriter:
         self.designs[step.execute.filename] = replace(step.design, operands=operands)
 
     def _shift(self, area: _Area) -> str:
-        """The value that an absolute address of an area becomes its address in the parameter by."""
+        """Return the value to add to an absolute address of an area to get its address in the parameter."""
         name = f"{area.name}_shift"
         if not any(isinstance(statement, Add) and statement.result == name for statement in self.entry):
             self.entry.append(IndexConstant(f"{name}_bytes", -area.first))
@@ -711,7 +711,7 @@ class _Rewriter:
         return name
 
     def _constant(self, area: _Area, address: int) -> tuple[str, int]:
-        """The value and the symbol id of an address in an area; equal ones are one symbol."""
+        """Return the value and the symbol id of an address in an area; equal addresses share one symbol."""
         offset = address - area.first
         if (area.name, offset) not in self.known:
             name = f"{area.name}_base"

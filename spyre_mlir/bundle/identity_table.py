@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is derived from values that cannot be keys, such as designs, kept as long as these live."""
+"""Caches of values derived from objects that cannot be keys, such as designs; they live as long as the objects."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ V = TypeVar("V")
 
 
 class IdentityTable(Generic[K, V]):
-    """A dictionary for each of some objects, by identity: equal objects have dictionaries of their own.
+    """A dictionary for each of some objects, by identity: equal objects have separate dictionaries.
 
-    Values must not refer to the object, which would never be given back.
+    Values must not refer to the object, because the object would then never be freed.
     """
 
     def __init__(self) -> None:
         self._entries: dict[int, dict[K, V]] = {}
 
     def entries_of(self, owner: object) -> dict[K, V]:
-        """Return the dictionary of an object, at first an empty one."""
+        """Return the dictionary of an object, which is initially empty."""
         key = id(owner)
         if key not in self._entries:
             weakref.finalize(owner, self._entries.pop, key, None).atexit = False

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Device images: weights as the bytes that device memory holds of them, laid out once instead of before every run.
+"""Device images: the device memory contents of weights, laid out once instead of before every run.
 
-    device_weights.npy     the images one after the other, as uint8
-    device_weights.json    the numerics that they are made for; of each image, in order, the argument and a checksum
+    device_weights.npy     the images, one after the other, as uint8
+    device_weights.json    the numerics of the images; for each image, in order, its argument and a checksum
 
-An image is that of an argument of ``manifest.json``: of a weight that is given in two layouts there are two. Files are
-written image by image, and read as a memory map.
+Each image belongs to one argument of ``manifest.json``; a weight that is given in two layouts has two images. Images
+are written one by one, and read as a memory map.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DATA, INDEX = "device_weights.npy", "device_weights.json"
 
 @dataclass(frozen=True)
 class Images:
-    """The bytes of arguments by their names, made for a kind of numerics.
+    """The device bytes of arguments by name, for one kind of numerics.
 
-    ``made_of`` are the host arrays that they were made of; those of a file do not know theirs.
+    ``made_of`` are the host arrays that the images were made of; it is empty for images from a file.
     """
 
     numerics: str = IEEE
@@ -44,7 +44,7 @@ class Images:
     made_of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def without(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the arrays that these images were not made of: in other memory, or of another shape there."""
+        """Return the arrays that these images were not made of: arrays in other memory, or of another shape there."""
         return {
             name: array
             for name, array in arrays.items()
@@ -52,7 +52,7 @@ class Images:
         }
 
     def find(self, argument: KernelArgument, numerics: str) -> NDArray[np.uint8] | None:
-        """The image of an argument, if there is one; that of other numerics is a CompileError."""
+        """Return the image of an argument if there is one; ``CompileError`` for an image of other numerics."""
         image = self.by_name.get(argument.name)
         if image is not None and numerics != self.numerics:
             raise CompileError(
@@ -69,7 +69,7 @@ def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
 def laid_out(
     arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray[Any]], numerics: str = IEEE
 ) -> Images:
-    """The images of all arguments whose arrays are given."""
+    """Return the images of all arguments whose arrays are given."""
     images = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
     return Images(numerics, images, dict(arrays))
 
@@ -98,11 +98,11 @@ def write_images(
     arrays: Mapping[str, NDArray[Any]],
     numerics: str = IEEE,
 ) -> None:
-    """Write the images of all arguments whose arrays are given; no more than one is in memory at a time."""
+    """Write the images of all arguments whose arrays are given; at most one image is in memory at a time."""
     total = sum(argument.bytes for argument in arguments if has_image(argument, arrays))
     entries = []
     with (folder / DATA).open("wb") as stream:
-        # The header by hand, since the images are written one by one behind it.
+        # The header is written by hand, because the images follow one by one.
         header = {"descr": "|u1", "fortran_order": False, "shape": (total,)}
         np.lib.format.write_array_header_1_0(stream, header)
         for argument, image in _images(arguments, arrays, numerics):
@@ -112,9 +112,9 @@ def write_images(
 
 
 def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Images:
-    """The images in the folder of a bundle with these arguments; none if there is no such file.
+    """Return the images in the folder of a bundle with these arguments; empty if there is no such file.
 
-    What is damaged, or laid out in another way than the bundle wants it now, is a CompileError.
+    ``CompileError`` for an image that is damaged, or laid out differently from the current arguments.
     """
     folder = Path(folder)
     if not os.path.lexists(folder / INDEX) and not os.path.lexists(folder / DATA):
@@ -145,7 +145,7 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
 
 
 def _argument(entry: Field, arguments: Mapping[str, KernelArgument]) -> KernelArgument:
-    """The argument of the bundle that an image is of, which must be laid out as it was then."""
+    """Return the argument of the bundle that an image belongs to; its layout must equal the layout of the image."""
     name = entry["argument"]["name"]
     argument = arguments.get(name.text())
     if argument is None:
@@ -155,7 +155,7 @@ def _argument(entry: Field, arguments: Mapping[str, KernelArgument]) -> KernelAr
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:
-    # Refuses links and devices, which np.load would follow.
+    # Rejects links and devices, which np.load would follow.
     open_regular(path).close()
     try:
         data = np.load(path, mmap_mode="r", allow_pickle=False)

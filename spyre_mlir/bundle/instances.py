@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The bundle that a bundle with run-time sizes is at given sizes: numbers in place of the parameters.
+"""Instances of a bundle with run-time sizes at given sizes, with numbers instead of the parameters.
 
-A design with symbolic dims is planned for the largest size, and memory is laid out for it: buffers, strides and
-addresses in LX stay the same at every size. What follows the size is the work: the extent of a dim, and with it the
-slice of each core, which is the same part of the dim at every size, and so begins at an address that is linear in the
-size. An instance has no parameters that are sizes, and everything that runs, prices or checks a bundle takes it as any
-other.
+A design with symbolic dims is planned for the largest size, and memory is laid out for the largest size: buffers,
+strides and addresses in LX are the same at every size. Only the computation follows the size: the extent of a dim, and
+with it the slice of each core. The slice is the same fraction of the dim at every size, so its start address is linear
+in the size. An instance does not have parameters that are sizes, and everything that runs, estimates or checks a
+bundle accepts an instance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spyre_mlir.records import dataclass
 
 
 def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
-    """Return the bundle at these ``sizes`` by name; ``CompileError`` for one that is missing, too large or between."""
+    """Return the bundle at these ``sizes`` by name; ``CompileError`` for a missing or invalid size."""
     runtime = {size.parameter: _checked(size, sizes) for size in bundle.manifest.sizes}
     names = {size.name for size in bundle.manifest.sizes}
     if unknown := sorted(sizes.keys() - names):
@@ -57,16 +57,16 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
 
 
 class HasShape(Protocol):
-    """An array, or the header of one."""
+    """An array, or the header of an array."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
 
 def sizes_of(bundle: Bundle, arrays: Mapping[str, HasShape]) -> dict[str, int]:
-    """Return the run-time sizes that host arrays by argument name have; the largest of a size that none has.
+    """Return the run-time sizes of host arrays by argument name; the largest value for a size that no array has.
 
-    ``CompileError`` where two arrays have another size, or one that is no multiple of its factor.
+    ``CompileError`` if two arrays have different values of a size, or a dim is not a multiple of its factor.
     """
     sizes: dict[str, int] = {}
     for argument in bundle.manifest.arguments:
@@ -99,7 +99,7 @@ def largest(bundle: Bundle) -> Bundle:
 
 
 def sizes_to_check(bundle: Bundle) -> list[dict[str, int]]:
-    """Return the sizes at whose instances the rules of a bundle are checked: smallest and largest ones, one between."""
+    """Return the sizes at which the rules of a bundle are checked: the smallest, the largest and one in between."""
     sizes = bundle.manifest.sizes
     if not sizes:
         return []
@@ -113,7 +113,7 @@ def sizes_to_check(bundle: Bundle) -> list[dict[str, int]]:
 
 
 def _checked(size: RuntimeSize, sizes: Mapping[str, int]) -> int:
-    """Return the value of a size that a caller gives."""
+    """Return the value of a size that the caller gives; ``CompileError`` for an invalid value."""
     if size.name not in sizes:
         raise CompileError(f"The program needs the run-time size '{size.name}'.")
     value = sizes[size.name]
@@ -128,7 +128,7 @@ def _checked(size: RuntimeSize, sizes: Mapping[str, int]) -> int:
 
 @dataclass
 class _SizeFolding:
-    """The values of a program that are numbers once its sizes are, by name, and those of symbols of executes."""
+    """The values of a program that become numbers at given sizes, by name, and the values of execute symbols."""
 
     runtime: Mapping[str, int]
 
@@ -137,7 +137,7 @@ class _SizeFolding:
         self.symbols: dict[int, int] = {}
 
     def fold(self, statements: Iterable[Statement]) -> Iterator[Statement]:
-        """Yield the statements with these values folded into what uses them."""
+        """Yield the statements with these values folded into their uses."""
         for statement in statements:
             match statement:
                 case Extract(result, parameter) if parameter in self.runtime:
@@ -152,7 +152,7 @@ class _SizeFolding:
                     yield statement
 
     def _apply(self, statement: Apply) -> Iterator[Apply]:
-        """Yield the map without the operands that are numbers; nothing if its result is a number."""
+        """Yield the map without the operands that are numbers; nothing if the result is a number."""
         names = (*statement.dims, *statement.symbols)
         offset, terms = statement.offset, []
         for name, coefficient in zip(names, statement.coefficients, strict=True):
@@ -183,7 +183,7 @@ class _SizeFolding:
 
 
 def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
-    """Return a design with the sizes that are the values of ``symbols``; the design itself if none is symbolic."""
+    """Return a design at the sizes given by ``symbols``; the design itself if no dim is symbolic."""
     if not design.symbolic:
         return design
     for dim, size in design.symbolic.items():
@@ -198,7 +198,7 @@ def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
                 design.filename,
             )
     sizes = design.sizes | {dim: symbols[size.symbol] for dim, size in design.symbolic.items()}
-    # Each slice is the same part of its dim at every size.
+    # Each slice is the same fraction of its dim at every size.
     shares = design.shares | {dim: sizes[dim] // (design.slices[dim] or 1) for dim in design.symbolic}
     smaller = replace(design, sizes=sizes, shares=shares, symbolic={})
     operands = tuple(_laid_out_as(design, smaller, operand) for operand in design.operands)
@@ -220,7 +220,7 @@ def _laid_out_as(largest: Design, smaller: Design, operand: Operand) -> Operand:
 
 
 def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgument:
-    """Return an argument with the host array of these sizes, in the device memory of the largest ones."""
+    """Return an argument with the host array of these sizes, in the device memory of the largest sizes."""
     if not argument.symbolic:
         return argument
     shape = list(argument.host_shape)
@@ -231,10 +231,10 @@ def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgume
 
 
 def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[int, ...]) -> Transfer:
-    """Return the transfer of a dense host array of shape ``after`` to where that of shape ``before`` goes.
+    """Return the transfer of a dense host array of shape ``after`` to the device positions of shape ``before``.
 
-    A loop counts steps of a dim, which its bound shows or else its stride; what is outside of the smaller array is
-    padding. A loop over padding of a short dim has the stride of a step of another dim.
+    A loop counts steps of a dim, identified by its bound or else by its stride; positions outside of the smaller array
+    are padding. A loop over padding of a short dim has the stride of a step of another dim.
     """
     strides = [_strides(shape) for shape in (before, after)]
     dim_of = {
@@ -253,7 +253,7 @@ def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[
     for loop, stride in enumerate(transfer.host_strides):
         by_stride = (dim for dim, step in enumerate(strides[0]) if stride >= step and before[dim] > 1)
         dim = dim_of.get(loop, next(by_stride, None))
-        # A loop of one iteration goes nowhere.
+        # A loop of one iteration does not move.
         if dim is None or not stride or transfer.ranges[loop] == 1:
             host_strides.append(stride)
             continue
@@ -273,7 +273,7 @@ def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[
 
 
 def _bounds(bound: tuple[tuple[int, ...], tuple[int, ...], int], loops: Iterable[tuple[int, int]]) -> bool:
-    """Return whether a bound is that of the dim that these loops count."""
+    """Return whether a bound applies to the dim that these loops count."""
     return bool({loop for loop, _ in loops} & set(bound[0]))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of JSON: strict reading, with errors that name the file and the field, and writing of the same bytes."""
+"""JSON files: a strict reader, whose errors name the file and the field, and a reproducible writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.errors import CompileError
 
 
 class Field:
-    """A JSON value with the file it comes from and its path there, read as a value of one type."""
+    """A JSON value with its file and its path in the file, read as a value of one type."""
 
     __slots__ = ("filename", "path", "value")
 
@@ -54,7 +54,7 @@ class Field:
         return members[0]
 
     def items(self, count: int | None = None) -> list[Field]:
-        """The items of a list, of so many if ``count`` says so."""
+        """Return the items of a list, which must have ``count`` items if ``count`` is given."""
         values = self._typed(list, "a list")
         if count is not None and len(values) != count:
             self.fail(f"must have {count} items but has {len(values)}")
@@ -74,13 +74,13 @@ class Field:
         return float(self._bounded(number) if isinstance(number, int) else number)
 
     def _bounded(self, value: int) -> int:
-        # Other readers of the format hold numbers in 64 bits.
+        # Other readers of the format store numbers in 64 bits.
         if value.bit_length() > 63:
             self.fail(f"must be an integer of 64 bits but is {shorten(value)}")
         return value
 
     def integer_text(self) -> int:
-        """An integer that the format writes as a string."""
+        """Return an integer that the format writes as a string."""
         try:
             return self._bounded(int(self.text()))
         except ValueError:
@@ -99,7 +99,7 @@ class Field:
 
     def integers(self) -> tuple[int, ...]:
         values = self._typed(list, "a list")
-        # Most lists are long and sound: a field is made of each item only to name the one that is not.
+        # Most lists are long and valid: a field per item is only made to name an invalid item.
         return tuple(values) if _are_integers(values) else tuple(item.integer() for item in self.items())
 
     def texts(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def _are_integers(values: Iterable[Any]) -> bool:
 
 
 def shorten(value: Any) -> str:
-    """A JSON value as it stands in a message."""
+    """Return a JSON value as text for a message."""
     try:
         text = json.dumps(value)
     except RecursionError:
@@ -126,7 +126,7 @@ def shorten(value: Any) -> str:
 
 
 def only_item(field: Field) -> Field:
-    """Return the item of a list that must have one."""
+    """Return the only item of a list of one item."""
     items = field.items()
     if len(items) != 1:
         field.fail(f"must have exactly one item but has {len(items)}")
@@ -157,13 +157,13 @@ def require_same(field: Field, expected: Any, optional: Collection[str] = ()) ->
 
 
 def write_json(path: Path, value: Any) -> None:
-    """A JSON file with the same bytes every time."""
-    # NaN is no JSON: strict readers would refuse the file.
+    """Write a JSON file; equal values give equal bytes."""
+    # NaN is not valid JSON: strict readers would reject the file.
     path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> Field:
-    """The JSON value in a file; an unreadable or damaged file is a CompileError that names it."""
+    """Return the JSON value in a file; ``CompileError`` with the name of an unreadable or damaged file."""
     text = read_text(path)
     try:
         return Field(json.loads(text, object_pairs_hook=_members, parse_constant=_no_number), str(path))
@@ -181,12 +181,12 @@ def load(path: Path) -> Field:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of an object, whose names are text and differ."""
+    """Return the members of an object; their names must be valid text and unique."""
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the name {max(names, key=names.count)!r} is there twice in an object")
-    # Fails for lone surrogates, which JSON can escape but no file can hold.
+    # Fails for lone surrogates, which JSON can escape but a file cannot contain.
     "".join(members).encode("utf-8")
     return members
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operations of a program at the levels of the compiler, a line each with its origin."""
+"""The operations of a program at each level of the compiler, one line per operation with its origin."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class LevelLine:
-    """An operation as text, shortened, and where it comes from."""
+    """An operation as shortened text, and its origin."""
 
     origin: Origin
     text: str
 
 
-#: The lines of each level in order of the program, the levels in that of the compiler.
+#: The lines of each level in program order; the levels are in compilation order.
 Levels = Mapping[str, Sequence[LevelLine]]
 
 
@@ -34,7 +34,7 @@ def levels_to_json(levels: Levels) -> dict[str, Any]:
 
 
 def levels_from_json(plain: Mapping[str, Any]) -> Levels:
-    """Read what ``levels_to_json`` wrote; some exception for anything else."""
+    """Read the output of ``levels_to_json``; anything else raises some exception."""
     origins = [Origin(*fields) for fields in plain["origins"]]
     return {
         level: tuple(LevelLine(origins[index], text) for index, text in lines)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names (``plain.py``).
 
-A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
-fill only if the host writes its padding, a source only if its array is that of another one, and index bounds only if
-its numbers are indices. A buffer has
-reasons only if there are any, and a manifest demoted, amplified and wide-sum executes, numerics, origins of executes,
-and what makes it one of a sequence: that it is non-terminal, what it expects and what it leaves. Its target is the
-fields of the device file that differ from the packaged one, by their sections there.
+A fill value that JSON cannot represent is written as the string "inf", "-inf" or "nan". An argument has a
+fill only if the host writes its padding, a source only if it takes the array of another argument, and index bounds
+only if its numbers are indices. A buffer has reasons only if there are any. A manifest has demoted, amplified and
+wide-sum executes, numerics and origins of executes only if there are any. The same holds for the fields of a bundle in
+a sequence: non-terminal, the buffers it expects and the buffers it leaves. The target is written as the fields of the
+device file that differ from the packaged file, by section.
 
-Under ``padding`` it has what of the dims of each design is padding (``Design.padding``), by the file of the design.
+The member ``padding`` has the padding of the dims of each design (``Design.padding``), by the file of the design.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VERSION = 1
 def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     """Return the JSON object of a manifest."""
     target = manifest.target.differences()
-    # The version first, so that a reader of another one sees it before anything else.
+    # The version first, so that a reader of another version sees it before anything else.
     value = {"version": manifest.version, **to_plain(manifest, for_json=True)}
     return {**value, "target": target} if target else value
 
@@ -40,7 +40,7 @@ def argument_to_json(argument: KernelArgument) -> dict[str, Any]:
 
 
 def manifest_from_json(value: Any, filename: str) -> Manifest:
-    """Return the manifest of a JSON object; anything missing or odd is a CompileError with file and field."""
+    """Return the manifest of a JSON object; ``CompileError`` with file and field for an invalid object."""
     root = Field(value, filename)
     if root["version"].integer() != VERSION:
         root["version"].fail(f"must be {VERSION}, the only version that this tool reads")
@@ -52,15 +52,15 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
 
 
 def padding_to_json(designs: Mapping[str, Design]) -> dict[str, Any]:
-    """Return the member of a manifest that has the padding of designs by their files; none if nothing is padded."""
+    """Return the manifest member with the padding of designs by their files; empty if nothing is padded."""
     padding = {filename: dict(design.padding) for filename, design in designs.items() if design.padding}
     return {"padding": padding} if padding else {}
 
 
 def with_padding(designs: Mapping[str, Design], value: Any, filename: str) -> dict[str, Design]:
-    """Return the designs of a bundle with the padding that the JSON object of its manifest has.
+    """Return the designs of a bundle with the padding from the JSON object of its manifest.
 
-    A manifest of an older version has none, and its designs have been read with what they say themselves.
+    A manifest of an older version does not have this member; the reader took the padding from the designs instead.
     """
     root, padded = Field(value, filename), dict(designs)
     for name, dims in root["padding"].members() if "padding" in root else ():

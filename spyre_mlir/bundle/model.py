@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A SuperDSC bundle as values: what `bundle.mlir`, the `sdsc_<i>.json` files and `manifest.json` say.
+"""The data model of a SuperDSC bundle: the contents of `bundle.mlir`, the `sdsc_<i>.json` files and `manifest.json`.
 
-The writer prints these values, the reader gives them back, the validator checks them, the simulator runs
-them. Nothing here knows of MLIR.
+The writer prints these values, the reader returns them, the validator checks them, and the simulator runs
+them. The model does not depend on MLIR.
 
 Geometry of an operand. A design iterates over named dims with the sizes of ``Design.sizes`` (padded:
-whole sticks wherever the dim is a stick of any operand); the last ``Design.padding[dim]`` positions of a
-dim are padding. An operand lists its dims innermost first in ``dim_order``; in memory the position inside
-the stick is innermost, then follow the dims in this order, the stick dim counted in sticks. The memory
+whole sticks wherever the dim is the stick dim of any operand); the last ``Design.padding[dim]`` positions of a
+dim are padding. An operand lists its dims innermost first in ``dim_order``. In memory the position inside
+the stick is innermost; the dims follow in this order, with the stick dim counted in sticks. The memory
 extent of a dim is ``size + gap`` (elements) for scale 1, and 1 for scale -1 (broadcast or reduced) and
--2 (the same for the stick dim: one stick, whose lane 0 alone holds a value). So, with E the elements per
-stick, the stride in elements of the first dim is E, and that of each next dim is the stride of the dim
-before it times its memory extent (for the stick dim: its extent / E). A stick may hold elements of other dims
-beside those of the stick dim, which are then counted in sticks too: with ``beside = {"in": 2}`` and 64 of the stick
-dim ``out`` each two elements of ``in`` are neighbours.
+-2 (the same for the stick dim: one stick, in which only element slot 0 holds a value). So, with E the elements
+per stick, the stride in elements of the first dim is E, and the stride of each next dim is the stride of the previous
+dim times its memory extent (for the stick dim: its extent / E). A stick may hold elements of other dims in
+addition to the stick dim. These dims are then counted in sticks too: with ``beside = {"in": 2}`` and 64 elements of
+the stick dim ``out``, each two elements of ``in`` are neighbours.
 
-In LX an operand holds only this core's slice, so sizes there are the per-core sizes. Those of the operands of a
-``shuffle`` are of their own slices (``Operand.held``), what each core has before and after: several cores the same, or
-nothing. The slices of the design are those of its result. In other operations a dim that no operand has counts cores
-that get the same.
+In LX an operand holds only this core's slice, so sizes there are per core. The operands of a ``shuffle`` have their
+own slices (``Operand.held``), which state what each core has before and after: several cores may have the same slice,
+and a core may have nothing. The slices of the design are the slices of its result. In other operations a dim that no
+operand has counts cores that get the same data.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target, packaged_target
 
-#: Metadata of a field that ``plain.py`` leaves out: attributes and manifest have the target elsewhere, once.
+#: Metadata of a field that ``plain.py`` omits: attributes and manifest store the target once, elsewhere.
 OMITTED = {"plain": False}
 
-#: Metadata of a field that a manifest has only where it is not empty.
+#: Metadata of a field that a manifest has only if it is not empty.
 OPTIONAL = {"optional": True}
 
 INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
@@ -45,10 +45,10 @@ INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
 
 @dataclass(frozen=True)
 class HeldSlices:
-    """The distribution of an operand over the LX of the cores, where that is not the slices of the design.
+    """The distribution of an operand over the LX of the cores, if it differs from the slices of the design.
 
-    ``slices`` of every dim that the operand varies along; ``core_slices[c][dim]`` is the slice that core ``c`` holds,
-    None where it holds nothing.
+    ``slices`` has every dim that the operand varies along; ``core_slices[c][dim]`` is the slice that core ``c`` holds,
+    or None if the core holds nothing.
     """
 
     slices: dict[str, int]
@@ -57,22 +57,22 @@ class HeldSlices:
 
 @dataclass(frozen=True)
 class WindowDim(Sliding):
-    """A window, whose positions are those of dim ``kernel``, that slides along a dim of an operand."""
+    """A window that slides along a dim of an operand; dim ``kernel`` counts the positions in the window."""
 
     kernel: str
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One tensor of a design: where each core finds it and how it is laid out.
+    """One tensor of a design: its start address on each core and its layout.
 
-    ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX.
-    ``stick_elements`` is how many elements of the stick dim a stick of ``data_format`` holds, ``beside`` how many of
-    other dims, the innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
+    ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX. ``stick_elements``
+    is the number of elements of the stick dim in a stick of ``data_format``, ``beside`` the number of elements of other
+    dims, innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
 
-    ``windows`` slide along dims of the first operand of a convolution or a pooling: in memory these have the positions
-    that the windows slide over, and the operand varies along the dims of the windows, too, without listing them. Those
-    of the result of a ``shuffle`` are halos, which have no dim: what a core gets of its neighbours' slices.
+    ``windows`` slide along dims of the first operand of a convolution or a pooling: in memory these dims have the
+    positions that the windows slide over, and the operand also varies along the unlisted dims of the windows. Windows
+    of the result of a ``shuffle`` are halos, which do not have a dim: the data that a core gets of neighbouring slices.
     """
 
     role: str
@@ -89,24 +89,24 @@ class Operand:
     windows: dict[str, WindowDim] = field(default_factory=dict)
 
     def per_stick(self, dim: str) -> int:
-        """Positions of a dim in one stick; 1 for a dim that is not in the stick."""
+        """Return the positions of a dim in one stick; 1 for a dim that is not in the stick."""
         return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
 
     @property
     def varying(self) -> list[str]:
-        """The dims along which it varies, those of windows last."""
+        """Return the dims along which the operand varies; the dims of windows come last."""
         listed = [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
         return [*listed, *(window.kernel for window in self.windows.values() if window.kernel)]
 
     @property
     def elements_per_stick(self) -> int:
-        """All elements of a stick."""
+        """The number of elements of a stick, over all dims in the stick."""
         return self.stick_elements * math.prod(self.beside.values())
 
 
 @dataclass(frozen=True)
 class SymbolicSize:
-    """The size of a dim that the execute gives as the value of ``symbol``: a multiple of ``granularity``."""
+    """The size of a dim that the execute passes as the value of ``symbol``, a multiple of ``granularity``."""
 
     symbol: int
     granularity: int
@@ -136,9 +136,9 @@ class DebugHandle:
 
 @dataclass(frozen=True)
 class Origin:
-    """The place in the user's program that an execute comes from: source line, ATen op, path of the module.
+    """The origin of an execute in the user's program: source line, ATen op, path of the module.
 
-    The path, such as ``layers.3.attn``, is empty for the model itself, and where the program has no modules.
+    The path, such as ``layers.3.attn``, is empty for the model itself, and for a program without modules.
     """
 
     file: str = field(default="", metadata=OPTIONAL)
@@ -149,7 +149,7 @@ class Origin:
 
     @property
     def source(self) -> str:
-        """``file:line:column``, or ``file:line`` without a column; empty where the line is not known."""
+        """``file:line:column``, or ``file:line`` without a column; empty if the line is not known."""
         place = f"{self.file}:{self.line}" if self.file else ""
         return f"{place}:{self.column}" if place and self.column else place
 
@@ -161,10 +161,10 @@ class Design:
     ``sizes``/``padding``/``slices`` are keyed by dim label; ``core_slices[c][dim]`` is the slice of core
     ``c``; slice ``s`` of a dim covers ``[s * share, min((s + 1) * share, size))`` with
     ``share = shares[dim]`` (elements). ``masks[dim] = (start, length)`` are coordinates that read as
-    ``constants[mask_constant]``. The last operand is the output. ``target`` is that of its bundle.
+    ``constants[mask_constant]``. The last operand is the output. ``target`` is the target of the bundle.
 
-    ``symbolic`` dims have any size up to that of ``sizes``, by which memory is laid out; slices grow with the size
-    (``bundle/instances.py``).
+    ``symbolic`` dims have any size up to their entry in ``sizes``, for which memory is laid out; slices grow with the
+    size (``bundle/instances.py``).
     """
 
     index: int
@@ -194,12 +194,12 @@ class Design:
 
     @property
     def source(self) -> str:
-        """``file:line:column`` that it comes from, that of the first of its executes; empty if that is not known."""
+        """``file:line:column`` of the origin, taken from the first execute of the design; empty if it is not known."""
         return self.origin.source
 
     @property
     def origin(self) -> Origin:
-        """The origin that its debug handle tells, which is that of the first of its executes."""
+        """The origin from the debug handle, which is the origin of the first execute of the design."""
         if self.debug is None:
             return Origin()
         file = self.debug.file or ""
@@ -213,7 +213,7 @@ class Design:
 class Parameter:
     """A run-time parameter, `!sdscbundle.input_arg<index[, granularity=N][, max_value=N]>`.
 
-    One with a largest value is a number of the program, such as an index; one without is an address.
+    A parameter with a largest value is a number of the program, such as an index; other parameters are addresses.
     """
 
     name: str
@@ -222,7 +222,7 @@ class Parameter:
 
     @property
     def is_address(self) -> bool:
-        """Whether its value is where an argument, or the pool, begins."""
+        """Return whether the value is the start address of an argument or of the pool."""
         return self.max_value is None
 
 
@@ -281,7 +281,7 @@ class Execute:
 
 @dataclass(frozen=True)
 class Loop:
-    """`scf.for %iv = %lower to %upper step %step`, without carried values."""
+    """`scf.for %iv = %lower to %upper step %step`, without iter_args."""
 
     induction: str
     lower: str
@@ -312,7 +312,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class IndexBounds:
-    """The range of the indices that ``operation`` takes, upper end excluded."""
+    """The range of the indices that ``operation`` accepts, upper end excluded."""
 
     lower: int
     upper: int
@@ -337,10 +337,10 @@ class SymbolicExtent:
 class KernelArgument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
-    ``host_dtype`` is a numpy name, "bfloat16" or "float8_e4m3fn"; ``fill`` is what the host writes into padding, None
-    if it leaves there what was there before. ``source`` names the argument whose host array this one takes too, in
-    a layout of its own. The numbers of an argument with ``index_bounds`` are indices in this range. ``symbolic`` are
-    the dims that follow a run-time size; shape and transfer are those of its largest value.
+    ``host_dtype`` is a numpy name, "bfloat16" or "float8_e4m3fn"; ``fill`` is the value that the host writes into
+    padding, None if the host leaves the padding unchanged. ``source`` names the argument whose host array this argument
+    also takes, in its own layout. The numbers of an argument with ``index_bounds`` are indices in this range.
+    ``symbolic`` are the dims that follow a run-time size; shape and transfer are for its largest value.
     """
 
     name: str
@@ -359,13 +359,13 @@ class KernelArgument:
 
     @property
     def array_name(self) -> str:
-        """The argument that the host array is given for."""
+        """The name of the argument for which the host array is given."""
         return self.source or self.name
 
 
 @dataclass(frozen=True)
 class RuntimeIndex:
-    """The value of a parameter that the host reads in an array: element ``element`` of that of ``argument``.
+    """The value of a parameter that the host reads in an array: element ``element`` of the array of ``argument``.
 
     Elements are counted row by row. A negative index counts from the end, that is from ``bounds.upper``.
     """
@@ -376,7 +376,7 @@ class RuntimeIndex:
     bounds: IndexBounds
 
     def value(self, array: NDArray[Any]) -> int:
-        """Return what the device gets of an array; ``IndexError`` for an index out of range."""
+        """Return the index that the device gets from an array; ``IndexError`` for an index out of range."""
         index = int(array.flat[self.element])
         if not self.bounds.lower <= index < self.bounds.upper:
             raise IndexError(self.bounds.out_of_range(index))
@@ -385,7 +385,7 @@ class RuntimeIndex:
 
 @dataclass(frozen=True)
 class RuntimeSize:
-    """The size ``name`` that the value of ``parameter`` is: a multiple of ``granularity`` up to ``max_value``."""
+    """The run-time size ``name``, the value of ``parameter``: a multiple of ``granularity`` up to ``max_value``."""
 
     parameter: str
     name: str
@@ -397,7 +397,7 @@ class RuntimeSize:
 class Buffer:
     """An allocation that operands refer to: ``base`` is a parameter's or allocation's value name, or "lx".
 
-    ``reasons`` say in order why it is not in LX; arguments have none.
+    ``reasons`` state in order why the buffer is not in LX; arguments do not have reasons.
     """
 
     name: str
@@ -409,10 +409,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Resident:
-    """A buffer whose contents go from one bundle of a sequence to the next, by the name that both have for it.
+    """A buffer whose contents pass from one bundle of a sequence to the next, by the name that both bundles use.
 
-    In LX it stays at its address on ``cores``, and ``layout`` is a line for each way in which it was written. In device
-    memory it has neither: all bundles of the sequence are called with the same address of its parameter.
+    A buffer in LX stays at its address on ``cores``, and ``layout`` has a line for each layout in which it was written.
+    A buffer in device memory has neither: all bundles of the sequence get the same address for its parameter.
     """
 
     buffer: str
@@ -425,16 +425,16 @@ class Manifest:
     """Facts that a SuperDSC bundle leaves to the runtime: host arguments, allocations, the buffers of each operand.
 
     ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
-    ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
-    relative error. ``wide_sums`` are those with sums of 8-bit products as their 16-bit numbers, which are in DL16 for
-    any numerics: IEEE fp16 has not their range. ``numerics`` is what the program needs, if it has 16-bit numbers that
-    IEEE fp16 cannot represent ("dl16" for bfloat16); a program that was compiled for other numerics is saved with them.
-    ``executes_from[k]`` is where the k-th ``Execute`` comes from, an index into ``origins``, each of which is there
-    once; both are empty where that is not known.
+    ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` the ones whose rounding error an
+    exponential turns into a relative error. ``wide_sums`` are the ones that store sums of 8-bit products as 16-bit
+    numbers, which are DL16 for any numerics, because IEEE fp16 cannot represent their range. ``numerics`` is what the
+    program needs if it has 16-bit numbers that IEEE fp16 cannot represent ("dl16" for bfloat16); a program that was
+    compiled for other numerics is saved with them. ``executes_from[k]`` is the origin of the k-th ``Execute``, an index
+    into ``origins``, which has each origin once; both are empty if the origins are not known.
 
-    A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
-    in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
-    ``indices`` are the parameters that are indices, ``sizes`` those that are sizes; all others are addresses.
+    A bundle of a sequence ``expects`` the buffers that the previous bundle ``leaves``. A ``non_terminal`` bundle leaves
+    data in LX: the runtime must not give the cores to another program before the next bundle. ``target`` is the device.
+    ``indices`` are the parameters that are indices, ``sizes`` the parameters that are sizes; all others are addresses.
     """
 
     arguments: tuple[KernelArgument, ...]
@@ -461,7 +461,7 @@ class Manifest:
         return replace(self, origins=tuple(table), executes_from=indices)
 
     def execute_origins(self) -> list[Origin]:
-        """Return the origin of each execute in program order; none where they are not known."""
+        """Return the origin of each execute in program order; empty if the origins are not known."""
         return [self.origins[index] for index in self.executes_from]
 
 
@@ -476,7 +476,7 @@ class Bundle:
 
     @property
     def target(self) -> Target:
-        """The device that it is for."""
+        """The device that the bundle is for."""
         return self.manifest.target
 
     def for_target(self, target: Target) -> Bundle:

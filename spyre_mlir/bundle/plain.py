@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bundle values as plain dicts, lists, strings and numbers, and back, by the fields of their dataclasses.
 
-There are two forms: the attributes of a module leave out all fields with default values, ``manifest.json`` those alone
-that are None or, where the model says ``OPTIONAL``, empty. A bundle has a hundred thousand values, so the way to
-convert a type is looked up once.
+There are two forms. The attributes of a module omit all fields with default values; ``manifest.json`` omits only the
+fields that are None or, where the model has ``OPTIONAL``, empty. A bundle has a hundred thousand values, so the
+converter of a type is looked up once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def to_plain(value: Any, *, for_json: bool = False) -> Any:
 
 
 def from_plain(kind: Any, field: Field, *, from_json: bool = False) -> Any:
-    """Convert a field to the model value of type ``kind``; anything missing or odd is a CompileError with its path."""
+    """Convert a field to the model value of type ``kind``; ``CompileError`` with its path for an invalid field."""
     return _reader(kind, from_json)(field)
 
 
@@ -43,7 +43,7 @@ def _writer(kind: type, for_json: bool) -> Callable[[Any], Any]:
     if issubclass(kind, tuple | list):
         return lambda value: [to_plain(item, for_json=for_json) for item in value]
     if kind is float and for_json:
-        # JSON has no number for them.
+        # JSON cannot represent them as numbers.
         return lambda value: value if math.isfinite(value) else str(value)
     return lambda value: value
 
@@ -62,7 +62,7 @@ def _reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
         return _READERS[kind]
     if origin in (typing.Union, types.UnionType):
         read = _reader(next(argument for argument in arguments if argument is not type(None)), from_json)
-        # A manifest leaves out what is None, so a null is not part of it.
+        # A manifest omits fields that are None, so null is not part of it.
         return read if from_json else lambda field: None if field.value is None else read(field)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         read_item = _reader(arguments[0], from_json)
@@ -79,7 +79,7 @@ def _reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
 
 
 def _record_reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
-    """Return a reader of a dataclass, whose members must be those of the form."""
+    """Return a reader of a dataclass; the members of the object must be fields of the class in this form."""
     hints = typing.get_type_hints(kind)
     readers = {field.name: _reader(hints[field.name], from_json) for field in _written(kind)}
     needed = [field.name for field in _written(kind) if _is_needed(field, from_json)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reading the text of `bundle.mlir`.
+"""Parser of the text of `bundle.mlir`.
 
 The grammar, in the custom syntax of the SuperDSC specification::
 
@@ -48,29 +48,29 @@ _TOKEN = re.compile(
 
 
 def parse_program(text: str, filename: str) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
-    """Parameters and statements of a program; errors are CompileErrors at ``file:line:col``."""
+    """Return the parameters and statements of a program; errors are CompileErrors at ``file:line:col``."""
     return _Parser(_Tokens(text, filename)).program()
 
 
 _Item = TypeVar("_Item")
 
-#: Loops in loops, or parentheses of an affine map: what checks a program does so in time exponential in its depth.
+#: Nesting limit of loops, and of parentheses of an affine map: checks of a program are exponential in the depth.
 _MOST_DEPTH = 8
 
 
 class _Tokens:
-    """The tokens of a text and a position among them; places in the text are looked for only for an error."""
+    """The tokens of a text and a position in them; source locations are computed only for an error."""
 
     def __init__(self, text: str, filename: str) -> None:
         self.text = text
         self.filename = filename
-        # Two ends more than there are: a token may be taken before it is looked at.
+        # Two more end tokens: a token may be taken before it is inspected.
         self.tokens = [*_TOKEN.findall(text), "", ""]
         self.next = 0
         self.depth = 0
 
     def fail(self, message: str, back: int = 0) -> NoReturn:
-        """Raise at the token ``back`` places before the next one."""
+        """Raise an error at the token that is ``back`` places before the next token."""
         index = self.next - back
         starts = (match.start(1) for match in _TOKEN.finditer(self.text))
         start = next(itertools.islice(starts, index, None), len(self.text))
@@ -79,14 +79,14 @@ class _Tokens:
         raise CompileError(message, f"{self.filename}:{line}:{column}")
 
     def take(self) -> str:
-        # Not by ``peek``: this and ``accept`` are most of the time of reading a program.
+        # Does not use ``peek``: this function and ``accept`` take most of the time of parsing.
         token = self.tokens[self.next]
         self.next += 1
         return token
 
     @property
     def peek(self) -> str:
-        """The next token, which is not taken."""
+        """The next token, without taking it."""
         return self.tokens[self.next]
 
     def accept(self, token: str) -> bool:
@@ -107,7 +107,7 @@ class _Tokens:
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[None]:
-        """One level deeper, of not too many."""
+        """Enter one nesting level; too many levels are an error."""
         self.depth += 1
         if self.depth > _MOST_DEPTH:
             self.fail(f"The program nests more than {_MOST_DEPTH} deep here.")
@@ -125,7 +125,7 @@ class _Tokens:
         return value
 
     def list_until(self, close: str, parse: Callable[[], _Item]) -> list[_Item]:
-        """Items with commas between them up to the closing bracket, which is taken too."""
+        """Parse items separated by commas up to the closing bracket, and take the bracket."""
         items: list[_Item] = []
         while not self.accept(close):
             if items:
@@ -138,7 +138,7 @@ class _Tokens:
 
 
 def _affine_map(tokens: _Tokens) -> MapKey:
-    """An affine map behind its name, as far as the closing angle bracket."""
+    """Parse an affine map without its name, up to the closing angle bracket."""
     tokens.expect("affine_map", "<", "(")
     dims = tokens.list_until(")", tokens.take)
     symbols = tokens.list_until("]", tokens.take) if tokens.accept("[") else []
@@ -151,7 +151,7 @@ def _affine_map(tokens: _Tokens) -> MapKey:
 
 
 def _affine_sum(tokens: _Tokens, names: list[str]) -> dict[str, int]:
-    """A linear expression as coefficients by name; the constant has the name ""."""
+    """Parse a linear expression to coefficients by name; the constant has the name ""."""
     total = _affine_product(tokens, names)
     while True:
         sign = -1 if tokens.accept("-") else 1
@@ -210,7 +210,7 @@ class _Parser:
         }
 
     def value(self) -> str:
-        """A use of an index that is defined before it."""
+        """Parse a use of an index that was defined before."""
         token = self.tokens.peek
         name = token[1:]
         if token[:1] != "%":
@@ -261,7 +261,7 @@ class _Parser:
 
     def input_type(self, name: str) -> Parameter:
         self.tokens.expect("!sdscbundle.input_arg", "<")
-        # The size of a dim that a loop goes along is an index like any other.
+        # The size of a dim that a loop iterates over is an index like any other.
         if not self.tokens.accept("loop_dimension"):
             self.tokens.expect("index")
         limits: dict[str, int] = {}
@@ -277,7 +277,7 @@ class _Parser:
         return Parameter(name, limits.get("granularity"), limits.get("max_value"))
 
     def block(self) -> tuple[Statement, ...]:
-        """Statements up to the end of the block, which the caller takes."""
+        """Parse the statements up to the end of the block; the caller takes the closing brace."""
         statements: list[Statement] = []
         while True:
             token = self.tokens.peek
@@ -383,7 +383,7 @@ class _Parser:
         return Execute(filename[1:-1], operands, tuple(symbol_ids))
 
     def symbol_id(self) -> int:
-        """A symbol id, which some writers put in quotes."""
+        """Parse a symbol id, which some writers put in quotes."""
         text = self.tokens.peek
         if re.fullmatch(r'"-?\d{1,18}"', text) is None:
             return self.tokens.integer()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The text of `bundle.mlir`, printed from statements; ``program_parser.py`` has the grammar."""
+"""Printer of the text of `bundle.mlir` from statements; ``program_parser.py`` has the grammar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MapKey = tuple[int, int, tuple[int, ...], int]  # dims, symbols, coefficients, o
 
 
 def print_program(parameters: tuple[Parameter, ...], statements: tuple[Statement, ...]) -> str:
-    """The text of a program; equal affine maps share one definition."""
+    """Return the text of a program; equal affine maps share one definition."""
     types = {parameter.name: _type(parameter) for parameter in parameters}
     maps: dict[MapKey, str] = {}
     body = list(_print_block(statements, "    ", maps, types))

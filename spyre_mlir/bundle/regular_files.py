@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of folders that somebody else made: regular ones alone, no links, of a bounded size, checked before unpacking.
+"""Reader of files in folders from other writers: only regular files of a bounded size, checked before unpacking.
 
-A name in a bundle must not lead out of its folder, and opening must not wait: a fifo, a device or a link is refused.
+A name in a bundle must not lead out of its folder, and opening must not block: a fifo, a device or a link is an error.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError, shown_path
 
-#: The largest text that is read: the program of a bundle of a hundred layers has half of that.
+#: The largest text that is read, twice the size of the program of a bundle of a hundred layers.
 TEXT_BYTES = 1 << 26
 
-#: What reading a damaged archive of arrays raises: that depends on where the damage is.
+#: Exceptions from reading a damaged archive of arrays: the exception depends on the place of the damage.
 _DAMAGE = (
     OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, SyntaxError, struct.error, zipfile.BadZipFile,
     zlib.error, lzma.LZMAError, tokenize.TokenError,
 )  # fmt: skip
 
-#: The most arrays of an archive.
+#: The largest number of arrays in an archive.
 _MOST_ENTRIES = 1 << 16
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class Header(NamedTuple):
-    """Type and shape of an array of an archive, read before the array is unpacked."""
+    """The type and shape of an array in an archive, read before the array is unpacked."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
 
 
 def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
-    """Open a regular file of a bundle, or one that the user names, which may be a link to one.
+    """Open a regular file of a bundle, or a file that the user names, which may be a link to a regular file.
 
-    Anything else is a CompileError that names the file.
+    ``CompileError`` with the file name for anything else.
     """
     if "\0" in str(path):
         raise CompileError(f"A file cannot be called {shown_path(path)}, which has a NUL character.")
     try:
         if not of_user and os.path.islink(path):
             raise _unreadable("is a link; expected the file itself inside of the folder.", path, of_user)
-        # Not blocking: opening a fifo would wait for somebody who writes to it.
+        # Non-blocking: opening a fifo would wait for a writer.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags if of_user else flags | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
         ) from None
     except OSError as error:
         raise _unreadable(f"cannot be read: {error.strerror}.", path, of_user) from None
-    # Asked of the open file: the path may lead elsewhere by now.
+    # Checks the open file: the path may point to another file by now.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _unreadable("is not a regular one, so it is not read.", path, of_user)
@@ -80,7 +80,7 @@ def _unreadable(problem: str, path: str | Path, of_user: bool) -> CompileError:
 
 
 def read_text(path: Path, most_bytes: int = TEXT_BYTES) -> str:
-    """The text of a file of the bundle, of up to ``most_bytes``."""
+    """Return the text of a file of the bundle, of up to ``most_bytes``."""
     with open_regular(path) as stream:
         try:
             # One byte beyond the limit shows that a file is too large without reading all of it.
@@ -93,7 +93,7 @@ def read_text(path: Path, most_bytes: int = TEXT_BYTES) -> str:
 
 
 def read_stored_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an archive that a bundle has, whose entries are not compressed: it holds what it takes."""
+    """Return all arrays of an archive in a bundle; the entries must not be compressed, which bounds their size."""
     with open_regular(path) as stream:
         return _read(stream, path, None)
 
@@ -101,7 +101,7 @@ def read_stored_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def read_arrays_like(
     path: str | Path, check: Callable[[Mapping[str, Header]], None]
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of an archive of the user; ``check`` raises for what is not to be unpacked."""
+    """Return the arrays of an archive from the user; ``check`` raises for headers that must not be unpacked."""
     with open_regular(path, of_user=True) as stream:
         return _read(stream, path, check)
 
@@ -109,7 +109,7 @@ def read_arrays_like(
 def _read(
     stream: BinaryIO, path: str | Path, check: Callable[[Mapping[str, Header]], None] | None
 ) -> dict[str, NDArray[Any]]:
-    """The arrays; without a ``check`` entries must not be compressed."""
+    """Return the arrays; without ``check`` the entries must not be compressed."""
     try:
         with zipfile.ZipFile(stream) as archive:
             entries = _entries(archive.infolist(), compressed=check is not None)
@@ -140,7 +140,7 @@ def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str,
 
 
 def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
-    """Type and shape of an entry, whose size must be what these take."""
+    """Return the type and shape of an entry, whose size must match them."""
     with archive.open(entry) as stream:
         read = _HEADERS.get(np.lib.format.read_magic(stream))
         if read is None:
@@ -150,7 +150,7 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
             raise ValueError(
                 f"its entry {entry.filename!r} holds Python objects, or a negative number of elements"
             )
-        # Before reading, so that a header cannot make numpy allocate more than the file holds.
+        # Checked before reading, so that a header cannot make numpy allocate more than the file holds.
         if stream.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
             raise ValueError(f"its entry {entry.filename!r} does not have the size that its shape takes")
     return Header(dtype, shape)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writing a folder whole or not at all, in the place of what was written there before.
+"""Atomic replacement of a folder: the new contents are written completely or not at all.
 
-What is new is made in a work folder beside it, ``.NAME.XXXXXXXX.writing``, which its process keeps locked. Then the old
-folder goes into the work folder and the new one takes its place. A work folder that nobody has locked is that of a
-process that is dead: the next one that writes there puts the old folder back if it is missing, and removes the rest.
+The new folder is written in a locked work folder ``.NAME.XXXXXXXX.writing`` next to the target. Then the old folder
+moves into the work folder and the new folder takes its place. A work folder without a lock belongs to a dead process:
+the next process that writes there restores the old folder if it is missing, and removes the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spyre_mlir.files import require_name
 
 _OLD, _FRESH, _SUFFIX = "old", "fresh", ".writing"
 
-#: What a folder of ours is known by, the names of all its files, and those of its folders.
+#: The files that identify a folder of this package, the names of all its files, and the names of its folders.
 _PROGRAMS = ("bundle.mlir", "program.mlir", "program.json", "sizes.json")
 _FILES = re.compile(
     r"(bundle|program)\.mlir|(manifest|program|sizes)\.json|sdsc_\d+\.json|host_\d+\.mlir|constants\.npz|remarks\.jsonl"
@@ -37,21 +37,21 @@ _FOLDERS = re.compile(r"device_\d+(_\d+)?|\d+(-\d+)*")
 
 @contextlib.contextmanager
 def replacing(folder: str | Path) -> Iterator[Path]:
-    """A new folder to write to, which takes the place of ``folder`` at the end, if nothing went wrong.
+    """Yield a new folder to write to; without an error it replaces ``folder`` at the end.
 
-    What is there already must be a bundle or a program of several, and nothing else. Of a link the folder is replaced
-    that it leads to.
+    An existing folder must contain a bundle or a program of several bundles only. If ``folder`` is a link, the folder
+    that the link points to is replaced.
     """
     try:
         require_replaceable(folder)
-        # A link stays one, to the folder that it leads to.
+        # A link stays a link to its folder.
         target = Path(os.path.realpath(folder))
         target.parent.mkdir(parents=True, exist_ok=True)
         with _ended_by_sigterm(), _work_folder(target) as work:
             fresh = work / _FRESH
             fresh.mkdir()
             yield fresh
-            # Again: other files may have come there while the new folder was written.
+            # Check again: other files may have been added while the new folder was written.
             require_replaceable(folder)
             _exchange(target, fresh, work / _OLD)
     except OSError as error:
@@ -59,7 +59,7 @@ def replacing(folder: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> None:
-    """Raise ``CompileError`` where no bundle may be written: at a file, and at a folder with anything else in it."""
+    """Raise ``CompileError`` for a path that must not be replaced: a file, or a folder with other files in it."""
     name = str(path)
     require_name(os.fspath(path))
     folder = Path(os.path.realpath(path))
@@ -77,7 +77,7 @@ def require_replaceable(path: str | Path) -> None:
 
 
 def _foreign(folder: Path) -> Path | None:
-    """Something in a folder that no bundle has."""
+    """Return a path in a folder that does not belong to a bundle; None if there is none."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink():
             inside = _foreign(path) if _FOLDERS.fullmatch(path.name) else path
@@ -89,9 +89,9 @@ def _foreign(folder: Path) -> Path | None:
 
 
 def _exchange(target: Path, fresh: Path, old: Path) -> None:
-    """Put ``fresh`` in the place of ``target``, or leave all as it was."""
+    """Replace ``target`` by ``fresh``, or leave everything unchanged."""
     try:
-        # Two renames, each atomic: at any moment the old or the new folder is whole.
+        # Two atomic renames: at any moment the old or the new folder is complete.
         if target.exists():
             target.rename(old)
         fresh.rename(target)
@@ -103,8 +103,8 @@ def _exchange(target: Path, fresh: Path, old: Path) -> None:
 
 @contextlib.contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A locked folder beside the target, gone at the end; those of dead processes are cleaned up first."""
-    # One process at a time cleans up and makes a work folder, so none removes one that is not locked yet.
+    """Yield a locked folder next to the target, removed at the end; first clean up folders of dead processes."""
+    # One process at a time cleans up and makes a work folder, so a folder without a lock yet is never removed.
     with _locked(target.parent, wait=True):
         _clean_up(target)
         work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=_SUFFIX))
@@ -132,7 +132,7 @@ def _clean_up(target: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a folder and yield whether that succeeded; on a file system without locks it never does."""
+    """Lock a folder and yield whether the lock succeeded; on a file system without locks it never succeeds."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield _lock(descriptor, wait)
@@ -150,7 +150,7 @@ def _lock(descriptor: int, wait: bool) -> bool:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM an exception, so that what is begun is cleaned up; a handler of the program's own stays."""
+    """Turn SIGTERM into an exception, so that unfinished work is cleaned up; an existing handler is kept."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

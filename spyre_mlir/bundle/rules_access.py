@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on bytes over time, checked by walking the program with a map of who wrote each stick.
+"""Rules on the contents of memory over time, checked by walking the program with the last writer of each stick.
 
-Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote
-each stick. What a core accesses is a strided view of it, so reading is a comparison and writing a fill.
-Of a split reduction into LX only the finishing cores have the result; what the others have is a part of a sum.
-That a stick of LX is written does not say which element of the tensor it is: ``elements.py`` knows.
+Every base (parameter, allocation, LX of a core) has one array with the index of the buffer that last wrote
+each stick. An access of a core is a strided view of this array, so a read is a comparison and a write is a fill.
+In a split reduction into LX only the finishing cores have the result; the other cores have partial sums.
+A written stick of LX does not identify the element of the tensor: ``elements.py`` checks the elements.
 
 Loops are walked iteration by iteration. A program of more than ``WALKED_EXECUTES`` executions walks the first
-iteration of every loop and then takes the others at once, as one more dim of the view: that accepts a read of what
-only a later one of these writes, and the simulator, which runs everything, finds that case.
+iteration of every loop and then all other iterations at once, as one more dim of the view. This accepts a read of
+data that only a later one of these iterations writes; the simulator, which runs every iteration, finds that case.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ WALKED_EXECUTES = 4096
 
 NOBODY, HOST, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3
 
-# The ranges that the induction variables run through: one value each where a loop is walked.
+# The ranges of the induction variables: one value for each loop that is walked iteration by iteration.
 Iterations = dict[str, LoopRange]
 
 
 def write_conflicts(context: Context) -> Iterator[Diagnostic]:
-    """Different cores write different sticks, except for partial sums of one result.
+    """Check that different cores write different sticks, except for partial sums of one result.
 
-    Cores that differ only in their slice of a reduced dim write parts of one sum to one address: that is how
-    a division declares partial sums. Those that differ in a dim of no operand write copies, which is a conflict.
+    Cores that differ only in their slice of a reduced dim write parts of one sum to one address: this is how
+    a division declares partial sums. Cores that differ in a dim that no operand has write copies, which is a conflict.
     """
     for step in context.steps:
         output = step.design.operands[-1]
         if output.memory != "hbm":
             continue
-        # All cores step alike from iteration to iteration, so the first one shows every conflict.
+        # All cores advance by the same step in each iteration, so the first iteration shows every conflict.
         iterations = {loop.atom: LoopRange(loop.atom, loop.lower, loop.lower + 1, 1) for loop in step.loops}
         core = _conflicting_core(step, output, iterations)
         if core is not None:
@@ -75,7 +75,7 @@ def _conflicting_core(step: ExecuteStep, output: Operand, iterations: Iterations
 
 
 def _sticks(value: Linear, iterations: Iterations, target: Target) -> int:
-    """Sticks from the base to the address in the first of the iterations."""
+    """Return the sticks from the base to the address in the first of the iterations."""
     bytes_ = value.offset
     for atom, factor in value.terms:
         if atom in iterations:
@@ -84,20 +84,20 @@ def _sticks(value: Linear, iterations: Iterations, target: Target) -> int:
 
 
 def _view(array: NDArray[Any], start: int, region: StickRegion) -> NDArray[Any]:
-    # The stride of one position may be beyond all memory: it leads nowhere.
+    # The stride of a single position may exceed all memory, but it is never used.
     steps = zip(region.counts, region.strides, strict=True)
     strides = tuple(stride * array.itemsize if count > 1 else 0 for count, stride in steps)
     return np.ndarray(region.counts, array.dtype, array, start * array.itemsize, strides)
 
 
 def initialised(context: Context) -> Iterator[Diagnostic]:
-    """Everything that is read was written through the same buffer before, and not overwritten since."""
+    """Check that everything that is read was written through the same buffer and not overwritten since."""
     memory = _LastWriters(context)
     executions = sum(step.runs for step in context.steps)
     reported: set[tuple[int, int]] = set()
     for step, iterations in _walk(context.tree, {}, executions > WALKED_EXECUTES):
         for index, problem in memory.execute(step, iterations):
-            # One sentence per tensor, whatever the number of cores and iterations.
+            # One message per tensor, whatever the number of cores and iterations.
             if (step.position, index) not in reported:
                 reported.add((step.position, index))
                 yield problem, step.where
@@ -107,10 +107,10 @@ def initialised(context: Context) -> Iterator[Diagnostic]:
 
 
 def elements(context: Context) -> Iterator[Diagnostic]:
-    """A read in LX yields the elements of the tensor that the reader's slices name."""
+    """Check that a read in LX yields the elements of the tensor that the reader's slices denote."""
     placed = Elements(context.target)
     reported: set[tuple[int, int]] = set()
-    # Addresses in LX are the same at all iterations, so the second one leaves what all others do.
+    # Addresses in LX are the same in all iterations, so the second iteration leaves the same state as all later ones.
     for step, _ in _walk(context.tree, {}, at_once=True):
         for index in range(len(step.design.operands) - 1):
             problem = placed.problem(step.position, step.design, index)
@@ -131,7 +131,7 @@ def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Execut
 
 
 def _parts(loop: LoopRange, at_once: bool) -> Iterator[LoopRange]:
-    """The iterations of a loop: each, or the first and then all others together."""
+    """Yield the iterations of a loop: each by itself, or the first and then all others together."""
     if not at_once:
         for value in range(loop.lower, loop.upper, loop.step):
             yield LoopRange(loop.atom, value, value + 1, 1)
@@ -144,9 +144,9 @@ def _parts(loop: LoopRange, at_once: bool) -> Iterator[LoopRange]:
 
 @dataclass(frozen=True)
 class _RegionAccess:
-    """One rectangle of an operand, and the first core that accesses it; in LX each core has its own.
+    """One rectangle of an operand, and the first core that accesses it; in LX each core has its own rectangle.
 
-    ``finished`` says whether it holds a result when the operation is done, or only parts of sums.
+    ``finished`` is True if the rectangle holds a result after the operation, False if it holds partial sums.
     """
 
     core: int
@@ -156,7 +156,7 @@ class _RegionAccess:
 
 
 class _LastWriters:
-    """The writer of every stick of every base."""
+    """The last writer of every stick of every base."""
 
     def __init__(self, context: Context) -> None:
         self.context, self.target = context, context.target
@@ -179,14 +179,14 @@ class _LastWriters:
         return {**sticks, "lx": self.lx_sticks * self.target.device_cores}
 
     def _array(self, base: str, sticks: int) -> NDArray[Any]:
-        """The writers of a base: the host writes the whole of the arguments that it gives."""
+        """Return the writers of a base: initially the host, if the host passes an input in it."""
         has_input = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
         # The smallest type that holds all numbers: device memory has many sticks.
         kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
         return np.full(sticks, HOST if has_input else NOBODY, kind)
 
     def _find(self, resident: Resident) -> None:
-        """Note what bundles before this one wrote: all of the buffer, which the rule of sequences looks at closely."""
+        """Record the writes of previous bundles: all of the buffer. The rule of sequences checks the details."""
         buffer, unit = self.context.buffers[resident.buffer], self.target.stick_bytes
         cores = resident.cores if buffer.base == LX else (0,)
         for core in cores:
@@ -195,7 +195,7 @@ class _LastWriters:
             self.arrays[buffer.base][start:end] = self.numbers[buffer.name]
 
     def execute(self, step: ExecuteStep, iterations: Iterations) -> Iterator[tuple[int, str]]:
-        """Check the reads of one execution and note its writes; yields (operand, problem)."""
+        """Check the reads of one execution and record its writes; yields (operand, problem)."""
         *sources, result = range(len(step.design.operands))
         for index in sources:
             if problem := self._unwritten(step, index, iterations):
@@ -206,7 +206,7 @@ class _LastWriters:
             view[...] = number if access.finished else PARTIAL
 
     def _unwritten(self, step: ExecuteStep, index: int, iterations: Iterations) -> str | None:
-        """Describe the first stick of an operand that neither its buffer nor the host wrote last; None without one."""
+        """Describe the first stick of an operand that neither its buffer nor the host wrote last, or None."""
         buffer = self.context.uses(step)[index]
         for access in self.accesses(step.position, index):
             start, view = self._locate(step, index, access, iterations)
@@ -223,7 +223,7 @@ class _LastWriters:
         accesses: dict[tuple, _RegionAccess] = {}
         for core in holders(step.design, operand):
             start = operand.start[core]
-            # What lies in padding need not have been written: no valid result depends on it.
+            # Padding need not have been written: no valid result depends on it.
             region = core_region(step.design, operand, core, valid=reads)
             if operand.memory == "lx":
                 accesses[core,] = _RegionAccess(core, Linear(start), region, reads or core in finishing)
@@ -234,10 +234,10 @@ class _LastWriters:
     def _locate(
         self, step: ExecuteStep, index: int, access: _RegionAccess, iterations: Iterations
     ) -> tuple[int, NDArray[Any]]:
-        """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
+        """Return the first stick in its base and the view of a rectangle, with one more dim per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]
-        # A write may be at any value of an index, so it is not known to be at one; a read needs all of them.
+        # The value of an index is unknown: a write is not known to be at any one value, and a read needs all values.
         reads = index < len(step.design.operands) - 1
         start = _sticks(access.address, iterations, self.target)
         counts, strides = access.region.counts, access.region.strides
@@ -253,7 +253,7 @@ class _LastWriters:
     def _first_missing(view: NDArray[Any], number: int) -> tuple[int, ...] | None:
         """Return the first position that neither the host nor buffer ``number`` wrote last, or None."""
         missing = view != number
-        # Almost every read is of what the buffer itself wrote, which one comparison shows.
+        # Almost every read is of data that the buffer itself wrote, which one comparison shows.
         if missing.any():
             missing &= view != HOST
         if not missing.any():
@@ -283,7 +283,7 @@ class _LastWriters:
         lanes = FORMATS[argument.data_format].stick_elements(self.target.stick_bytes)
         ranges = list(argument.transfer.ranges)
         for loops, weights, size in argument.transfer.bounds:
-            # Cutting the outermost loop of a bound leaves the sticks that the dim reaches into.
+            # Shortening the outermost loop of a bound leaves exactly the sticks that the dim reaches.
             weight, loop = max(zip(weights, loops, strict=True))
             ranges[loop] = min(ranges[loop], -(-size // weight))
         counts, strides, reach = [], [], 0

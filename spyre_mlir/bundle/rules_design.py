@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on one design at a time: formats, division, sticks per core, masks."""
+"""Rules on a single design: formats, division, sticks per core, masks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def constants(design: Design) -> Iterator[str]:
 
 
 def masks(design: Design) -> Iterator[str]:
-    # -1 stands for no constant, which only a design without masks may have.
+    # -1 means no constant, which only a design without masks may have.
     lowest = 0 if design.masks else -1
     if not lowest <= design.mask_constant < len(design.constants):
         index = design.mask_constant
@@ -79,7 +79,7 @@ def padding(design: Design) -> Iterator[str]:
 
 
 def windows(design: Design) -> Iterator[str]:
-    """Windows slide over the first operand of operations that have some, whole, and each has an element of it."""
+    """Check that windows slide over the first operand, lie inside of it, and contain an element each."""
     slides = DEVICE_OPS[design.opcode].kind.slides
     for i, operand in enumerate(design.operands):
         is_halo = operand.held is not None and i == len(design.operands) - 1
@@ -117,7 +117,7 @@ def whole_sticks(design: Design) -> Iterator[str]:
 
 
 def _stick_dims(design: Design) -> dict[str, int]:
-    """The dims that are the stick of some operand, with the elements that all their sticks divide."""
+    """Return the dims that are the stick dim of some operand, with the least common multiple of their stick sizes."""
     dims: dict[str, int] = {}
     for operand in design.operands:
         for dim in (operand.stick_dim, *operand.beside):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on the host's side: arguments, their sizes and how they are moved."""
+"""Rules on the host's side: arguments, their sizes and their transfers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spyre_mlir.target.formats import DL16, FORMATS, FP8, FP32, INT8, INT32
 
 KINDS = ("input", "parameter", "constant", "result")
 
-#: What a transfer of a tensor is cut in by the ends of its dims: a few parts per dim.
+#: The limit on the parts of a transfer; the ends of dims cut a transfer into a few parts per dim.
 _MOST_PARTS = 1 << 14
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "bool")
 
-#: The types of the host whose numbers a format of the device takes.
+#: The host element types that each device format accepts.
 HOST_DTYPES = {
     DL16: _FLOATS,
     FP32: _FLOATS,
@@ -50,7 +50,7 @@ def arguments(context: Context) -> Iterator[Diagnostic]:
             yield f"Its parameter %{argument.parameter} is not one of the program.", where
         for problem in _sizes(argument, context.target.stick_bytes):
             yield problem, where
-    # What is updated in place is one argument and one result in the same bytes.
+    # An argument and a result that are updated in place share the same bytes.
     total = sum(max(argument.bytes for argument in sharing) for sharing in context.arguments.values())
     limit = context.target.hbm_bytes
     if total > limit:
@@ -60,7 +60,7 @@ def arguments(context: Context) -> Iterator[Diagnostic]:
 
 
 def _indices(context: Context) -> Iterator[Diagnostic]:
-    """Check that each parameter which is no address is an index that the host finds in an input, below its largest."""
+    """Check that each parameter that is not an address is an index in an input, below the largest value."""
     inputs = {
         argument.name: argument
         for argument in context.bundle.manifest.arguments
@@ -92,7 +92,7 @@ def _indices(context: Context) -> Iterator[Diagnostic]:
 
 
 def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:
-    """Check the numbers of executes of three kinds, and the numerics that bfloat16 needs."""
+    """Check the executes of three kinds by their index, and the numerics that bfloat16 needs."""
     kinds = {"demoted": manifest.demoted, "amplified": manifest.amplified, "of wide sums": manifest.wide_sums}
     for kind, indices in kinds.items():
         for index in indices:
@@ -105,7 +105,7 @@ def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:
 
 
 def sources(context: Context) -> Iterator[Diagnostic]:
-    """An argument takes the array of one that is given itself and looks the same to the host."""
+    """Check that a source is an argument with its own array and the same type and shape on the host."""
     by_name = {
         argument.name: argument for argument in context.bundle.manifest.arguments if argument.source is None
     }
@@ -135,7 +135,7 @@ def _sizes(argument: KernelArgument, stick_bytes: int) -> Iterator[str]:
     if min((*argument.host_shape, *argument.device_size), default=1) < 1:
         yield "Its shape on the host or on the device has a dim without elements."
         return
-    # The last dims of 8-bit formats may be in one stick together.
+    # The last dims of 8-bit formats may share one stick.
     lanes = list(accumulate(reversed(argument.device_size), mul))
     stick_elements = form.stick_elements(stick_bytes)
     if stick_elements not in (lanes if form.bytes == 1 else lanes[:1]):
@@ -177,12 +177,12 @@ def _transfer(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
 
 
 def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
-    """A host element has one place on the device, and a place one element; a result has all of its elements."""
+    """Check that a host element has one place on the device and vice versa; a result has all of its elements."""
     transfer = argument.transfer
     if not _are_distinct(zip(transfer.ranges, transfer.device_strides, strict=True)):
         yield "Its transfer goes to a device element twice."
         return
-    # A wrong bound may cut a transfer in millions of parts, so counting stops behind the limit.
+    # A wrong bound may cut a transfer into millions of parts, so counting stops at the limit.
     parts, elements = list(islice(valid_parts(transfer), _MOST_PARTS + 1)), prod(argument.host_shape)
     if len(parts) > _MOST_PARTS or elements > hbm_bytes:
         yield f"Its transfer is cut in more than {_MOST_PARTS} parts, or the host's array is larger than the device."
@@ -198,7 +198,7 @@ def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
 
 
 def whole_inputs(context: Context) -> Iterator[Diagnostic]:
-    """Everything of an input goes to the device, with one argument or with several of one source."""
+    """Check that all of an input goes to the device, with one argument or with several of one source."""
     arguments = context.bundle.manifest.arguments
     moved = dict.fromkeys((argument.array_name for argument in arguments), 0)
     for argument in arguments:
@@ -212,7 +212,7 @@ def whole_inputs(context: Context) -> Iterator[Diagnostic]:
 
 
 def results(context: Context) -> Iterator[Diagnostic]:
-    """Every buffer that is written is read again, a result, or for the next bundle."""
+    """Check that every buffer that is written is read, is a result, or is kept for the next bundle."""
     uses = [context.uses(step) for step in context.steps]
     read = {buffer for sources in uses for buffer in sources[:-1]}
     read |= {resident.buffer for resident in context.bundle.manifest.leaves}
@@ -229,7 +229,7 @@ def _last(ranges: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _counts_once(transfer: Transfer, loops: Sequence[int], weights: Sequence[int]) -> bool:
-    """Return whether the loops of a bound are digits of a number: each weight exceeds what the inner loops reach."""
+    """Return whether the loops of a bound are digits of a number: each weight exceeds the range of the inner loops."""
     reach = 0
     for weight, loop in sorted(zip(weights, loops, strict=True)):
         if transfer.ranges[loop] > 1 and weight <= reach:
@@ -243,7 +243,7 @@ def _last_of(transfer: Transfer, part: Part) -> int:
 
 
 def _has_each_once(transfer: Transfer, parts: list[Part], elements: int) -> bool:
-    """Return whether the positions of the parts have different ones of the ``elements`` host elements."""
+    """Return whether the positions of the parts map to distinct elements among the ``elements`` host elements."""
     if len(parts) == 1 and _are_distinct(
         (count, stride) for (_, count), stride in zip(parts[0], transfer.host_strides, strict=True)
     ):
@@ -256,7 +256,7 @@ def _has_each_once(transfer: Transfer, parts: list[Part], elements: int) -> bool
 
 
 def _are_distinct(dims: Iterable[tuple[int, int]]) -> bool:
-    """Return whether dims of a count and a stride have distinct positions: each stride exceeds all that is inside."""
+    """Return whether dims of (count, stride) have distinct positions: each stride exceeds the range of inner dims."""
     reach = 0
     for stride, count in sorted((stride, count) for count, stride in dims if count > 1):
         if stride <= reach:

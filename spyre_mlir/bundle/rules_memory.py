@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on places: addresses, spans, LX, allocations and the buffers of the manifest."""
+"""Rules on memory: addresses, spans, LX, allocations and the buffers of the manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spyre_mlir.target.ops import DEVICE_OPS
 def span(design: Design) -> Iterator[str]:
     limit, stick_bytes = design.target.span_bytes, design.target.stick_bytes
     for i, operand in enumerate(design.operands):
-        # Each row of an indirect access has an address of its own, so no span covers them.
+        # Each row of an indirect access has its own address, so the span limit does not apply.
         if operand.memory != "hbm" or i in DEVICE_OPS[design.opcode].indirect:
             continue
         regions = (core_region(design, operand, core) for core in range(design.cores))
@@ -51,14 +51,14 @@ def lx_addresses(context: Context) -> Iterator[Diagnostic]:
 
 
 def restickify_source(design: Design) -> Iterator[str]:
-    """A restickify on several cores takes sticks apart that other cores hold parts of: it reads device memory."""
+    """Check that a restickify on several cores reads device memory: it needs sticks that other cores hold in part."""
     across = DEVICE_OPS[design.opcode].kind.takes_sticks_apart and design.cores > 1
     if across and design.operands[0].memory == "lx":
         yield f"A restickify on {design.cores} cores reads Tensor0 from lx; expected hbm."
 
 
 def symbol_values(context: Context) -> Iterator[Diagnostic]:
-    """One value per symbol id; in loops, the same address at each iteration."""
+    """Check that each symbol id has one value; in loops, the same address at each iteration."""
     values: dict[int, tuple] = {}
     first: dict[int, ExecuteStep] = {}
     for step in context.steps:
@@ -71,13 +71,13 @@ def symbol_values(context: Context) -> Iterator[Diagnostic]:
 
 
 def _by_bounds(value: Linear, loops: tuple[LoopRange, ...]) -> tuple:
-    """A value with the bounds and depths of its loops in place of their names: equal nests give equal values."""
+    """Return a value with loop bounds and depths instead of loop names: equal loop nests give equal values."""
     bounds = {loop.atom: (depth, loop.lower, loop.upper, loop.step) for depth, loop in enumerate(loops)}
     return value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
 
 
 def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
-    """Every address is one base and a multiple of the alignment at every iteration."""
+    """Check that every address is one base plus a multiple of the alignment at every iteration."""
     alignment = context.target.hbm_alignment_bytes
     for step in context.steps:
         inductions = {range_.atom for range_ in context.ranges(step)}
@@ -97,7 +97,7 @@ def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
 
 
 def core_offsets(context: Context) -> Iterator[Diagnostic]:
-    """The cores of one HBM operand address their slices of one tensor."""
+    """Check that the cores of one HBM operand address their slices of one tensor."""
     for step in context.steps:
         for i, operand in enumerate(step.design.operands):
             if operand.memory != "hbm":
@@ -124,7 +124,7 @@ def pool_limit(context: Context) -> Iterator[Diagnostic]:
 
 
 def buffers(context: Context) -> Iterator[Diagnostic]:
-    """Every buffer lies inside of what it is a part of."""
+    """Check that every buffer lies inside of its base."""
     where = "manifest.json"
     if len(context.buffers) != len(context.bundle.manifest.buffers):
         yield "Two buffers have the same name.", where
@@ -143,12 +143,12 @@ def _capacity(context: Context, base: str) -> int | None:
         return context.target.usable_lx_bytes
     if base in context.arguments:
         return max(argument.bytes for argument in context.arguments[base])
-    # A parameter that is no kernel argument is the pool.
+    # A parameter that is not a kernel argument is the pool.
     return context.allocations.get(base, context.target.pool_bytes if base in context.bases else None)
 
 
 def operands_in_buffers(context: Context) -> Iterator[Diagnostic]:
-    """A core accesses bytes inside of the buffer that the manifest names."""
+    """Check that each core accesses only bytes inside of the buffer that the manifest names."""
     for step in context.steps:
         for i, buffer_name in enumerate(context.uses(step)):
             buffer = context.buffers[buffer_name]
@@ -179,7 +179,7 @@ def _outside(step: ExecuteStep, index: int, buffer: Buffer, ranges: tuple[LoopRa
 
 
 def _extremes(value: Linear, loops: tuple[LoopRange, ...]) -> tuple[int, int]:
-    """The lowest and the highest byte offset from the base over all iterations."""
+    """Return the lowest and the highest byte offset from the base over all iterations."""
     lowest = highest = value.offset
     factors = dict(value.terms)
     for loop in loops:
@@ -189,7 +189,7 @@ def _extremes(value: Linear, loops: tuple[LoopRange, ...]) -> tuple[int, int]:
 
 
 def lx_overlap(context: Context) -> Iterator[Diagnostic]:
-    """LX buffers that are live at the same time are disjoint, except for an operation in place."""
+    """Check that LX buffers with overlapping live ranges are disjoint, except for an operation in place."""
     live_ranges = _live_ranges(context)
     used = [
         buffer
@@ -200,7 +200,7 @@ def lx_overlap(context: Context) -> Iterator[Diagnostic]:
         if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
             continue
         first, last = live_ranges[b.name][0], min(live_ranges[a.name][1], live_ranges[b.name][1])
-        # Buffers that share one step only may be source and result of an operation in place.
+        # Buffers whose live ranges share only one execute may be source and result of an operation in place.
         if first == last and 0 <= first < len(context.steps) and _in_place(context, first, a, b):
             continue
         text = f"The LX buffers {a.name} at {a.offset} and {b.name} at {b.offset} overlap"
@@ -211,7 +211,7 @@ def lx_overlap(context: Context) -> Iterator[Diagnostic]:
 def _alive_together(
     buffers: list[Buffer], live_ranges: dict[str, tuple[int, int]]
 ) -> Iterator[tuple[Buffer, Buffer]]:
-    """The pairs that live at one time, first the one that is used first."""
+    """Yield the pairs of buffers with overlapping live ranges; the buffer that is used first comes first."""
     alive: list[Buffer] = []
     for buffer in sorted(buffers, key=lambda buffer: live_ranges[buffer.name][0]):
         alive = [other for other in alive if live_ranges[other.name][1] >= live_ranges[buffer.name][0]]
@@ -220,17 +220,17 @@ def _alive_together(
 
 
 def _live_ranges(context: Context) -> dict[str, tuple[int, int]]:
-    """First write and last read of every buffer, as positions of executes, both included.
+    """Return the live range of every buffer: its first write and last read, as execute indices, both included.
 
-    What a loop reads before it writes it is live through the whole loop: the next iteration reads it again. What other
-    bundles left is live before the first execute, what the bundle leaves after the last one.
+    A buffer that a loop reads before it writes is live through the whole loop: the next iteration reads it again.
+    Buffers left by other bundles are live before the first execute; buffers that the bundle leaves, after the last.
     """
     live_ranges: dict[str, tuple[int, int]] = {}
     for step in context.steps:
         for buffer in context.uses(step):
             first, _ = live_ranges.get(buffer, (step.position, 0))
             live_ranges[buffer] = first, step.position
-    # Inner loops first: the range that one extends may then be extended by the loop around it.
+    # Inner loops first: the outer loop may extend the range that an inner loop has extended.
     for steps in _loops_inside_out(context.steps):
         first, last = steps[0].position, steps[-1].position
         for buffer in _read_first(context, steps):
@@ -253,7 +253,7 @@ def _loops_inside_out(steps: list[ExecuteStep]) -> list[list[ExecuteStep]]:
 
 
 def _read_first(context: Context, steps: list[ExecuteStep]) -> set[str]:
-    """The buffers whose first use among the steps is a read."""
+    """Return the buffers whose first use among the steps is a read."""
     written: set[str] = set()
     read: set[str] = set()
     for step in steps:
@@ -264,7 +264,7 @@ def _read_first(context: Context, steps: list[ExecuteStep]) -> set[str]:
 
 
 def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
-    """Return whether the execute writes one of the buffers over the other, element by element."""
+    """Return whether the execute overwrites one of the buffers with the other, element by element."""
     step = context.steps[position]
     *sources, result = context.uses(step)
     child, parent = (a, b) if a.name == result else (b, a)
@@ -285,13 +285,13 @@ def _same_places(design: Design, one: Operand, other: Operand) -> bool:
         other.stick_dim,
         other.beside,
     )
-    # A sparse stick holds one value where a dense one holds many.
+    # A sparse stick holds one value where a dense stick holds many.
     same_lanes = one.scale[one.stick_dim] == other.scale[other.stick_dim]
     return same_stick and same_lanes and _steps(design, one) == _steps(design, other)
 
 
 def _steps(design: Design, operand: Operand) -> dict[str, tuple[int, int]]:
-    """Positions and stride in sticks of each dim that has several."""
+    """Return the number of positions and the stride in sticks of each dim with several positions."""
     counts, strides = memory_counts(design, operand), memory_strides(design, operand)
     steps = zip(operand.dim_order, counts, strides, strict=True)
     return {dim: (count, stride) for dim, count, stride in steps if count > 1}

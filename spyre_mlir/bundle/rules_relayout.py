@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The rules of a relayout over the ring: what the cores hold of its source, and where it lies."""
+"""Rules on a relayout over the ring: the slices of its source on the cores, and the addresses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 def is_relayout(design: Design) -> bool:
-    """Return whether a design moves a tensor from one distribution over the LX of the cores to another."""
+    """Return whether a design redistributes a tensor over the LX of the cores."""
     return design.opcode in DEVICE_OPS and DEVICE_OPS[design.opcode].kind is Kind.RELAYOUT
 
 
 def source_slices(design: Design) -> Iterator[str]:
-    """The operands of a relayout, and no others, have slices of their own. Other rules rely on well-formed ones."""
+    """Check that exactly the operands of a relayout have their own slices, and that the slices are well-formed."""
     for i, operand in enumerate(design.operands):
         if operand.held is None and is_relayout(design):
             yield f"Tensor{i} does not say what each core holds of it; expected slices of its own."
@@ -51,7 +51,7 @@ def _by_core(distribution: HeldSlices) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def relayout(design: Design) -> Iterator[str]:
-    """A relayout goes from LX to LX, moves all there is, and computes nothing."""
+    """Check that a relayout goes from LX to LX, moves all data, and computes nothing."""
     if not is_relayout(design):
         return
     for i, operand in enumerate(design.operands):
@@ -64,7 +64,7 @@ def relayout(design: Design) -> Iterator[str]:
 
 
 def _other_result(design: Design, result: Operand) -> Iterator[str]:
-    """The slices of the design are those of the result, which some core gets."""
+    """Check that the slices of the design equal the slices of the result, and that some core gets one."""
     assert result.held is not None
     index = len(design.operands) - 1
     received = holders(design, result)
@@ -80,7 +80,7 @@ def _other_result(design: Design, result: Operand) -> Iterator[str]:
 
 
 def _not_held(design: Design, source: Operand) -> Iterator[str]:
-    """Every slice has something in it, and is held by some core."""
+    """Check that every slice is not empty and that some core holds it."""
     assert source.held is not None
     shares = operand_shares(design, source)
     for dim, slices in source.held.slices.items():
@@ -88,7 +88,7 @@ def _not_held(design: Design, source: Operand) -> Iterator[str]:
             text = (
                 f"{slices} slices of {shares[dim]} of Tensor0 do not cover the {design.sizes[dim]} elements"
             )
-            # One sentence is enough: slices that nobody holds follow from this.
+            # One message is enough: slices that no core holds follow from this.
             yield f"{text} of {dim} with something in each slice."
             return
     dims = sorted(source.held.slices)
@@ -101,7 +101,7 @@ def _not_held(design: Design, source: Operand) -> Iterator[str]:
 
 
 def disjoint(design: Design) -> Iterator[str]:
-    """Source and result of a relayout share no byte: one core reads what another one has not yet given away."""
+    """Check that source and result of a relayout are disjoint: a core may write before another core has read."""
     if not is_relayout(design):
         return
     source, result = (

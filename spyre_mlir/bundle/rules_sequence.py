@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on what goes from one bundle of a sequence to the next: of one bundle by itself, and of all of them."""
+"""Rules on the buffers that pass between bundles of a sequence, for a single bundle and for the whole sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHERE = "manifest.json"
 
 
 def described(context: Context) -> Iterator[Diagnostic]:
-    """A bundle expects and leaves buffers that it has, those in LX with their cores and layouts."""
+    """Check that a bundle expects and leaves buffers that it has; buffers in LX also need their cores and layouts."""
     manifest = context.bundle.manifest
     for what, entries in (("expects", manifest.expects), ("leaves", manifest.leaves)):
         names = [resident.buffer for resident in entries]
@@ -51,9 +51,9 @@ def _are_cores(cores: Sequence[int], count: int) -> bool:
 
 
 def hint(context: Context) -> Iterator[Diagnostic]:
-    """A bundle is non-terminal if it leaves something in LX, and only then."""
+    """Check that a bundle is non-terminal if and only if it leaves data in LX."""
     manifest = context.bundle.manifest
-    # Device memory stays whoever runs in between; LX does only for a non-terminal bundle.
+    # Device memory always keeps its contents; LX keeps its contents only after a non-terminal bundle.
     in_lx = [resident.buffer for resident in manifest.leaves if context.buffers[resident.buffer].base == LX]
     if in_lx and not manifest.non_terminal:
         yield f"It leaves {', '.join(in_lx)} in LX and is terminal; expected non_terminal.", _WHERE
@@ -62,9 +62,9 @@ def hint(context: Context) -> Iterator[Diagnostic]:
 
 
 def sequence(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diagnostic]:
-    """Each bundle expects exactly what the one before leaves, and all is what follows from the executes.
+    """Check that each bundle expects exactly what the previous bundle leaves, and that this follows from the executes.
 
-    The bundles are those between two host functions; each by itself has kept the rules already.
+    The bundles are the bundles between two host functions; each bundle has already passed its own rules.
     """
     for index, (name, bundle) in enumerate(zip(names, bundles, strict=True)):
         before = bundles[index - 1] if index else None
@@ -87,7 +87,7 @@ def sequence(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diagno
 
 
 def _mismatches(earlier: Bundle, later: Bundle) -> Iterator[str]:
-    """Describe each difference between the buffers that a bundle leaves and those that the next expects."""
+    """Describe each difference between the buffers that a bundle leaves and the ones that the next expects."""
     leaves, expects = (
         {resident.buffer: resident for resident in entries}
         for entries in (earlier.manifest.leaves, later.manifest.expects)

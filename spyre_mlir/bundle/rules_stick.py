@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The stick rules of each kind of operation: which dim may be the stick of which operand."""
+"""Stick rules for each kind of operation: the allowed stick dims of each operand."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 def stick_rules(design: Design) -> Iterator[str]:
-    """A design against the rule of its kind."""
+    """Check a design against the stick rule of its kind."""
     for problem in (*_RULES[DEVICE_OPS[design.opcode].kind](design), *_sticks_of_several_dims(design)):
         yield f"{problem}."
 
 
 def _sticks_of_several_dims(design: Design) -> Iterator[str]:
-    """The second input of an 8-bit matmul has pairs of the contracted dim in its sticks; no other operand has any."""
+    """Check that only the second input of an 8-bit matmul has pairs of the contracted dim in its sticks."""
     pairs = DEVICE_OPS[design.opcode].multiplies_bytes
     for i, operand in enumerate(design.operands):
         expected = {"in": 2} if pairs and i == 1 else {}
@@ -30,12 +30,12 @@ def _several(counts: dict[str, int]) -> str:
 
 
 def _scale(operand: Operand, dim: str) -> int:
-    """A dim that an operand does not list is one that it does not vary along."""
+    """Return the scale of a dim; an operand does not vary along a dim that it does not list."""
     return operand.scale.get(dim, -1)
 
 
 def _dims_of_any(design: Design) -> list[str]:
-    """The dims of several elements that some operand has; one that none has counts copies of the result."""
+    """Return the dims with several elements that some operand has; other dims count copies of the result."""
     had = {dim for operand in design.operands for dim, scale in operand.scale.items() if scale == 1}
     return [dim for dim, size in design.sizes.items() if size > 1 and dim in had]
 
@@ -160,7 +160,7 @@ def _gather(design: Design) -> Iterator[str]:
         yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
     counting = {
         dim for dim, size in design.sizes.items() if size > 1
-    }  # any operand may have those of one position
+    }  # any operand may have dims of one position
     row, looked_up = (_dims(table) - rows) & counting, (_dims(output) - positions) & counting
     if looked_up != row or positions & _dims(table) & counting:
         yield "The output does not have the dims of the positions and of one row of the table"

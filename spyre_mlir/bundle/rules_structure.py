@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on the form of designs and program; all others rely on them and run only when these hold."""
+"""Rules on the structure of designs and program; all other rules run only if these rules hold."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def core_mapping(design: Design) -> Iterator[str]:
     cores, slices = design.cores, prod(design.slices.values())
     if not 1 <= cores <= design.target.cores:
         yield f"It uses {cores} cores; expected 1 to {design.target.cores}."
-    # The cores of a relayout are those that hold something before or after it, several the same.
+    # The cores of a relayout are the cores with data before or after it, and several may have the same slice.
     relayout = is_relayout(design)
     if slices != cores and not relayout:
         yield f"Its dims have {slices} slices together; expected one for each of {cores} cores."
@@ -130,7 +130,7 @@ def roles(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         if operand.role not in ROLES:
             yield f"Tensor{i} has the role {operand.role!r}; expected one of {_list(ROLES)}."
-        # The file has one set of dims and one stick per role, so a second one could not be written.
+        # The file has one set of dims and one stick dim per role, so the writer could not write a second set.
         layout = (set(operand.dim_order), operand.stick_dim, operand.stick_elements, operand.beside)
         if layouts.setdefault(operand.role, layout) != layout:
             yield f"Tensor{i} shares the role {operand.role} with a tensor of another layout."
@@ -208,7 +208,7 @@ def loop_bounds(context: Context) -> Iterator[Diagnostic]:
             yield f"%{unknown[0]} is not an arith.constant; expected constant bounds and step.", where
             continue
         lower, upper, step = (constants[bound] for bound in bounds)
-        # A step of 0 would never end, so it counts as no iteration, which is refused.
+        # A step of 0 would never end, so it counts as no iteration, which is an error.
         trips = max(0, -(-(upper - lower) // step)) if step > 0 else 0
         if not 1 <= trips <= context.target.loop_iterations:
             yield f"It has {trips} iterations; expected 1 to {context.target.loop_iterations}.", where

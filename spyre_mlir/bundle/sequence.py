@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One bundle as a sequence of several, and back: what goes from each to the next.
+"""Split of one bundle into a sequence of several, and join of a sequence: buffers that pass between the bundles.
 
 The bundles of a sequence run one after the other without a host function between them. They have the parameters and
-buffers of the whole bundle, by its names: a parameter is the same address in all of them, so what is in device memory
-stays there. What is in LX stays as well, if each bundle but the last is non-terminal.
+buffers of the whole bundle, by its names. A parameter is the same address in all of them, so device memory keeps its
+contents. LX keeps its contents as well, if each bundle but the last is non-terminal.
 
-A parameter is a kernel argument only where the host has to do with it: an input until something writes it, a result in
-the last bundle that does. Elsewhere it is plain device memory, as the pool is, which becomes a parameter.
+A parameter is a kernel argument only if the host reads or writes it: an input until something writes it, a result in
+the last bundle that writes it. Otherwise it is only device memory, like the pool, which becomes a parameter.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ LX = "lx"
 
 
 def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
-    """The bundle as a sequence; ``cuts`` are the executes, outside of loops or first in one, that begin another."""
+    """Return the bundle as a sequence; ``cuts`` are the executes (outside of loops, or first in one) that begin one."""
     if not cuts:
         return [bundle]
     _check_cuts(bundle, cuts)
-    # An allocation is one bundle's own; as a parameter the pool has one address in all of them.
+    # An allocation belongs to one bundle; as a parameter the pool has the same address in all bundles.
     bundle = _with_pool_parameters(bundle)
     ends = [*cuts, len(bundle.manifest.uses)]
     spans = [range(first, end) for first, end in zip([0, *cuts], ends, strict=True)]
@@ -55,7 +55,7 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
 
 
 def join(bundles: Sequence[Bundle]) -> Bundle:
-    """A sequence as one bundle, which leaves nothing and expects what the first of them does."""
+    """Return a sequence as one bundle, which leaves nothing and expects what the first bundle expects."""
     if len(bundles) == 1:
         return bundles[0]
     statements: list[Statement] = []
@@ -69,7 +69,7 @@ def join(bundles: Sequence[Bundle]) -> Bundle:
 
 
 def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
-    """Buffers that each bundle takes over from those before it, because it or a later one uses them; last, none."""
+    """Return the buffers that each bundle takes over from earlier bundles for a current or later use; last, ()."""
     last = {
         name: number
         for number, bundle in enumerate(bundles)
@@ -79,7 +79,7 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
     written: dict[str, Resident] = {}
     expected: list[tuple[Resident, ...]] = []
     for number, bundle in enumerate(bundles):
-        # A buffer without a later use need not stay.
+        # A buffer without a later use does not need to stay.
         written = {name: resident for name, resident in written.items() if last[name] >= number}
         expected.append(tuple(written[name] for name in sorted(written)))
         bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
@@ -93,7 +93,7 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
 
 
 def _check_cuts(bundle: Bundle, cuts: Sequence[int]) -> None:
-    """Each cut is where a statement of the program begins, behind the one before; one bundle alone has sizes."""
+    """Check that the cuts rise, and that each begins a statement; a bundle with run-time sizes cannot be cut."""
     if bundle.manifest.sizes:
         raise CompileError(
             "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
@@ -104,7 +104,7 @@ def _check_cuts(bundle: Bundle, cuts: Sequence[int]) -> None:
 
 
 def _with_pool_parameters(bundle: Bundle) -> Bundle:
-    """The bundle with its allocations as parameters, in front of the others."""
+    """Return the bundle with its allocations as parameters, before the other parameters."""
     pools = {
         statement.result: f"{statement.result}_base_addr"
         for statement in bundle.statements
@@ -124,7 +124,7 @@ def _with_pool_parameters(bundle: Bundle) -> Bundle:
 
 
 def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
-    """The executes of one span with what they need, without annotation."""
+    """Return the executes of one span with the values they need, without annotation."""
     span, manifest = spans[number], bundle.manifest
     arguments = _arguments(manifest, spans, number)
     statements = _statements(bundle.statements, span, {argument.parameter for argument in arguments})
@@ -154,7 +154,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
 
 
 def _statements(statements: Sequence[Statement], span: range, parameters: set[str]) -> tuple[Statement, ...]:
-    """The executes and loops of a span in order, with the values that they need and the parameters."""
+    """Return the executes and loops of a span in order, with the values that they need and the parameters."""
     chosen, needed, position = set[int](), set[str](), 0
     for index, statement in enumerate(statements):
         runs = _executes(statement)
@@ -162,7 +162,7 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
             chosen.add(index)
             needed.update(_needed(statement))
         position += runs
-    # Backwards, so that the operands of a chosen value are chosen too.
+    # In reverse order, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
         if isinstance(statement, Execute | Loop):
@@ -181,7 +181,7 @@ def _executes(statement: Statement) -> int:
 
 
 def _needed(statement: Statement) -> Iterator[str]:
-    """The values that a statement takes from outside of it, and some that its loops define."""
+    """Yield the values that a statement uses from outside, and some that its loops define."""
     match statement:
         case Add(_, lhs, rhs):
             yield from (lhs, rhs)
@@ -196,7 +196,7 @@ def _needed(statement: Statement) -> Iterator[str]:
 
 
 def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[KernelArgument, ...]:
-    """The kernel arguments of one span: inputs that it uses, and results that nothing writes later."""
+    """Return the kernel arguments of one span: the inputs that it uses, and the results that no later span writes."""
     bases = {buffer.name: buffer.base for buffer in manifest.buffers}
     written = [{bases[manifest.uses[position][-1]] for position in span} for span in spans]
     used = [{bases[name] for position in span for name in manifest.uses[position]} for span in spans]
@@ -206,7 +206,7 @@ def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple
         for argument in manifest.arguments
         if argument.kind != "result" and argument.parameter in used[number] - before
     }
-    # An array of indices is no operand, and small: each part has it, whichever of them it reads.
+    # An array of indices is not an operand, and it is small: each bundle gets it, whether or not it reads it.
     inputs.update(index.argument for index in manifest.indices)
     return tuple(
         argument
@@ -219,7 +219,7 @@ def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple
 def _annotated(
     part: Bundle, expects: tuple[Resident, ...], leaves: tuple[Resident, ...], whole: Bundle
 ) -> Bundle:
-    """A part with what it expects and leaves, and with the buffers that it names and their parameters."""
+    """Return a part with its ``expects`` and ``leaves``, and with the buffers that it names and their parameters."""
     names = {name for uses in part.manifest.uses for name in uses}
     names.update(resident.buffer for resident in (*expects, *leaves))
     buffers = tuple(buffer for buffer in part.manifest.buffers if buffer.name in names)
@@ -250,7 +250,7 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
     manifests = [bundle.manifest for bundle in bundles]
     starts = [sum(len(manifest.uses) for manifest in manifests[:number]) for number in range(len(manifests))]
     pairs = list(zip(starts, manifests, strict=True))
-    # The last bundle says what the whole leaves, and whether that is in LX.
+    # The last bundle states what the whole sequence leaves, and whether that is in LX.
     joined = replace(
         manifests[-1],
         arguments=tuple(
@@ -273,13 +273,13 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
 
 
 def _numbered(designs: Mapping[str, Design], indices: Mapping[str, int]) -> dict[str, Design]:
-    """Designs under the files of their new indices."""
+    """Return designs under the file names of their new indices."""
     numbered = (replace(design, index=indices[name]) for name, design in designs.items())
     return {design.filename: design for design in numbered}
 
 
 def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> Statement:
-    """A statement with a prefix before the values, and the files of designs by their new indices."""
+    """Return a statement with a prefix on all values, and the design files of the new indices."""
 
     def all_of(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(prefix + name for name in names)
@@ -297,11 +297,11 @@ def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> S
     return replace(statement, result=prefix + statement.result)
 
 
-# -- what goes from bundle to bundle -------------------------------------------------------------------
+# -- buffers that pass between bundles ----------------------------------------------------------------
 
 
 def _writes(bundle: Bundle) -> Iterator[tuple[Design, str]]:
-    """Each execute of the program text with the buffer that it writes."""
+    """Yield each execute of the program text with the buffer that it writes."""
     executes = (
         statement for statement in statements_in_order(bundle.statements) if isinstance(statement, Execute)
     )
@@ -310,14 +310,14 @@ def _writes(bundle: Bundle) -> Iterator[tuple[Design, str]]:
 
 
 def _with_writer(resident: Resident, design: Design) -> Resident:
-    """A buffer in LX that one execute more has written."""
+    """Return a buffer in LX after one more execute has written it."""
     cores = {*resident.cores, *_writing_cores(design)}
     layout = dict.fromkeys((*resident.layout, _layout(design)))
     return replace(resident, cores=tuple(sorted(cores)), layout=tuple(layout))
 
 
 def _writing_cores(design: Design) -> set[int]:
-    """The cores that have a finished part of the result."""
+    """Return the cores that have a finished part of the result."""
     return set(holders(design, design.operands[-1])) & finishing_cores(design)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The loops of ``model.Transfer`` on numpy arrays, and the numbers of the host as bits of a device format.
+"""Transfers: the loops of ``model.Transfer`` on numpy arrays, and conversion of host numbers to device formats.
 
-Everybody who moves tensors between host and device does it here: the simulator, and ``to_device``.
+All transfers of tensors between host and device use this module: the simulator, and ``to_device``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from spyre_mlir.target.formats import (
     constant_value,
 )
 
-#: Per loop, the first value and the number of values.
+#: For each loop, the first value and the number of values.
 Part = tuple[tuple[int, int], ...]
 
-#: What lies in padding that the host leaves alone: NaN in every float format.
+#: The byte in padding that the host does not fill: NaN in every float format.
 UNDEFINED_BYTE = 0xFF
 
 
-#: The numpy types of arrays of a type of the host that numpy lacks: bits, or numbers.
+#: The numpy types of arrays for the host types that numpy lacks: bits, or numbers.
 _ARRAYS = {"bfloat16": ("uint16", "float32"), "float8_e4m3fn": ("uint8",)}
 
 
-#: Copies the elements of an array, the second, into another one.
+#: A function that copies the elements of the second array into the first array.
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
 
@@ -52,9 +52,9 @@ def lay_out(
     image: NDArray[np.uint8],
     copy: Copy = np.copyto,
 ) -> None:
-    """Write the bytes that an argument has on the device into ``image``, which is as large.
+    """Write the device bytes of an argument into ``image``, which has the size of the argument.
 
-    ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
+    ``ValueError`` for an array of another type or shape, and for numbers that the format cannot represent.
     """
     if problem := misfit(argument, array) or index_out_of_range(argument, array):
         raise ValueError(problem)
@@ -65,7 +65,7 @@ def lay_out(
 
 
 class OnHost(Protocol):
-    """The type and shape of an array of the host."""
+    """The type and shape of a host array."""
 
     @property
     def host_dtype(self) -> str: ...
@@ -85,7 +85,7 @@ def misfit(argument: OnHost, array: NDArray[Any] | Header) -> str | None:
 
 
 def index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | None:
-    """Describe the first index out of range that the array of an argument holds; None if there is none."""
+    """Describe the first out-of-range index in the array of an argument; None if there is none."""
     if argument.index_bounds is None or not array.size:
         return None
     bounds = argument.index_bounds
@@ -96,7 +96,7 @@ def index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | N
 
 
 def fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:
-    """Makes all bytes of an argument the fill value, or those that nobody may read."""
+    """Set all bytes of an argument to its fill value, or to undefined bytes if ``fill`` is None."""
     if argument.fill is None:
         image[...] = UNDEFINED_BYTE
         return
@@ -116,7 +116,7 @@ def scatter(
 def gather(
     buffer: NDArray[Any], address: int, host: NDArray[Any], transfer: Transfer, copy: Copy = np.copyto
 ) -> None:
-    """The inverse of ``scatter``: fill a dense host array of raw bits from the bytes of ``buffer``."""
+    """Fill a dense host array of raw bits from the bytes of ``buffer``: the inverse of ``scatter``."""
     for part in filled_parts(transfer):
         device, elements = _sides(host, buffer, address, transfer, part)
         copy(elements, device)
@@ -125,7 +125,7 @@ def gather(
 def _sides(
     host: NDArray[Any], buffer: NDArray[Any], address: int, transfer: Transfer, part: Part
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Views of the elements of a part on the device and on the host."""
+    """Return views of the elements of a part on the device and on the host."""
     device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
     return device, part_of(
         host, transfer.host_offset * host.itemsize, host.dtype, transfer.host_strides, part
@@ -133,7 +133,7 @@ def _sides(
 
 
 def fills_all(argument: KernelArgument) -> bool:
-    """Return whether a transfer is one nest of loops that goes to each element of the device once."""
+    """Return whether a transfer is one loop nest that writes each device element once."""
     parts = filled_parts(argument.transfer)
     if len(parts) != 1:
         return False
@@ -147,7 +147,7 @@ def fills_all(argument: KernelArgument) -> bool:
 
 
 def filled_parts(transfer: Transfer) -> list[Part]:
-    """The valid parts that hold an element."""
+    """Return the valid parts that contain an element."""
     return [part for part in valid_parts(transfer) if all(count for _, count in part)]
 
 
@@ -157,7 +157,7 @@ def same_moves(one: Transfer, other: Transfer) -> bool:
 
 
 def _essence(transfer: Transfer) -> list[tuple]:
-    """For each part where it begins on host and device, and its loops of more than one iteration."""
+    """Return, for each part, where it begins on host and device, and its loops of more than one iteration."""
     strides = list(zip(transfer.host_strides, transfer.device_strides, strict=True))
     essence = []
     for part in filled_parts(transfer):
@@ -170,7 +170,7 @@ def _essence(transfer: Transfer) -> list[tuple]:
 
 
 def valid_parts(transfer: Transfer) -> Iterator[Part]:
-    """Rectangular parts of the loop nest that together are all positions with a host element."""
+    """Yield rectangular parts of the loop nest that together are all positions with a host element."""
     per_bound = [
         list(_within(sorted(zip(weights, loops, strict=True), reverse=True), size, transfer.ranges))
         for loops, weights, size in transfer.bounds
@@ -186,14 +186,14 @@ def valid_parts(transfer: Transfer) -> Iterator[Part]:
 def _within(
     loops: list[tuple[int, int]], size: int, ranges: tuple[int, ...]
 ) -> Iterator[dict[int, tuple[int, int]]]:
-    """Parts with ``sum(weight * i_loop) < size``, for (weight, loop) pairs from the largest weight on."""
+    """Yield parts with ``sum(weight * i_loop) < size``, for (weight, loop) pairs from the largest weight on."""
     if not loops:
         if size > 0:
             yield {}
         return
     (weight, loop), *inner = loops
     inner_most = sum(w * (ranges[other] - 1) for w, other in inner)
-    # Iterations in which all inner ones are valid are one part; each of the others is a part of its own.
+    # All iterations whose inner iterations are all valid form one part; each other iteration is a separate part.
     whole = min(max((size - 1 - inner_most) // weight + 1, 0), ranges[loop])
     if whole:
         yield {loop: (0, whole), **{other: (0, ranges[other]) for _, other in inner}}
@@ -205,7 +205,7 @@ def _within(
 def part_of(
     buffer: NDArray[Any], address: int, raw: np.dtype, strides: tuple[int, ...], part: Part
 ) -> NDArray[Any]:
-    """A view of the elements of a part; ``strides`` in elements of type ``raw``, ``address`` in bytes."""
+    """Return a view of the elements of a part; ``strides`` in elements of type ``raw``, ``address`` in bytes."""
     first = sum(start * stride for (start, _), stride in zip(part, strides, strict=True))
     shape = tuple(count for _, count in part)
     steps = tuple(stride * raw.itemsize for stride in strides)
@@ -213,10 +213,10 @@ def part_of(
 
 
 def to_raw(array: NDArray[Any], host_dtype: str, data_format: str, numerics: Numerics) -> NDArray[Any]:
-    """The elements of a host array as bits of the device format, in host order.
+    """Return the elements of a host array as bits of the device format, in host order.
 
-    bfloat16 comes as bits in uint16 or as float32 numbers, float8_e4m3fn as bits in uint8. ``ValueError`` for what the
-    format cannot hold.
+    bfloat16 is given as bits in uint16 or as float32 numbers, float8_e4m3fn as bits in uint8. ``ValueError`` for
+    numbers that the format cannot represent.
     """
     if data_format in (FP8, INT8):
         # 8-bit numbers have the same bits on host and device.
@@ -233,12 +233,12 @@ def to_raw(array: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
 
 
 def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Numerics) -> NDArray[Any]:
-    """Device bits as the host type; bfloat16 comes back as the float32 numbers of its rounded values."""
+    """Return device bits as the host type; bfloat16 is returned as the float32 numbers of its rounded values."""
     if numerics.mode == IEEE and (host_dtype, data_format) == ("float16", DL16):
         return raw.view(np.float16)
     if data_format in (FP8, INT8):
         return raw.view(np.int8 if host_dtype == "int8" else np.uint8)
-    # Arithmetic of numpy makes scalars of arrays without dims.
+    # numpy arithmetic turns arrays without dims into scalars.
     return np.asarray(_of_numbers(numerics.load_for_host(raw, data_format), host_dtype))
 
 
@@ -247,16 +247,16 @@ def _of_numbers(values: NDArray[Any], host_dtype: str) -> NDArray[Any]:
         return _rounded_to_bfloat16(values)
     if host_dtype == "bool":
         return values != 0
-    # A number beyond the host type becomes an infinity, as a cast on the host makes it.
+    # A number beyond the host type becomes an infinity, like in a cast on the host.
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(host_dtype)
 
 
 def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.float32]:
-    """bfloat16 numbers that the device holds; ``ValueError`` for others.
+    """Return bfloat16 numbers that the device can represent; ``ValueError`` for others.
 
-    The last number of bfloat16, which masks are made of, is an infinity. A number may become 0 where that is less
-    than a thousandth of the largest.
+    The last number of bfloat16, from which masks are made, becomes an infinity. A number may become 0 if it is less
+    than a thousandth of the largest number.
     """
     size = np.abs(array)
     lost = (size >= limits.overflow) & (size < BFLOAT16_MAX)
@@ -287,6 +287,6 @@ def _as_int32(array: NDArray[Any]) -> NDArray[np.int32]:
 def _rounded_to_bfloat16(values: NDArray[Any]) -> NDArray[np.float32]:
     bits = np.array(values, dtype=np.float32, order="C").view(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
-    # To nearest: 0x7FFF alone rounds ties down, the last bit that stays lifts ties at odd numbers.
+    # Round to nearest: 0x7FFF alone rounds ties down; adding the last kept bit rounds ties at odd numbers up.
     rounded = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
     return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The semantic rules of a bundle, as one table, and the validator that applies them.
 
-A rule is a generator of diagnostics, (sentence, where). The rules of a level run only when all levels before
-it found nothing: the later ones compute with what the earlier ones guarantee.
+A rule is a generator of diagnostics, (sentence, where). The rules of a level run only if all levels before
+it found nothing, because later rules rely on the properties that earlier rules guarantee.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Finding:
 
     Attributes:
         rule: The name of the rule.
-        message: What is wrong, as a whole sentence.
-        where: The file or the place.
+        message: A whole sentence about the error.
+        where: The file or the place in it.
     """
 
     rule: str
@@ -118,9 +118,9 @@ SEQUENCE, SIZES = "sequence", "sizes"
 
 
 def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> Context:
-    """The context of a bundle whose parts belong together; ``CompileError`` for one that breaks a structure rule.
+    """Return the context of a structurally sound bundle; ``CompileError`` for a bundle that breaks a structure rule.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the bundle's target.
+    ``lx_backend_fraction`` is the fraction of LX that the back end keeps; the default is the target's fraction.
     """
     context = Context(bundle, lx_backend_fraction)
     for rule in STRUCTURE.values():
@@ -130,11 +130,11 @@ def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> C
 
 
 def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
-    """Return all violations of the first level that has any; none for a good bundle.
+    """Return all violations of the first level that has any; an empty list for a valid bundle.
 
     Args:
-        bundle: The bundle. One with run-time sizes is checked at its largest, at its smallest and at one between.
-        lx_backend_fraction: The part of LX, 0 to 1, that it may not use, by default that of its target.
+        bundle: The bundle; with run-time sizes, checked at the largest, the smallest and an intermediate size.
+        lx_backend_fraction: The fraction of LX, 0 to 1, that the bundle may not use; by default from the target.
     """
     if not bundle.manifest.sizes:
         return _validate(bundle, lx_backend_fraction)
@@ -163,12 +163,12 @@ def _validate(bundle: Bundle, lx_backend_fraction: float | None) -> list[Finding
 def validate_sequence(
     names: Sequence[str], bundles: Sequence[Bundle], lx_backend_fraction: float | None = None
 ) -> list[Finding]:
-    """All violations of the bundles between two host functions, which each by itself has none.
+    """Return all violations of the bundles between two host functions, each of which is valid by itself.
 
-    They go together if each expects what the one before leaves, and if they keep the rules as one bundle.
+    A sequence is valid if each bundle expects what the previous one leaves, and if the joined bundle obeys the rules.
     """
     findings = [Finding(SEQUENCE, *diagnostic) for diagnostic in rules_sequence.sequence(names, bundles)]
-    # The joined bundle would repeat each misfit in other words.
+    # The joined bundle would repeat each mismatch in other words.
     if findings or len(bundles) == 1:
         return findings
     return validate(join(bundles), lx_backend_fraction)

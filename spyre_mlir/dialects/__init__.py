@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Four Python-defined dialects over upstream linalg, and the parser of modules that use them.
 
-``stick`` says how tensors lie in memory, ``sdsc`` what a device operation is and where it runs,
-``sdscbundle`` is the output form of the SuperDSC specification, ``ktdp`` that of RFC 0682.
+``stick`` describes the layout of tensors in memory, ``sdsc`` describes device operations and where they run,
+``sdscbundle`` is the output form of the SuperDSC specification, and ``ktdp`` is the output form of RFC 0682.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spyre_mlir.mlir import announce_dialect, ir, load_tm_tensor
 _Parsed = TypeVar("_Parsed", ir.Module, ir.OpView)
 
 DIALECTS = (Stick, Sdsc, SdscBundle, Ktdp)
-#: Ops of ``sdsc`` outside of its file; importing them defines them.
+#: Ops of ``sdsc`` that are defined outside of ``sdsc.py``; importing them registers them.
 INDICES = (ReadIndexOp, IndexArgumentOp)
 
 for _dialect in DIALECTS:
@@ -42,7 +42,7 @@ def context() -> ir.Context:
 def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module:
     """Parse a module.
 
-    ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded where it is used: that takes 30 ms.
+    ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded only if used: that takes 30 ms.
 
     Args:
         text: The text of the module.
@@ -51,7 +51,7 @@ def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module
 
     Raises:
         ir.MLIRError: The syntax is wrong.
-        CompileError: The parser would not survive the text, or attributes of our dialects are malformed.
+            CompileError: The text would crash the parser, or attributes of our dialects are malformed.
     """
 
     def parse() -> ir.Module:
@@ -61,7 +61,7 @@ def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module
 
 
 def parsed_operation(text: str, context: ir.Context, path: str | None = None) -> ir.OpView:
-    """Parse one operation as ``parsed`` does a module, without one around it."""
+    """Parse one operation like ``parsed`` parses a module, without an enclosing module."""
     source = path or "-"
     return _checked(
         text, context, source, lambda: ir.Operation.parse(text, source_name=source, context=context)
@@ -72,7 +72,7 @@ def _checked(text: str, context: ir.Context, source: str, parse: Callable[[], _P
     check_text(text, source)
     if "tm_tensor." in text:
         load_tm_tensor(context)
-    # The text is parsed twice: a module cannot come back from the child process that tries it first.
+    # The text is parsed twice: the child process that parses it first cannot return a module.
     check_survived(
         parse,
         f"{source}:1:1",
@@ -86,7 +86,7 @@ def _checked(text: str, context: ir.Context, source: str, parse: Callable[[], _P
 
 
 def load_into(existing: ir.Context) -> None:
-    """Load our dialects into a context of the caller, which may have some of them already."""
+    """Load our dialects into the caller's context, which may already have some of them."""
     with existing, ir.Location.unknown():
         for dialect in DIALECTS:
             if not existing.is_dialect_loaded(dialect.DIALECT_NAMESPACE):

@@ -19,16 +19,16 @@ def to_attribute(value: Any) -> Any:
 def _to_attribute(
     value: Any, context: ir.Context, scalars: dict[tuple[type, Any], ir.Attribute]
 ) -> ir.Attribute:
-    """Convert a value; ``scalars`` are the attributes of numbers and texts so far, which the context would look up."""
+    """Convert a value; ``scalars`` caches the attributes of numbers and texts, to avoid lookups in the context."""
     if isinstance(value, dict):
         members = {key: _to_attribute(member, context, scalars) for key, member in value.items()}
         return ir.DictAttr.get(members, context)
     if isinstance(value, list | tuple):
-        # An empty list does not tell what it is one of, and bools are no numbers here.
+        # The element type of an empty list is unknown, and bools do not count as numbers here.
         if value and all(type(item) is int for item in value):
             return ir.DenseI64ArrayAttr.get(value, context)
         return ir.ArrayAttr.get([_to_attribute(item, context, scalars) for item in value], context)
-    # As text, in which -0.0 is not 0.0.
+    # Keyed by text, which distinguishes -0.0 from 0.0.
     key = type(value), repr(value) if isinstance(value, float) else value
     if key not in scalars:
         scalars[key] = _scalar(value)
@@ -38,7 +38,7 @@ def _to_attribute(
 def _scalar(value: Any) -> ir.Attribute:
     if value is None:
         return ir.UnitAttr.get()
-    # Before int, of which bool is a subclass.
+    # Before int, because bool is a subclass of int.
     if isinstance(value, bool):
         return ir.BoolAttr.get(value)
     if isinstance(value, int):
@@ -51,7 +51,7 @@ def _scalar(value: Any) -> ir.Attribute:
 
 
 def from_attribute(attr: ir.Attribute) -> Any:
-    """Convert an attribute back to the value that ``to_attribute`` took; tuples come as lists."""
+    """Convert an attribute back to the value from which ``to_attribute`` built it; tuples become lists."""
     if isinstance(attr, ir.DictAttr):
         return {entry.name: from_attribute(entry.attr) for entry in attr}
     if isinstance(attr, ir.ArrayAttr):
@@ -71,7 +71,7 @@ def from_dims(numbers: Mapping[int, float | None]) -> ir.DictAttr:
 
 
 def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
-    """Parse what ``from_dims`` builds; ``CompileError``, with the name of the attribute, for anything else."""
+    """Parse the output of ``from_dims``; ``CompileError``, with the name of the attribute, for anything else."""
     if not isinstance(attr, ir.DictAttr):
         raise CompileError(f"'{name}' must be a dictionary like {{d1 = 0.0}}, not {attr}")
     numbers: dict[int, float | None] = {}
@@ -86,5 +86,5 @@ def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
                 f"'{name}' has {entry.attr} for {entry.name}; expected a float or \"undefined\""
             )
         numbers[int(entry.name[1:])] = None if undefined else ir.FloatAttr(entry.attr).value
-    # MLIR sorts the keys of a dictionary as text, so d10 comes before d2 there.
+    # MLIR sorts the keys of a dictionary as text, with d10 before d2.
     return dict(sorted(numbers.items()))

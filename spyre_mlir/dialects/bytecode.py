@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bytecode of MLIR: read in a process of its own, which hands back the text of the module.
+"""MLIR bytecode: read in a separate process, which returns the text of the module.
 
-Upstream's reader trusts the numbers in the file: damaged ones may overwrite memory without an end of the process that
-shows it. So no other process reads bytecode; the text is checked as that of any file is.
+The upstream reader trusts the numbers in the file: damaged numbers may overwrite memory without crashing the process.
+So only the separate process reads bytecode; its text is checked like the text of any file.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from spyre_mlir.dialects.parser_limits import check_survived, lower_limit
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, load_tm_tensor
 
-#: Bytes of memory, and of text, that reading a module may take: its sizes are numbers that may be damaged.
+#: Limits of the bytes of memory and of text for reading a module, whose sizes may be damaged numbers.
 _MEMORY_BYTES, _TEXT_BYTES = 4 << 30, 1 << 30
 
-#: The first byte of what the process hands back: of a text, of the reason why there is none.
+#: The first byte of the returned data: a text follows, or the reason why there is none.
 _TEXT, _REASON = b"T", b"R"
 
 
 def parsed_bytecode(data: bytes, context: ir.Context, source: str) -> ir.Module:
-    """Parse a module in bytecode; ``CompileError`` for damaged bytecode and for what text is refused for."""
+    """Parse a module in bytecode; ``CompileError`` for damaged bytecode, or for the same errors as in text."""
     if b"tm_tensor" in data:
         load_tm_tensor(context)
     with tempfile.TemporaryFile() as file:
@@ -38,7 +38,7 @@ def parsed_bytecode(data: bytes, context: ir.Context, source: str) -> ir.Module:
     except ir.MLIRError as error:
         raise _damaged(str(error.error_diagnostics[0].message).strip(), source) from None
     except CompileError as error:
-        # Its place is one in the text, which nobody sees.
+        # The location of the error is in the text, which the user does not see.
         raise CompileError(error.message, source) from None
 
 
@@ -47,7 +47,7 @@ def _damaged(reason: str, source: str) -> CompileError:
 
 
 def _write_text(data: bytes, context: ir.Context, descriptor: int) -> None:
-    """Read bytecode and write its text, or the reason why it has none; in a process that ends with it."""
+    """Write the text of bytecode, or the reason why it has none, in a process that ends after this."""
     lower_limit(resource.RLIMIT_DATA, _MEMORY_BYTES)
     lower_limit(resource.RLIMIT_FSIZE, _TEXT_BYTES)
     try:

@@ -18,7 +18,7 @@ def runs_attr(runs: RunLengths) -> ir.DictAttr:
 
 
 def runs_of(attr: ir.Attribute, shape: tuple[int, ...]) -> RunLengths:
-    """Parse the attribute of an argument of a shape; ``CompileError`` for another form."""
+    """Parse the attribute of an argument of a shape; ``CompileError`` for a malformed attribute."""
     try:
         entries = ir.DictAttr(attr)
         ends, values = (np.array(ir.DenseElementsAttr(entries[name])) for name in ("ends", "values"))

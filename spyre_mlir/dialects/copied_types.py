@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands and results of the operations that copy one tensor, for their verifiers."""
+"""Types of the operand and the result of operations that copy one tensor, for their verifiers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from spyre_mlir.mlir import ir
 
 
 def copied_types(op: ir.OpView) -> tuple[ir.RankedTensorType, ir.RankedTensorType] | None:
-    """Return the types of the one operand and the one result of a copy; None if it has others.
+    """Return the types of the only operand and the only result of a copy; None if their number or types differ.
 
-    Those are refused by the declaration of the op, but only after ``verify_invariants``.
+    The declaration of the op rejects such operands and results, but only after ``verify_invariants``.
     """
     values = (*op.operands, *op.results)
     if (len(op.operands), len(op.results)) != (1, 1) or not all(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Structural checks of our attributes, which the bindings parse without a look at their contents.
+"""Structural checks of our attributes, whose contents the bindings do not check when they parse.
 
-A Python-defined attribute has parameters of any builtin kind, and an attribute of an operation may be anything at all.
-Text that enters is checked here once, so that all who read these attributes find what their manual says: the
-``sdsc`` dialect's of decisions, the ``stick`` dialect's of layouts. What the values mean for an operation is the
-matter of the verifier of a level.
+A Python-defined attribute has parameters of any builtin kind, and an attribute of an operation may be anything.
+Input text is checked here once, so that all readers of these attributes can rely on their manuals:
+the manual of the ``sdsc`` dialect for decisions, and of the ``stick`` dialect for layouts. The verifier of a level
+checks whether the values make sense for an operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spyre_mlir.layout.view import ViewError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.target import Target
 
-#: Describes what is wrong with an attribute; None if nothing is. ``ValueError``: it is of another kind.
+#: A function that describes an error in an attribute, or returns None. ``ValueError`` for an attribute of another kind.
 Check = Callable[[ir.Attribute], str | None]
 
 #: Prefixes of the names of attributes that are checked.
@@ -31,9 +31,9 @@ CHECKED_PREFIXES = ("sdsc.", "stick.", "spyre.")
 
 
 def check_forms(module: ir.Module | ir.OpView) -> None:
-    """Raise ``CompileError`` at the operation for the first attribute of ours that is malformed."""
+    """Raise ``CompileError`` at the operation for the first of our attributes that is malformed."""
     operations: list[ir.Operation] = []
-    # An exception does not pass through the walk of the bindings.
+    # An exception does not propagate through the walk of the bindings.
     module.operation.walk(lambda op: operations.append(op) or ir.WalkResult.ADVANCE)
     checker = _Checker(target_of(module))
     for op in operations:
@@ -43,7 +43,7 @@ def check_forms(module: ir.Module | ir.OpView) -> None:
 
 
 class _Checker:
-    """Checker of operations with a memory: a module repeats few types and attributes, each is checked once."""
+    """Checker of operations with a cache: a module repeats few types and attributes, so each is checked once."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -96,7 +96,7 @@ class _Checker:
 
 
 def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType, target: Target) -> str | None:
-    """Describe what is wrong with the encoding of a tensor type; None if nothing is."""
+    """Describe an error in the encoding of a tensor type; None if there is none."""
     if not type_.has_static_shape or 0 in type_.shape:
         return f"a tensor with a layout has a constant size of 1 or more in each dim, not {list(type_.shape)}"
     problem = stick.layout_problem(attr, type_.rank)
@@ -172,14 +172,14 @@ def _division(attr: ir.Attribute, target: Target) -> str | None:
     if not isinstance(attr, sdsc.DivisionAttr):
         return f"{attr} is none"
     splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
-    # First the bound: to convert a division takes a step per slice, and the text may name any number of
-    # them.
+    # Check the bound first: the conversion of a division takes a step per slice, and the text may name any number
+    # of slices.
     if math.prod(splits) > target.device_cores:
         return f"the division wants {math.prod(splits)} cores, the device has {target.device_cores}"
     mapping = ir.AffineMapAttr(attr.mapping).value
     if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
         return f"the map is from a core to the slices of {len(splits)} dims"
-    # Only then the map is evaluated, which would divide by 0 else.
+    # Evaluate the map only after this check, because it could otherwise divide by 0.
     problem = next(filter(None, map(_core_map_problem, mapping.results)), None)
     if problem is not None:
         return problem
@@ -190,7 +190,7 @@ def _division(attr: ir.Attribute, target: Target) -> str | None:
 
 
 def _core_map_problem(expression: ir.AffineExpr) -> str | None:
-    """Describe what is wrong with a result of a core map: it may divide by constants above 0 only."""
+    """Describe an error in a result of a core map, which may divide by constants above 0 only; None if it is valid."""
     if isinstance(expression, ir.AffineConstantExpr | ir.AffineDimExpr):
         return None
     divides = not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr)
@@ -251,12 +251,12 @@ def _pins(attr: ir.Attribute) -> str | None:
     return None if placement is None or isinstance(placement, ir.StringAttr) else _placement(placement)
 
 
-#: Kinds of arguments and results; an intermediate is an argument of a part of a program on trial alone.
+#: Kinds of arguments and results; only a part of a program under evaluation has an "intermediate" argument.
 _KINDS = ("input", "parameter", "constant", "result", "intermediate")
 
 _DIVISION_FORM = "slices and a core map like #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>"
 
-#: By attribute name: its form in words, for the error message, and its check; a division's depends on the target.
+#: Form of each attribute as text, for the error message, and its check; the check of a division needs the target.
 _FORMS: dict[str, tuple[str, Check]] = {
     sdsc.OP: ("an operation with numbers as constants like #sdsc.op<\"clip\", {clipMax = 6.0 : f64}>", _op),
     sdsc.PLACEMENT: ("a place like #sdsc.hbm<\"pool\", 128> or #sdsc.lx<128>", _placement),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hints in IR: the attributes of working-set reduction, and the locations that carry hints.
 
-From the source to level *device ops* a hint rides on locations, which survive every rewrite::
+From the source to level *device ops* a hint is part of locations, which survive every rewrite::
 
     loc(fused<{sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]}>["model.py":12:0])
 
-At that level ``sdsc.hints`` and ``sdsc.dims`` are attributes of the operations, until ``sdsc.tiling`` takes their
-place. The manual of the attributes is that of the ``sdsc`` dialect.
+At that level ``sdsc.hints`` and ``sdsc.dims`` become attributes of the operations, until ``sdsc.tiling`` replaces
+them. The manual of the ``sdsc`` dialect describes the attributes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TILING_FORM = (
 
 
 def hints_attr(hints: Sequence[Hint]) -> ir.ArrayAttr:
-    """``sdsc.hints`` from hints, outermost first. Needs a current context."""
+    """Build ``sdsc.hints`` from hints, outermost first. Needs a current context."""
     return to_attribute(
         [
             {"id": hint.id, "tiles": [{"dim": dim, "count": count} for dim, count in hint.tiles]}
@@ -45,7 +45,7 @@ def hints_attr(hints: Sequence[Hint]) -> ir.ArrayAttr:
 
 
 def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
-    """The hints of ``sdsc.hints``, outermost first; ``CompileError`` at ``location`` for anything else."""
+    """Return the hints of ``sdsc.hints``, outermost first; ``CompileError`` at ``location`` for anything else."""
     hints = tuple(_hint(entry, location) for entry in _list(attr, HINTS, _HINTS_FORM, location))
     for outer, inner in itertools.pairwise(hints):
         if inner.id <= outer.id:
@@ -81,12 +81,12 @@ def _tile(entry: Any, location: ir.Location) -> tuple[str, int]:
 
 
 def dims_attr(dims: Sequence[Sequence[str]]) -> ir.ArrayAttr:
-    """``sdsc.dims`` of an operation from the names of each iteration dim. Needs a current context."""
+    """Build ``sdsc.dims`` of an operation from the names of each iteration dim. Needs a current context."""
     return to_attribute([list(names) for names in dims])
 
 
 def dims_of(op: ir.Operation) -> tuple[tuple[str, ...], ...]:
-    """The names of each iteration dim of an operation, outermost first; ``CompileError`` if that is malformed."""
+    """Return the names of each iteration dim of an operation, outermost first; ``CompileError`` if malformed."""
     dims = _list(op.attributes[DIMS], DIMS, _DIMS_FORM, op.location)
     if not all(_is_names(names) for names in dims):
         raise _malformed(DIMS, _DIMS_FORM, op.location)
@@ -94,7 +94,7 @@ def dims_of(op: ir.Operation) -> tuple[tuple[str, ...], ...]:
 
 
 def argument_dims(attributes: Mapping[str, ir.Attribute], location: ir.Location) -> tuple[str, ...]:
-    """The names of the storage of an argument, outermost first; () if it has none."""
+    """Return the names of the storage dims of an argument, outermost first; () if it has none."""
     if DIMS not in attributes:
         return ()
     form = 'a list of names like ["M", "K"]'
@@ -105,7 +105,7 @@ def argument_dims(attributes: Mapping[str, ir.Attribute], location: ir.Location)
 
 
 def dim_sizes_of(func: ir.Operation) -> dict[str, int]:
-    """The declared dims of a function and their sizes in elements; {} if it declares none."""
+    """Return the declared dims of a function and their sizes in elements; {} if it does not declare any."""
     if DIM_SIZES not in func.attributes:
         return {}
     sizes = _plain(func.attributes[DIM_SIZES])
@@ -115,14 +115,14 @@ def dim_sizes_of(func: ir.Operation) -> dict[str, int]:
 
 
 def tiling_attr(loops: Sequence[TiledLoop]) -> ir.ArrayAttr:
-    """``sdsc.tiling`` from the loops around an operation, outermost first. Needs a current context."""
+    """Build ``sdsc.tiling`` from the loops around an operation, outermost first. Needs a current context."""
     return to_attribute([each.plain() for each in loops])
 
 
 def tiling_of(op: ir.Operation, name: str = TILING) -> tuple[TiledLoop, ...]:
-    """The loops that are decided for an operation, outermost first; () if there are none.
+    """Return the loops around an operation, outermost first; () if there are none.
 
-    ``name`` is the attribute that says so.
+    ``name`` is the name of the attribute with the loops.
     """
     if name not in op.attributes:
         return ()
@@ -135,7 +135,7 @@ def _loop(entry: Any, name: str, op: ir.Operation) -> TiledLoop:
     match entry:
         case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles), **rest} if dim >= 0 and tiles > 0:
             tile, unrolled = rest.get("tile"), rest.get("unrolled")
-            # Not ``isinstance``: a flag, too, is an int in Python.
+            # Not ``isinstance``: bool is also an int in Python.
             is_tile = tile is None or (type(tile) is int and tile > 0)
             is_known = rest.keys() <= {"tile", "unrolled"} and (
                 unrolled is None or isinstance(unrolled, bool)
@@ -155,7 +155,7 @@ def _list(attr: ir.Attribute, name: str, form: str, location: ir.Location) -> li
 def _plain(attr: ir.Attribute) -> Any:
     try:
         return from_attribute(attr)
-    # None is neither a list nor a dictionary, so each caller reports it in the form that it expects.
+    # None is neither a list nor a dictionary, so each caller reports it together with the form that it expects.
     except TypeError:
         return None
 
@@ -172,12 +172,12 @@ def _malformed(name: str, form: str, location: ir.Location) -> CompileError:
 
 
 def with_hints(location: ir.Location, hints: ir.Attribute) -> ir.Location:
-    """A location that carries ``sdsc.hints``, for source positions the same as before."""
+    """Return a location that carries ``sdsc.hints``, with unchanged source positions."""
     return ir.Location.fused([location], metadata=ir.DictAttr.get({HINTS: hints}, context=location.context))
 
 
 def hints_in(location: ir.Location) -> ir.Attribute | None:
-    """The ``sdsc.hints`` that a location carries, the outermost in its tree; None without any."""
+    """Return the outermost ``sdsc.hints`` in the tree of a location; None if there are none."""
     if isinstance(location, ir.FusedLoc):
         metadata = _metadata(location)
         if metadata is not None and HINTS in metadata:
@@ -186,7 +186,7 @@ def hints_in(location: ir.Location) -> ir.Attribute | None:
 
 
 def without_hints(location: ir.Location) -> ir.Location:
-    """A location without the hints that it carries."""
+    """Return a location without its hints."""
     parts = [without_hints(part) for part in _parts(location)]
     if isinstance(location, ir.FusedLoc):
         return _fused(parts, _metadata(location), location)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Indices that are known at run time only: ops of the ``sdsc`` dialect that give the device an integer of the host.
+"""Indices that are only known at run time: ops of the ``sdsc`` dialect that pass a host integer to the device.
 
-``sdsc.read_index`` reads an element of a tensor of integers. Where the tensor is an argument of the function, that is
-what the host does before a call: ``declare-index-arguments`` makes of it an ``sdsc.index_argument``, whose value is a
-parameter of the bundle. Both have ``sdsc.index_bounds`` (``dialects/sdsc.py``): an index out of its range is an error,
-a negative one counts from the end. Slices take the result as an offset, and it is constant while the program runs.
+``sdsc.read_index`` reads an element of a tensor of integers. If the tensor is an argument of the function, the host
+reads the element before a call: ``declare-index-arguments`` replaces the op by an ``sdsc.index_argument``, whose value
+is a parameter of the bundle. Both have ``sdsc.index_bounds`` (``dialects/sdsc.py``): an index out of its range is an
+error, and a negative index counts from the end. Slices use the result as an offset; it is constant during a run.
 """
 
-# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# Annotations must not be postponed: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class ReadIndexOp(Sdsc.Operation, name="read_index"):
     element: ir.IntegerAttr
 
     def verify_invariants(self) -> bool:
-        """Require bounds, and an element that the tensor has."""
+        """Require bounds, and the index of an existing element."""
         if not _has_bounds(self.operation):
             return False
         operands, element = list(self.operation.operands), _element(self.operation)
@@ -64,7 +64,7 @@ class IndexArgumentOp(Sdsc.Operation, name="index_argument"):
 
 
 def _has_bounds(op: ir.Operation) -> bool:
-    """Return whether an op has sound bounds, after an error where it has none."""
+    """Return whether an op has valid bounds; emit an error if it does not."""
     try:
         bounds = index_bounds_of(_attributes(op))
     except CompileError:
@@ -85,14 +85,14 @@ def _element(op: ir.Operation) -> int | None:
 
 
 def bounds_of_index(op: ir.Operation) -> tuple[int, int, str]:
-    """Return lower bound, excluded upper bound and operation of either op."""
+    """Return the lower bound, the excluded upper bound and the operation of either op."""
     bounds = index_bounds_of(_attributes(op))
     assert bounds is not None, "the verifier requires them"
     return bounds
 
 
 def element_of_index(op: ir.Operation) -> int:
-    """Return the number of the element that either op reads."""
+    """Return the index of the element that either op reads."""
     return ir.IntegerAttr(op.attributes["element"]).value
 
 

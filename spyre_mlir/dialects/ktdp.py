@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The ``ktdp`` dialect of KTIR (RFC 0682): kernels of tiles, the input of Spyre's backend beside bundles.
+"""The ``ktdp`` dialect of KTIR (RFC 0682): kernels of tiles, an alternative to bundles as input of Spyre's back end.
 
-At this level a module has one ``func.func`` with ``grid = [cores]``, which every core runs: memory goes in and out by
-the ops below, and what is between is ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf`` on tensors. The bindings
-print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.py`` has the custom syntax.
+At this level a module has one ``func.func`` with ``grid = [cores]``, which every core runs: the ops below read and
+write memory, and the code between them is ``linalg``, ``arith``, ``math``, ``tensor`` and ``scf`` on tensors. The
+bindings print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.py`` has the custom syntax.
 
-* ``ktdp.get_compute_tile_id`` is the number of the core.
+* ``ktdp.get_compute_tile_id`` returns the core id.
 * ``ktdp.construct_memory_view`` describes memory from an address on, an index in elements, with sizes and strides.
   ``memory_space`` is "global" (device memory), or "ct_local" (the LX of this core, or of core ``ct_id``);
-  ``coordinate_set`` has the coordinates that the view holds.
-* ``ktdp.construct_distributed_memory_view`` is one view of several, each with a part of the coordinates.
-* ``ktdp.construct_access_tile`` chooses a tile of a view, from its subscripts on.
-* ``ktdp.construct_indirect_access_tile`` chooses elements of a view (its first operand) by index views (the others),
-  ``subscripts`` says how.
+  ``coordinate_set`` has the coordinates of the elements in the view.
+* ``ktdp.construct_distributed_memory_view`` combines several views, each with a part of the coordinates, into one.
+* ``ktdp.construct_access_tile`` selects a tile of a view, from its subscripts on.
+* ``ktdp.construct_indirect_access_tile`` selects elements of a view (its first operand) by index views (the others),
+  as stated by ``subscripts``.
 * ``ktdp.load`` and ``ktdp.store`` move a tile.
-* ``ktdp.inter_tile_produce`` offers a tensor to the cores of a group, ``ktdp.inter_tile_reduce`` waits for those of all
-  producers and combines them; together they are the only synchronisation between cores.
+* ``ktdp.inter_tile_produce`` offers a tensor to the cores of a group; ``ktdp.inter_tile_reduce`` waits for the tensors
+  of all producers and combines them. Together they are the only synchronisation between cores.
 """
 
-# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# Annotations must not be postponed: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Sequence
@@ -27,36 +27,36 @@ from typing import Any
 from spyre_mlir.mlir import ext, ir
 
 GRID = "grid"
-#: Attributes of the module, as at the bundle level: what the host must know, and the values of constants.
+#: Attributes of the module, as at the bundle level: the manifest for the host, and the values of constants.
 MANIFEST, CONSTANTS = "ktdp.manifest", "ktdp.constants"
 GLOBAL, LOCAL = "global", "ct_local"
 
 
 class Ktdp(ext.Dialect, name="ktdp"):
-    """Tiles of memory, and cores that wait for each other."""
+    """Tiles of memory, and synchronisation between cores."""
 
 
 class AccessTileType(Ktdp.Type, name="access_tile"):
-    """``!ktdp.access_tile<tensor<4x64xindex>>``: the places of a tile of 4 x 64 elements, its ``shape``, in memory."""
+    """``!ktdp.access_tile<tensor<4x64xindex>>``: positions in memory of a tile of 4 x 64 elements, its ``shape``."""
 
     shape: ir.TypeAttr
 
 
 class TileFutureType(Ktdp.Type, name="tile_future"):
-    """``!ktdp.tile_future<tensor<4x64xf16>, "(g) : (g >= 0)">``: what cores of each group produce."""
+    """``!ktdp.tile_future<tensor<4x64xf16>, "(g) : (g >= 0)">``: the tensors that cores of each group produce."""
 
     tile: ir.TypeAttr
     groups: ir.StringAttr
 
 
 class GetComputeTileIdOp(Ktdp.Operation, name="get_compute_tile_id"):
-    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: number of the core, or ``tiles`` of a grid."""
+    """``%core = "ktdp.get_compute_tile_id"() : () -> index``: the core id, or ``tiles`` of a grid."""
 
     tiles: Sequence[ext.Result[ir.IndexType]]
 
 
 class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
-    """Element ``(i, ..)`` of the ``view`` is that at ``address + sum of i * stride`` elements of a memory.
+    """Element ``(i, ..)`` of the ``view`` is the memory element at ``address + sum of i * stride``, in elements.
 
     ``%v = "ktdp.construct_memory_view"(%a) {sizes = array<i64: 4, 64>, strides = array<i64: 64, 1>,
     coordinate_set = affine_set<(d0, d1) : (..)>, memory_space = "global"} : (index) -> memref<4x64xf16>``
@@ -83,14 +83,14 @@ class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
 
 
 class ConstructDistributedMemoryViewOp(Ktdp.Operation, name="construct_distributed_memory_view"):
-    """One ``view`` of several ``parts`` of one type, whose ``coordinate_set`` says which part each holds."""
+    """Combine several ``parts`` of one type into one ``view``; their ``coordinate_set`` states the part of each."""
 
     parts: Sequence[ext.Operand[ir.MemRefType]]
     view: ext.Result[ir.MemRefType]
 
 
 class ConstructAccessTileOp(Ktdp.Operation, name="construct_access_tile"):
-    """Choose the ``tile`` of a ``view`` from its ``subscripts`` on, one for each dim.
+    """Select the ``tile`` of a ``view`` from its ``subscripts`` on, one for each dim.
 
     ``%t = "ktdp.construct_access_tile"(%v, %i, %j) {access_tile_set = affine_set<..>} : (memref<4x64xf16>, index,
     index) -> !ktdp.access_tile<tensor<2x64xindex>>``
@@ -114,10 +114,10 @@ class ConstructAccessTileOp(Ktdp.Operation, name="construct_access_tile"):
 
 
 class ConstructIndirectAccessTileOp(Ktdp.Operation, name="construct_indirect_access_tile"):
-    """Choose elements of a ``view`` at coordinates that other views, ``indices``, hold, as a ``tile``.
+    """Select elements of a ``view`` as a ``tile``, at coordinates that other views, ``indices``, contain.
 
     ``subscripts`` has one text for each dim of the view, in the variables ``%d0``, ``%d1`` .. of the tile:
-    ``ind(1, %d0)`` is the number that the first index view holds at ``%d0``.
+    ``ind(1, %d0)`` is the number in the first index view at ``%d0``.
     """
 
     view: ext.Operand[ir.MemRefType]
@@ -148,7 +148,7 @@ class StoreOp(Ktdp.Operation, name="store"):
 
 
 class InterTileProduceOp(Ktdp.Operation, name="inter_tile_produce"):
-    """Offer the tensor that the region yields, for its group, to the cores that wait for it.
+    """Offer the tensor that the region yields to the cores of the group that wait for it.
 
     ``producers`` is the text of the set of cores of a group, such as "(i)[g] : (i - g == 0)".
     """
@@ -158,7 +158,7 @@ class InterTileProduceOp(Ktdp.Operation, name="inter_tile_produce"):
 
 
 class InterTileReduceOp(Ktdp.Operation, name="inter_tile_reduce"):
-    """Combine what the producers of the group of this core offer, two tensors at a time by the region."""
+    """Combine the tensors from the producers of this core's group, two at a time, by the region."""
 
     future: ext.Operand[TileFutureType]
     identity: ext.Operand[ir.RankedTensorType]
@@ -167,13 +167,13 @@ class InterTileReduceOp(Ktdp.Operation, name="inter_tile_reduce"):
 
 
 class YieldPartialOp(Ktdp.Operation, name="yield_partial", traits=[ir.IsTerminatorTrait]):
-    """End of the region of a producer."""
+    """Terminator of the region of a producer."""
 
     value: ext.Operand[ir.RankedTensorType]
 
 
 class YieldReducedOp(Ktdp.Operation, name="yield_reduced", traits=[ir.IsTerminatorTrait]):
-    """End of the region of a reduction."""
+    """Terminator of the region of a reduction."""
 
     value: ext.Operand[ir.RankedTensorType]
 

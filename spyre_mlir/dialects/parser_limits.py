@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks of a module's text for what ends the native parser, with an error in place of a crash.
+"""Checks of a module's text for input that would crash the native parser, to report an error instead.
 
-It is recursive, without a limit of its own: regions, attributes, types and affine expressions nest by brackets, and by
-aliases, for an alias of an alias is inside of what names it; so do minus signs in a row. It takes the iterator types
-of a ``linalg.generic`` for strings or enums without a look, and the dims of a transpose for numbers. What else ends it
-is found out in a process of its own.
+The parser is recursive without a depth limit. Regions, attributes, types and affine expressions nest by brackets; they
+also nest by aliases, because an alias may name another alias; consecutive minus signs nest too. The parser also assumes
+without a check that iterator types of a ``linalg.generic`` are strings or enums, and that dims of a transpose are
+numbers. Other crashes are detected in a child process.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from functools import partial
 
 from spyre_mlir.errors import CompileError
 
-#: Levels of nesting at most; a module of the compiler has about ten, the locations of a deep model a hundred.
+#: Limit of the nesting depth; a module of the compiler has about ten levels, the locations of a deep model a hundred.
 LIMIT = 256
 
-#: Seconds of CPU time that parsing may take; a million lines take less.
+#: Limit of the CPU time of parsing, in seconds; a million lines take less.
 SECONDS = 5
 _WALL_SECONDS = 12 * SECONDS
 
-#: Brackets of an alias at most, all aliases in it expanded.
+#: Limit of the number of brackets of an alias, with all aliases in it expanded.
 EXPANDED_LIMIT = 1 << 22
 
 _SKIPPED = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[<>]=')
@@ -45,10 +45,10 @@ _IN_DEFINITION = re.compile(
 
 
 def check_text(text: str, source: str) -> None:
-    """Raise ``CompileError`` at ``source:line:col`` for text that the parser would not survive."""
+    """Raise ``CompileError`` at ``source:line:col`` for text that would crash the parser."""
     code = _SKIPPED.sub("", text)
     if _is_deep(code) or _SIGNS.search(code) or _deep_alias(code) is not None:
-        # With blanks in place of what is skipped, positions are those of the text.
+        # Skipped text is replaced by blanks, so that positions remain positions of the text.
         code = _SKIPPED.sub(lambda match: " " * len(match[0]), text)
         message = f"The text nests deeper than {LIMIT} levels here; write it with fewer levels."
         raise CompileError(message, _location(text, _position_of_limit(code), source))
@@ -87,13 +87,13 @@ def check_survived(
 
 
 def line_of_crash(text: str, parse: Callable[[str], object]) -> int:
-    """Return the line of a text at which ``parse`` crashes: the last one of the shortest beginning that does.
+    """Return the line at which ``parse`` crashes: the last line of the shortest prefix of the text that crashes.
 
-    A verifier, which only sees a whole text, crashes at no line: of such a text return the first that is not blank.
+    A verifier sees only a whole text, so its crash does not belong to a line: return the first line that is not blank.
     """
     lines = text.rstrip().splitlines(keepends=True)
     first = next((index for index, line in enumerate(lines) if line.strip()), 0)
-    # Of ``low`` lines the parser survives, with an error about the end of the text.
+    # The parser survives a prefix of ``low`` lines, with an error about the end of the text.
     low, high = first, len(lines)
     while low + 1 < high:
         middle = (low + high) // 2
@@ -111,15 +111,15 @@ def _status(parse: Callable[[], object]) -> int:
 
 
 def _try(parse: Callable[[], object]) -> None:
-    """Parse in the child and end it; the parent reports errors of the parser itself."""
+    """Parse in the child process and exit; the parent reports errors of the parser itself."""
     status = 1
     try:
         faulthandler.disable()  # no traceback on stderr: the parent reports the crash
-        # A crash is one of the answers here, and leaves no core file.
+        # A crash is one of the expected outcomes, and must not leave a core file.
         lower_limit(resource.RLIMIT_CORE, 0)
-        # The limit is on all CPU time of a process, so what is used before counts.
+        # The limit applies to all CPU time of a process, so the time used so far counts.
         lower_limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + SECONDS)
-        # A handler of the parent is Python, which does not run while the native parser does.
+        # A signal handler of the parent is Python code, which does not run during native parsing.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_WALL_SECONDS)  # a child that waits for a thread of its parent uses no processor
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -130,7 +130,7 @@ def _try(parse: Callable[[], object]) -> None:
 
 
 def lower_limit(kind: int, most: int) -> None:
-    """Lower a limit of this process. What bounds it stays as it is: who may not raise that may have lowered it."""
+    """Lower the soft limit of this process. The hard limit is kept: a process without privileges cannot raise it."""
     soft, hard = resource.getrlimit(kind)
     limits = [each for each in (most, soft, hard) if each != resource.RLIM_INFINITY]
     resource.setrlimit(kind, (min(limits), hard))
@@ -142,8 +142,8 @@ def _location(text: str, position: int, source: str) -> str:
 
 
 def _is_deep(code: str) -> bool:
-    """Return whether brackets nest too deep, aliases aside."""
-    # Each round of replace takes the innermost pairs away: fast, where a loop over characters is not.
+    """Return whether brackets nest too deeply, not counting aliases."""
+    # Each round of replace removes the innermost pairs: this is fast, unlike a loop over characters.
     brackets = code.encode("ascii", "ignore").decode().translate(_BRACKETS)
     for _ in range(LIMIT):
         inner = brackets.replace("()", "")
@@ -154,7 +154,7 @@ def _is_deep(code: str) -> bool:
 
 
 def _deep_alias(code: str) -> int | None:
-    """Find the definition of an alias that is too deep or too long once expanded; its position, or None."""
+    """Return the position of the definition of an alias that is too deep or too long once expanded, or None."""
     aliases: dict[str, tuple[int, int]] = {}
     for definition in _DEFINITION.finditer(code):
         deepest, size = aliases[definition[1]] = _extent(code, definition.end(), aliases)
@@ -164,7 +164,7 @@ def _deep_alias(code: str) -> int | None:
 
 
 def _extent(code: str, start: int, aliases: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """Measure the definition at ``start``: depth and number of its brackets, aliases in it expanded."""
+    """Measure the definition at ``start``: depth and number of its brackets, with aliases expanded."""
     deepest, size, depth = 0, 0, 0
     for match in _IN_DEFINITION.finditer(code, start):
         token = match[0]
@@ -174,14 +174,14 @@ def _extent(code: str, start: int, aliases: dict[str, tuple[int, int]]) -> tuple
         elif match.lastgroup == "alias":
             inner, expanded = aliases.get(token, (0, 0))
             deepest, size = max(deepest, depth + inner), size + expanded
-        # A definition ends with its line, outside of brackets; a line that ends in ':' or '=' goes on.
+        # A definition ends with its line, outside of brackets; a line that ends in ':' or '=' continues.
         elif size and depth <= 0 and token[0] not in ":=":
             break
     return deepest, size
 
 
 def _position_of_limit(code: str) -> int:
-    """Find the position at which the text exceeds a limit."""
+    """Return the position at which the text exceeds a limit."""
     signs, depth, position = _SIGNS.search(code), 0, _deep_alias(code)
     if signs is not None:
         position = signs.start()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``sdsc`` dialect: device operations, their work division and the placement of their results.
 
-From the level *device ops* on, each compute op is a ``linalg.generic`` that does one device operation. The
+From the level *device ops* on, each compute op is a ``linalg.generic`` that represents one device operation. The
 op carries three decisions as attributes, added level by level:
 
 * ``sdsc.op = #sdsc.op<"clip", {clipMax = 6.0 : f64, clipMin = 0.0 : f64}>``: the operation and its
-  constants (device-ops table, ``spyre_mlir/target/ops.py``). Operands are in the order of the device.
-* ``sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: how many slices each iteration
-  dim has, and which slice each core owns.
+  constants (device-ops table, ``spyre_mlir/target/ops.py``). Operands are in device order.
+* ``sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: the number of slices of each iteration
+  dim, and the slices of each core.
 * ``sdsc.placement``: the memory of the result. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool, whose size is
   ``sdsc.pool_bytes`` of the function), ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address
   in every core's LX).
@@ -16,66 +16,65 @@ op carries three decisions as attributes, added level by level:
 results over the ring. The core of the last slice has the finished value.
 
 ``sdsc.masks = {d1 = 0.0 : f64}`` on a compute op: padding of iteration dim 1 reads as 0 in all its operands.
-The number is the neutral one of the operation, the same for all its masks.
+The number is the neutral element of the operation, the same for all its masks.
 
-Host boundary: each argument and result of the kernel carries ``sdsc.host = #sdsc.host<name, kind, dtype>``;
-shape and dtype are those of the host, the tensor type is that of the device. An argument with
-``sdsc.source = "w"`` is the host array of the argument ``w`` once more, in another layout. One with
-``sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}`` takes only these elements of its host
-array, whose shape is ``array``. Of a dim in several strided pieces ``sizes`` are those of the pieces, outermost first.
-``sdsc.index_bounds = {lower = -8, upper = 8, operation = "aten.index_put"}`` on an argument: its numbers are indices
-from -8 to 7 of that operation, which the host checks, for the device only compares them.
-``sdsc.runs = {ends = dense<[3, 16]> : tensor<2xi32>, values = dense<[0.0, 1.0]> : tensor<2xf32>}`` on an argument: it
-is a constant of two runs of equal elements, the first one of 3. A mask of attention says so which of its tiles hide all
-keys, so that passes leave these out. On an operation ``sdsc.hides`` marks that it masks scores, or weights, by such an
-operand, and nothing is lost if a tile that hides all is never computed.
+Host boundary: each argument and result of the kernel carries ``sdsc.host = #sdsc.host<name, kind, dtype>``; the tensor
+type has the shape and dtype on the device. An argument with ``sdsc.source = "w"`` is another layout of the host array
+of the argument ``w``. An argument with ``sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}`` takes
+only these elements of its host array, whose shape is ``array``. For a dim of several strided parts ``sizes`` are the
+sizes of the parts, outermost first. ``sdsc.index_bounds = {lower = -8, upper = 8, operation = "aten.index_put"}`` on an
+argument: its numbers are indices from -8 to 7 of that operation. The host checks them, because the device only compares
+them. ``sdsc.runs = {ends = dense<[3, 16]> : tensor<2xi32>, values = dense<[0.0, 1.0]> : tensor<2xf32>}`` on an
+argument: it is a constant of two runs of equal elements, the first run of 3. In this way an attention mask states which
+of its tiles hide all keys, so that passes can skip these tiles. ``sdsc.hides`` on an operation: it masks scores or
+weights by such an operand, and a tile that hides all keys need not be computed.
 
-``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
-bundle's debug handle carries it on.
+``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists the rewrites that made it, oldest first; the
+bundle's debug handle contains it.
 
-``sdsc.clone`` copies a tensor into a buffer of its own. One with ``sdsc.optional`` only saves traffic: without it
-its readers take the source. One with ``sdsc.evicted`` has its result in device memory, from where later clones
-bring it back.
+``sdsc.clone`` copies a tensor into its own buffer. A clone with ``sdsc.optional`` only saves traffic: without it,
+its readers use the source. A clone with ``sdsc.evicted`` has its result in device memory, from which later clones
+reload it.
 
-``sdsc.shuffle`` is a clone from LX to LX whose cores want other parts than the source's cores left: the ring carries
-them. ``sdsc.copies = 8 : i64`` on either: so many cores get each part (multicast, all-gather); the copies are the last
-dim of its iteration space, and its division gives each a core.
+``sdsc.shuffle`` is a relayout from LX to LX: its cores need other parts than the source's cores have, and the ring
+moves them. ``sdsc.copies = 8 : i64`` on a clone or shuffle: 8 cores get each part (multicast, all-gather); the copies
+are the last dim of the iteration space, and the division assigns a core to each.
 
-``sdsc.windows`` is a view of a tensor by the windows that slide over it; what reads beyond its ends is padding.
+``sdsc.windows`` is a view of a tensor by the windows that slide over it; reads beyond its ends are padding.
 
-``sdsc.ping_pong = [3 : i64, 1 : i64]`` on an operation in loops that loads the tile of the next iteration while this
-one computes: its result is in the second buffer of pair 3, which lies right behind the first one in any memory.
+``sdsc.ping_pong = [3 : i64, 1 : i64]`` on an operation in loops that loads the tile of the next iteration during the
+current one: its result is in the second buffer of pair 3, which directly follows the first buffer in any memory.
 
-``sdsc.over = 0 : i64`` on a ``linalg.generic``: its result is written over operand 0, in the same buffer, element for
-element, and nobody reads that operand later. What a loop carries is such a buffer without saying so.
+``sdsc.over = 0 : i64`` on a ``linalg.generic``: its result overwrites operand 0, in the same buffer, element for
+element, and the operand has no later reader. The buffer of an iter_arg is overwritten without this attribute.
 
-``sdsc.spilled = ["core division mismatch: .."]`` on the defining op of a buffer in device memory: why it is not in LX,
-in the order of ``scratchpad/eligibility.py``.
+``sdsc.spilled = ["core division mismatch: .."]`` on the defining op of a buffer in device memory: the reasons why it is
+not in LX, in the order of ``scratchpad/eligibility.py``.
 
-``sdsc.bundle = 2 : i64`` on an operation or loop of a function: the number of the bundle of a sequence that it is in
-(``cut-bundles``); what does not say it is in that of the one before.
+``sdsc.bundle = 2 : i64`` on an operation or loop of a function: the index of its bundle in a sequence
+(``cut-bundles``); an operation without it is in the bundle of the previous operation.
 
-``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, which an infinity for a number beyond
-fp16 would change. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), which
-makes a relative error of what rounding takes from it. ``sdsc.wide_sum`` on a matmul of 8-bit operands and on the casts
-that read its result: the sums between them are in DL16 whatever the numerics. ``sdsc.bfloat`` on a function: the
-program has bf16 numbers, whose range fp16 has not.
+``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, and would change if a number beyond fp16
+became an infinity. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), and
+turns the rounding error into a relative error. ``sdsc.wide_sum`` on a matmul of 8-bit operands and on the casts
+that read its result: the sums between them are in DL16 for any numerics. ``sdsc.bfloat`` on a function: the
+program has bf16 numbers, whose range fp16 cannot represent.
 
-``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
+``sdsc.name = "exp.0"`` on a device operation is its name in plan files (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
-argument is what the plan says of choices that are still to be made; passes obey it (``analysis/plan_pins.py``).
-``sdsc.tiled`` on an operation with a name is the ``sdsc.tiling`` that it had.
+argument holds the plan's entries for later choices; passes obey them (``analysis/plan_pins.py``).
+``sdsc.tiled`` on an operation with a name is its former ``sdsc.tiling``.
 
 Working-set reduction (``dialects/hint_attributes.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over
 these dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
 ``sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]`` are the hints around an operation, outermost
-first, ``sdsc.dims = [["M"], ["K"], []]`` of an operation the names of each of its iteration dims. What is decided is
+first; ``sdsc.dims = [["M"], ["K"], []]`` of an operation are the names of each of its iteration dims. The decision is
 ``sdsc.tiling = [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}]``: the loops around an operation, outermost first, with
-the iteration dim that each cuts; operations with the same entry share the loop. With ``unrolled = true`` its iterations
-are written one after the other, with ``unrolled = false`` they are not; else ``unroll-tiles`` decides.
+the iteration dim that each loop tiles; operations with the same entry share the loop. With ``unrolled = true`` its
+iterations are unrolled, with ``unrolled = false`` they are not; otherwise ``unroll-tiles`` decides.
 """
 
-# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# Annotations must not be postponed: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
 import itertools
@@ -91,21 +90,21 @@ from spyre_mlir.layout.sliding_windows import Halos, halo_of
 from spyre_mlir.mlir import ext, ir, location_of
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
-#: Of an argument that the program changes: the number of the result that is its new value, in its memory.
+#: On an argument that the program updates: the index of the result that is its new value, in the same memory.
 UPDATED = "spyre.updated"
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"
 COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
-#: Of a shuffle: dims of its iteration, and how many positions before and after its slice a core gets.
+#: On a shuffle: iteration dims, and the number of positions before and after its slice that a core gets.
 HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 WIDE_SUM = "sdsc.wide_sum"
 INDEX_BOUNDS, BUNDLE, PING_PONG, OVER = "sdsc.index_bounds", "sdsc.bundle", "sdsc.ping_pong", "sdsc.over"
-#: The last is of a module, of which ``fold-repeated-layers`` left layers out.
+#: The last one is on a module from which ``fold-repeated-layers`` removed layers.
 RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
-#: Of an argument that the frontend computed: the bytes of the model's data that it is made of.
+#: On an argument that the frontend computed: the bytes of the model's data from which it was computed.
 SOURCE_BYTES = "spyre.source_bytes"
 
 #: The attributes of ``sdsc.windows``, each with a number per dim that windows slide along.
@@ -152,7 +151,7 @@ class HostAttr(Sdsc.Attribute, name="host"):
 
 
 class CloneOp(Sdsc.Operation, name="clone"):
-    """Copy ``source`` into a buffer of its own, ``result``: not pure, two clones of one tensor are two buffers.
+    """Copy ``source`` into its own buffer, ``result``. Not pure: two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -166,7 +165,7 @@ class CloneOp(Sdsc.Operation, name="clone"):
         if types is None:
             return True
         source, result = types
-        # Not the whole type: a clone may change the layout.
+        # Not the whole type, because a clone may change the layout.
         if list(source.shape) == list(result.shape) and source.element_type == result.element_type:
             return True
         self.location.emit_error("clone keeps shape and element type of its source")
@@ -174,10 +173,10 @@ class CloneOp(Sdsc.Operation, name="clone"):
 
 
 class WindowsOp(Sdsc.Operation, name="windows"):
-    """View of ``source`` by windows that slide along some of its dims; each becomes two, of positions and of a window.
+    """View ``source`` by windows that slide along some of its dims; each such dim becomes two: windows and positions.
 
     Element ``(.., o, k, ..)`` of ``result`` is element ``(.., stride * o + dilation * k - before, ..)`` of the source,
-    and where there is none the neutral number of the operation that reads it. Only operations with windows read it.
+    or the neutral element of the operation that reads it if that is outside. Only operations with windows read it.
 
     ``%1 = "sdsc.windows"(%0) {dims = array<i64: 1>, strides = array<i64: 2>, dilations = array<i64: 1>,
     before = array<i64: 1>} : (tensor<8x9x64xf16>) -> tensor<8x5x3x64xf16>``
@@ -187,7 +186,7 @@ class WindowsOp(Sdsc.Operation, name="windows"):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
-        """Require two dims of the result for each that windows slide along, and the element type of the source."""
+        """Require two dims of the result for each dim that windows slide along, and the element type of the source."""
         types = copied_types(self)
         if types is None:
             return True
@@ -220,7 +219,7 @@ class ShuffleOp(Sdsc.Operation, name="shuffle"):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
-        """Require the type of the source, layout included: the ring moves bits as they are."""
+        """Require the type of the source, including the layout: the ring moves bits unchanged."""
         types = copied_types(self)
         if types is None or types[0] == types[1]:
             return True
@@ -251,13 +250,13 @@ def windows(
 
 
 def halos_attr(halos: Halos) -> ir.DenseI64ArrayAttr:
-    """Return the attribute of the halos of a shuffle: for each its dim, the positions before and after, the size."""
+    """Return the attribute of a shuffle's halos: for each halo its dim, the positions before and after, the size."""
     numbers = ((dim, halo.before, halo.extent - 1 - halo.before, halo.size) for dim, halo in halos)
     return ir.DenseI64ArrayAttr.get(list(itertools.chain.from_iterable(numbers)))
 
 
 def halos_of(op: ir.Operation) -> Halos:
-    """Return the halos of a shuffle, of the dims of its iteration."""
+    """Return the halos of a shuffle, by its iteration dims."""
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[HALOS])) if HALOS in op.attributes else []
     return tuple(
         (dim, halo_of(before, after, size))
@@ -271,7 +270,7 @@ def copies_of(op: ir.Operation) -> int:
 
 
 def over_of(op: ir.Operation) -> ir.Value | None:
-    """The operand that the result of an op is written over; None if it has a buffer of its own."""
+    """Return the operand that the result of an op overwrites; None if the result has its own buffer."""
     if OVER not in op.attributes:
         return None
     number = op.attributes[OVER]
@@ -281,13 +280,13 @@ def over_of(op: ir.Operation) -> ir.Value | None:
 
 
 def ping_pong_attr(pair: int, second: bool) -> ir.ArrayAttr:
-    """``sdsc.ping_pong``: the number of a pair of buffers, and which of them a result is in."""
+    """Build ``sdsc.ping_pong``: the index of a pair of buffers, and which buffer of the pair holds a result."""
     i64 = ir.IntegerType.get_signless(64)
     return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, number) for number in (pair, int(second))])
 
 
 def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
-    """The pair of buffers that a result is in one of, and whether in the second; None for a buffer of its own."""
+    """Return the pair of buffers of a result, and whether it is in the second one; None if it has its own buffer."""
     if PING_PONG not in op.attributes:
         return None
     value = op.attributes[PING_PONG]
@@ -343,10 +342,10 @@ def host_attr(label: str, kind: str, dtype: str) -> HostAttr:
 
 
 def again(arguments: Sequence[ir.DictAttr], number: int) -> ir.DictAttr:
-    """Build the attributes of a further argument with the host array of argument ``number``, in another layout."""
+    """Build the attributes of another argument with the host array of argument ``number``, in another layout."""
     entries = {entry.name: entry.attr for entry in arguments[number]}
     host = entries[HOST]
-    # A further layout of an argument that has a source itself shows the array of that source.
+    # If the argument has a source itself, the new layout shows the array of that source.
     source = entries.get(SOURCE, host.label)
     name = ir.StringAttr(source).value
     count = sum(SOURCE in argument and argument[SOURCE] == source for argument in arguments)
@@ -368,9 +367,9 @@ def host_view_attr(view: HostView) -> ir.DictAttr:
 
 
 def index_bounds_of(attributes: ir.DictAttr) -> tuple[int, int, str] | None:
-    """Return lower bound, excluded upper bound and operation of ``sdsc.index_bounds``; None without the attribute.
+    """Return the lower bound, excluded upper bound and operation of ``sdsc.index_bounds``; None without the attribute.
 
-    ``CompileError`` for an attribute of another form.
+    ``CompileError`` for a malformed attribute.
     """
     if INDEX_BOUNDS not in attributes:
         return None
@@ -382,7 +381,7 @@ def index_bounds_of(attributes: ir.DictAttr) -> tuple[int, int, str] | None:
 
 
 def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
-    """Return the view of its host array that an argument of ``shape`` is: all of it without ``sdsc.host_view``."""
+    """Return the view of the host array for an argument of ``shape``; without ``sdsc.host_view`` the whole array."""
     if HOST_VIEW not in attrs:
         return HostView.whole(shape)
     view = ir.DictAttr(attrs[HOST_VIEW])
@@ -393,7 +392,7 @@ def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
 
 
 def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
-    """Add a step to the history of an op; ``kind`` is one of the SuperDSC specification (fusion, remap, ...)."""
+    """Add a step to the history of an op; ``kind`` is a kind of the SuperDSC specification (fusion, remap, ...)."""
     before = list(op.attributes[HISTORY]) if HISTORY in op.attributes else []
     step = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in (kind, pass_name, reason)])
     op.attributes[HISTORY] = ir.ArrayAttr.get([*before, step])
@@ -418,7 +417,7 @@ def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
 
 
 def pool_bytes_of(func: ir.Operation) -> int:
-    """Return the bytes of the pool of a placed function in device memory; 0 if it has none."""
+    """Return the bytes of a placed function's pool in device memory; 0 if it does not have a pool."""
     return ir.IntegerAttr(func.attributes[POOL_BYTES]).value if POOL_BYTES in func.attributes else 0
 
 
@@ -451,7 +450,7 @@ def masks_attr(masks: Mapping[int, float]) -> ir.DictAttr:
 
 
 def masks_of(op: ir.Operation) -> dict[int, float]:
-    """Return the value of the padding by masked iteration dim; {} without masks. ``CompileError`` if one is none."""
+    """Return the value of the padding by masked iteration dim; {} without masks. ``CompileError`` if malformed."""
     if MASKS not in op.attributes:
         return {}
     values = to_dims(MASKS, op.attributes[MASKS])
@@ -461,7 +460,7 @@ def masks_of(op: ir.Operation) -> dict[int, float]:
     return masks
 
 
-# By text, for an attribute belongs to a context, and this cache outlives contexts.
+# Keyed by text, because an attribute belongs to a context and this cache outlives contexts.
 _DIVISIONS: dict[str, Division] = {}
 
 
@@ -471,9 +470,9 @@ def division_of(op: ir.Operation) -> Division:
 
 
 def division_from(attr: DivisionAttr) -> Division:
-    """Convert an attribute to a division: its splits, and the slices of each core by its core map.
+    """Convert an attribute to a division: its splits, and the slices of each core according to its core map.
 
-    Cached by the text of the attribute: a program repeats few divisions often.
+    Cached by the text of the attribute, because a program often repeats the same few divisions.
     """
     text = str(attr)
     if text not in _DIVISIONS:
@@ -487,7 +486,7 @@ def division_from(attr: DivisionAttr) -> Division:
 
 
 def _evaluate(expression: ir.AffineExpr, core: int) -> int:
-    """Evaluate a result of a core map for one core. ``check_forms`` refuses divisors but constants above 0."""
+    """Evaluate a result of a core map for one core. ``check_forms`` rejects divisors other than constants above 0."""
     if isinstance(expression, ir.AffineConstantExpr):
         return expression.value
     if isinstance(expression, ir.AffineDimExpr):

@@ -2,20 +2,20 @@
 """The ``sdscbundle`` dialect: the output form, a SuperDSC bundle.
 
 At this level a module has one ``func.func @sdsc_bundle`` without results, made of the ops below,
-``scf.for`` with constant bounds and no carried values, ``arith.constant``, ``arith.addi`` and
+``scf.for`` with constant bounds and without iter_args, ``arith.constant``, ``arith.addi`` and
 ``affine.apply`` on ``index``. The bindings print Python-defined ops in generic form; the writer of the
 bundle folder prints the custom syntax of the SuperDSC specification.
 
 * ``sdscbundle.sdsc_execute`` runs the design ``sdsc_filename``; its operands bind ``symbol_ids``.
 * ``sdscbundle.device_mem_allocate`` reserves device memory for the whole kernel.
-* ``sdscbundle.input_arg_extract`` reads a run-time parameter: an address, or with a largest value an index.
+* ``sdscbundle.input_arg_extract`` reads a run-time parameter: an address, or an index if it has a largest value.
 
-The designs themselves, and what the host must know, are attributes of the module: ``sdscbundle.designs``
-(one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``. ``sdscbundle.cuts`` are the numbers of
-the executes that begin another bundle, of a program that is a sequence of them.
+The designs and the data for the host are attributes of the module: ``sdscbundle.designs``
+(one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``. If the program is a sequence of
+bundles, ``sdscbundle.cuts`` has the indices of the executes that begin another bundle.
 """
 
-# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# Annotations must not be postponed: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ class InputArgType(SdscBundle.Type, name="input_arg"):
     """``!sdscbundle.input_arg<index, granularity, max_value>``: a run-time parameter.
 
     Attributes:
-        value: The type of its number.
-        granularity: It is a multiple of so many; 0 for what is unset.
-        max_value: Its largest number; 0 for what is unset.
+        value: The type of the parameter's value.
+        granularity: A number that divides the value; 0 if it is unset.
+        max_value: The largest value; 0 if it is unset.
     """
 
     value: ir.TypeAttr
@@ -112,7 +112,7 @@ class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
 
 
 def _attribute(op: ir.Operation, name: str) -> Any:
-    # The verifier runs on whatever the generic form says, before anything has looked at names or types.
+    # The verifier runs on arbitrary generic form, before names or types are checked.
     return op.attributes[name] if name in op.attributes else None
 
 
@@ -126,9 +126,9 @@ def input_arg_type(granularity: int | None = None, max_value: int | None = None)
 
 
 def bounds_of(type_: InputArgType) -> tuple[int | None, int | None]:
-    """Return granularity and largest value of a run-time parameter, None for what is unset."""
+    """Return granularity and largest value of a run-time parameter, None for unset ones."""
     granularity, max_value = (ir.IntegerAttr(attr).value for attr in (type_.granularity, type_.max_value))
-    # An index into a dim of size 1 has the largest value 0, where an address has no granularity.
+    # An index into a dim of size 1 has the largest value 0, whereas an address does not have a granularity.
     return granularity or None, max_value if granularity else max_value or None
 
 
@@ -153,7 +153,7 @@ def device_mem_allocate(size_bytes: int) -> ir.Value:
 
 
 def input_arg_extract(argument: ir.Value, what: str = "value") -> ir.Value:
-    """Build the reading of a run-time parameter at the current insertion point."""
+    """Build a read of a run-time parameter at the current insertion point."""
     return ir.Operation.create(
         "sdscbundle.input_arg_extract",
         results=[ir.IndexType.get()],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``stick`` dialect: tiled device memory.
 
-``#stick.layout<map>`` is the encoding of a tensor type and says how a logical index becomes a device
+``#stick.layout<map>`` is the encoding of a tensor type and maps a logical index to a device
 coordinate, outermost device dim first, position in the stick last:
 
     tensor<512x256xf16, #stick.layout<affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>>>
@@ -10,21 +10,21 @@ Each result of the map is one digit of one logical dim (``d0``, ``d0 floordiv c`
 ``(d0 floordiv c) mod m``) or the constant 0: a last result of 0 is a stick-sparse tensor, one valid
 element per stick. Sizes follow from the tensor's shape, so a slice keeps its attribute.
 
-``stick.restickify`` copies a tensor into another layout; no other op changes one. ``tensor.expand_shape``,
+``stick.restickify`` copies a tensor into another layout; no other op changes a layout. ``tensor.expand_shape``,
 ``tensor.collapse_shape``, ``tensor.extract_slice`` and ``linalg.transpose`` between tensors with layouts
-are views: they move nothing, and their result's layout is the composition.
+are views: they do not move data, and the layout of their result is the composition.
 
-``stick.padding = {d1 = "undefined"}`` on an argument, a constant or an op that writes a buffer says what
-the padding of its tensor holds: for each padded dim a number, ``{d1 = 0.0}``, or nothing that anybody may
-rely on. A tensor without padding has no such attribute, nor has a view: it shows the padding of its buffer,
-or elements of it.
+``stick.padding = {d1 = "undefined"}`` on an argument, a constant or an op that writes a buffer states the
+contents of the tensor's padding: for each padded dim a number, ``{d1 = 0.0}``, or contents that must not be
+relied on. A tensor without padding does not have this attribute. A view does not have it either: a view shows the
+padding of its buffer, or elements of it.
 
-Before layouts are chosen, types have none, and a program says what it wants by the attribute ``stick.to``:
-of ``stick.restickify``, the layout to convert to at this place; of ``stick.pin``, the layout in which its
-operand is made. Only the arguments of a function have the layout in their type already: it is the caller's.
+Before layouts are chosen, types do not have layouts, and a program requests layouts by the attribute ``stick.to``:
+on ``stick.restickify``, the layout to convert to at this place; on ``stick.pin``, the layout in which its
+operand is produced. Only the arguments of a function already have the layout in their type: the caller's layout.
 """
 
-# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# Annotations must not be postponed: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
 import functools
@@ -41,9 +41,9 @@ from spyre_mlir.target.target import Target
 #: The attribute by which a program names a layout before layouts are chosen.
 TO = "stick.to"
 
-#: The attribute that says what the padding of a tensor holds.
+#: The attribute that states the contents of the padding of a tensor.
 PADDING = "stick.padding"
-#: On a clone that converts: why. It becomes a stick.restickify when types are written.
+#: On a clone that converts: the reason. The clone becomes a stick.restickify when types are written.
 RESTICKIFY = "stick.restickify"
 
 
@@ -62,8 +62,8 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
     ``%1 = "stick.restickify"(%0) : (tensor<64x64xf16, #rows>) -> tensor<64x64xf16, #columns>``
 
-    Same elements at the same logical index; all bytes are read and written. Before layouts are chosen, the
-    attribute names that of the result:
+    The elements keep their logical indices; all bytes are read and written. Before layouts are chosen, the
+    attribute names the layout of the result:
 
     ``%1 = "stick.restickify"(%0) {stick.to = #stick.layout<#columns>} : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -72,7 +72,7 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
-        """Require shape and element type of the source, and a layout on both, or one that is requested."""
+        """Require shape and element type of the source, and a layout on both types or a requested layout."""
         types = copied_types(self)
         if types is None:
             return True
@@ -89,11 +89,11 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
 
 class PinOp(Stick.Operation, name="pin"):
-    """Fix the layout in which its ``source`` is produced; moves nothing and is gone once layouts are chosen.
+    """Fix the layout in which its ``source`` is produced; does not move data, and is erased once layouts are chosen.
 
     ``%1 = "stick.pin"(%0) {stick.to = #stick.layout<#columns>} : (tensor<64x64xf16>) -> tensor<64x64xf16>``
 
-    Its ``result`` is its operand. Not pure: a pin holds for its operand even if nobody reads the result.
+    Its ``result`` is its operand. Not pure: a pin constrains its operand even if the result has no readers.
     """
 
     source: ext.Operand[ir.RankedTensorType]
@@ -131,7 +131,7 @@ def _has_fitting_request(op: ir.OpView) -> bool:
 
 
 def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
-    """Describe what is wrong with a layout for tensors of a rank; None if nothing is."""
+    """Describe an error in a layout for tensors of a rank; None if there is none."""
     map_ = ir.AffineMapAttr(attr.map).value
     if map_.n_dims != rank or map_.n_symbols:
         return f"its map has {map_.n_dims} dims and {map_.n_symbols} symbols, the tensor has {rank} dims"
@@ -153,7 +153,7 @@ def restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> 
 
 
 def requested_restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    """Build a conversion of ``source``, which has no layout yet, to ``layout`` at the current insertion point."""
+    """Build a conversion of ``source``, which does not have a layout yet, to ``layout`` at the insertion point."""
     return _request("stick.restickify", source, layout, location)
 
 
@@ -184,17 +184,17 @@ def layout_from(attr: LayoutAttr, type_: ir.Type, target: Target) -> StickLayout
 
 @functools.lru_cache(maxsize=1 << 12)
 def _unique(layout: StickLayout) -> StickLayout:
-    """The one object for equal layouts: keys of caches are then compared by identity."""
+    """Return one object for equal layouts, so that cache keys are compared by identity."""
     return layout
 
 
 def has_layout(type_: ir.Type) -> bool:
-    """Return whether a type, ``type_``, is that of a tensor with a layout."""
+    """Return whether a type, ``type_``, is a tensor type with a layout."""
     return isinstance(type_, ir.RankedTensorType) and isinstance(type_.encoding, LayoutAttr)
 
 
 def layout_of(type_: ir.Type, target: Target) -> StickLayout | None:
-    """Return the layout of a tensor type; None without one, and of any other type.
+    """Return the layout of a tensor type; None for a type without a layout.
 
     Args:
         type_: The type.
@@ -245,21 +245,21 @@ def _expression(digit: Digit) -> ir.AffineExpr:
 
 
 def padding_attr(states: States) -> ir.DictAttr:
-    """Build ``stick.padding`` from the ``states`` of padded dims: a number, or None for what is undefined."""
+    """Build ``stick.padding`` from the ``states`` of padded dims: a number, or None for undefined padding."""
     return from_dims(states)
 
 
 def padding_of(attributes: Mapping[str, ir.Attribute]) -> States:
-    """Return the state of each padded dim from the ``attributes`` of an op or an argument; {} without any."""
+    """Return the state of each padded dim from the ``attributes`` of an op or an argument; {} if nothing is padded."""
     return to_dims(PADDING, attributes[PADDING]) if PADDING in attributes else {}
 
 
-# By text, for an attribute belongs to a context, and this cache outlives contexts.
+# Keyed by text, because an attribute belongs to a context and this cache outlives contexts.
 _DIGITS: dict[str, tuple[Digit, ...]] = {}
 
 
 def _digits(text: str, encoding: LayoutAttr) -> tuple[Digit, ...]:
-    """Return the digits of a layout attribute, cached by its text: a program repeats few layouts often."""
+    """Return the digits of a layout attribute, cached by its text, because a program repeats the same few layouts."""
     if text not in _DIGITS:
         results = ir.AffineMapAttr(encoding.map).value.results
         _DIGITS[text] = tuple(_digit(expression) for expression in results)

@@ -2,8 +2,8 @@
 """Reader and builder of the ``linalg.generic`` ops that represent device operations.
 
 ``Structured`` is a read-only view of one op with its maps as tuples of iteration dims; ``device_op`` builds the op
-of one device operation. The body comes from its expression in ``target/ops.py``, so that it is a function of the
-operation and upstream's lowering can run every level.
+of one device operation. The body is built from the expression of the operation in ``target/ops.py``, so the body is a
+function of the operation, and upstream's lowering can run every level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
 
-#: Ops whose last operand says where the result goes, and is not read.
+#: Ops whose last operand is the destination of the result, and is not read.
 DESTINATION = ("linalg.generic", "linalg.transpose", "linalg.fill")
 
 #: Indexing map of an operand: for each of its dims the iteration dim that indexes it; None is the constant 0.
@@ -89,7 +89,7 @@ def extents_of(maps: Sequence[Map], shapes: Sequence[Sequence[int]], rank: int) 
     return tuple(sizes)
 
 
-#: Cache of maps and iterators by the attributes of generic ops, None where a map is no selection; its owner decides
+#: Cache of maps and iterators by the attributes of generic ops, None if a map is not a selection; its owner decides
 #: how long it lasts.
 Known = dict[tuple[ir.Attribute, ir.Attribute], tuple[tuple[Map, ...], tuple[str, ...]] | None]
 
@@ -99,9 +99,9 @@ _known: contextvars.ContextVar[Known | None] = contextvars.ContextVar("known", d
 
 @contextlib.contextmanager
 def parsed_once() -> Iterator[None]:
-    """Parse equal maps and iterators of all ops in a block once.
+    """Parse equal maps and iterators of all ops only once inside a ``with`` block.
 
-    Attributes keep their MLIR context, and with it constants, so the cache ends with the block.
+    Attributes keep their MLIR context, and with it constants, alive, so the cache ends with the block.
     """
     token = _known.set({})
     try:
@@ -139,7 +139,7 @@ def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map, .
     selected = tuple(dims for dims in selections if dims is not None)
     if len(selected) < len(selections):
         return None
-    # Text may have iterator types as enums or as strings (``parser_limits.py``), and both contain the
+    # Iterator types in text may be enums or strings (``parser_limits.py``), and both contain the
     # word.
     names = ("reduction" if "reduction" in str(attr) else "parallel" for attr in ir.ArrayAttr(iterators))
     return selected, tuple(names)
@@ -218,7 +218,7 @@ def device_op(
         maps: For each input the iteration dim that indexes each of its dims; None is the constant 0.
         shape: The elements of each iteration dim.
         element: The element type of the result, as text.
-        location: Where it comes from.
+        location: The location of the operation.
         reduced: The iteration dims that are reductions.
         result_map: The dims of the result; by default all that are not ``reduced``, in order.
         constants: The numbers of its constants by name.
@@ -252,13 +252,13 @@ def rebuilt(
     extents: Sequence[int] | None = None,
     element: str | None = None,
 ) -> ir.Value:
-    """Build the device operation of ``generic`` on other inputs, with its history.
+    """Build the device operation of ``generic`` on other inputs, and copy its history.
 
     Args:
         generic: The view of the operation.
-        inputs: The other inputs, as many.
-        extents: The elements of each iteration dim; by default its own.
-        element: The element type of the result, as text; by default its own.
+        inputs: The other inputs, in equal number.
+        extents: The elements of each iteration dim; by default of ``generic``.
+        element: The element type of the result, as text; by default of ``generic``.
     """
     result = device_op(
         generic.opcode,
@@ -276,7 +276,7 @@ def rebuilt(
 
 
 def iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
-    """Build the iterator types of ``rank`` dims, of which the ``reduced`` ones are reductions."""
+    """Build the iterator types of ``rank`` dims; the ``reduced`` dims are reductions."""
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")
 
@@ -323,7 +323,7 @@ class Body:
         ).result
 
     def build(self, opcode: str, arguments: Sequence[ir.Value]) -> ir.Value:
-        """Build a device operation on scalars: those of its inputs, and what its result holds before.
+        """Build a device operation on scalars: its inputs, and the previous value of its result.
 
         ``KeyError`` for a constant that is missing.
         """
@@ -342,7 +342,7 @@ class Body:
         return value if op.combine is None else self._apply(op.combine, [accumulator, value])
 
     def constant(self, value: float | str) -> ir.Value:
-        """Build a constant: a number, or by its name a constant of the device operation."""
+        """Build a constant: a number, or a constant of the device operation by name."""
         number = self.constants[value] if isinstance(value, str) else value
         if isinstance(self.element, ir.IntegerType):
             attr: ir.Attribute = ir.IntegerAttr.get(self.element, int(number))
@@ -351,7 +351,7 @@ class Body:
         return self("arith.constant", value=attr)
 
     def _expression(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
-        """Build an expression of scalar functions; ``values`` are those that are built already."""
+        """Build an expression of scalar functions; ``values`` are the values of expressions that are already built."""
         if expression in values:
             return values[expression]
         if not isinstance(expression, tuple):
@@ -385,7 +385,7 @@ class Body:
         return self._apply(function, [source._expression(argument, values)])
 
     def _condition(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
-        """Build the i1 of a truth value, whose element type need not be that of the body."""
+        """Build the i1 of a truth value, whose element type may differ from the element type of the body."""
         if isinstance(expression, tuple):
             predicate = SCALARS[expression[0]].predicate
             if predicate is not None:
@@ -409,7 +409,7 @@ class Body:
         return self("arith.extsi" if isinstance(self.element, ir.IntegerType) else "arith.sitofp", value)
 
     def _row(self, position: ir.Value, row: ir.Value, accumulator: ir.Value) -> ir.Value:
-        """Select the row at the position; the last iteration dim runs over all rows of the table."""
+        """Select the row at the position; the last iteration dim iterates over all rows of the table."""
         i64 = ir.IntegerType.get_signless(64)
         index = self("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, self.rank - 1))
         row_number = self("arith.index_cast", index, result=position.type)

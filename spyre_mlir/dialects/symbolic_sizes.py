@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run-time sizes in the IR: those of a function, and the dims of arguments and constants that follow them.
+"""Run-time sizes in the IR: the sizes of a function, and the dims of arguments and constants that follow them.
 
     func.func @main(%x: tensor<1x1024x64xf16> {sdsc.symbolic = {d1 = ["S", 1 : i64]}}, ..)
         attributes {sdsc.sizes = {S = array<i64: 64, 1024>}}
 
-``sdsc.sizes`` has granularity and largest value of each size, ``sdsc.symbolic`` by dim its size and how many elements
-each position of it takes. Types have the largest sizes. Without ``sdsc.sizes`` nothing of a function is symbolic.
+``sdsc.sizes`` has the granularity and the largest value of each size. ``sdsc.symbolic`` has, by dim, its size and the
+number of elements per unit of the size. Types have the largest sizes. A function without ``sdsc.sizes`` is static.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spyre_mlir.mlir import ir, location_of
 
 SIZES, SYMBOLIC = "sdsc.sizes", "sdsc.symbolic"
 
-#: Of an argument: the dims of its host array that are symbolic, where it is a view of that.
+#: On an argument that is a view of its host array: the symbolic dims of the host array.
 SYMBOLIC_HOST = "sdsc.symbolic_host"
 
 
@@ -36,7 +36,7 @@ def symbolic_attr(dims: SymbolicDims) -> ir.Attribute:
 
 
 def sizes_of(func: ir.Operation) -> dict[str, tuple[int, int]]:
-    """Return granularity and largest value of the run-time sizes of a function by name; none where it has none."""
+    """Return the granularity and largest value of the run-time sizes of a function by name; empty if it has none."""
     if SIZES not in func.attributes:
         return {}
     value = from_attribute(func.attributes[SIZES])
@@ -59,7 +59,7 @@ def symbolic_of(
     shape: tuple[int, ...],
     location: ir.Location,
 ) -> SymbolicDims:
-    """Return the dims of ``sdsc.symbolic``, by the sizes of the function; ``CompileError`` for what fits no shape."""
+    """Return the dims of ``sdsc.symbolic``, by the sizes of the function; ``CompileError`` for an unfit shape."""
     value = from_attribute(attribute)
     dims: SymbolicDims = {}
     for key, entry in value.items() if isinstance(value, dict) else [(str(attribute), [])]:

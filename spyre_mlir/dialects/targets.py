@@ -2,8 +2,8 @@
 """The target that a module carries.
 
 ``sdsc.target = {cores = {usable = 4 : i64}, lx = {bytes = 1048576 : i64}}`` on a ``builtin.module`` are the fields that
-differ from the packaged device file, by their sections there. A module without it is for the default target; a run of
-passes attaches that where it is not the packaged one.
+differ from the packaged device file, by section. A module without it is for the default target; a run of
+passes attaches the default target if it is not the packaged one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TARGETS: dict[str, Target] = {}
 
 
 def target_of(op: ir.Operation | ir.OpView | ir.Module) -> Target:
-    """Return the target of the module around an operation, the default one without.
+    """Return the target of the module around an operation, or the default target.
 
     Args:
         op: The operation, or the module.
@@ -62,7 +62,7 @@ def attach(module: ir.Operation | ir.OpView | ir.Module, target: Target) -> None
 
 
 def settle(module: ir.Operation | ir.OpView | ir.Module) -> None:
-    """Attach the default target to a module without one where it is not the packaged one: its text then says it."""
+    """Attach the default target to a module without a target, unless it is the packaged one: its text then has it."""
     if TARGET not in module.operation.attributes and default_target() != packaged_target():
         attach(module, default_target())
 

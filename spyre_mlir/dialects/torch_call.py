@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of PyTorch's own kernels on the host, for what has no form in linalg: ``tosa.custom`` of a domain of PyTorch.
+"""Calls of PyTorch kernels on the host, for ops without a linalg form: ``tosa.custom`` with a domain of PyTorch.
 
     %1 = tosa.custom %0 {
       domain_name = "aten", operator_name = "lgamma.default", implementation_attrs = "",
@@ -7,9 +7,9 @@
                    operands = ["float16"], results = ["float16"]}
     } : (tensor<8xf16>) -> tensor<8xf16>
 
-The arguments have the names of the operator's schema. Integers have no sign in linalg, so ``sdsc.call`` has PyTorch's
-types of operands and results. An operation of our own could not be declared: the bindings give all operands of a
-variadic list one type.
+The arguments have the names of the operator's schema. Integers do not have a sign in linalg, so ``sdsc.call`` has the
+PyTorch types of operands and results. We cannot declare an operation for calls: the bindings require one type for all
+operands of a variadic list.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from spyre_mlir.records import dataclass
 #: The operation, and the attribute of a call.
 TORCH_CALL, CALL = "tosa.custom", "sdsc.call"
 
-#: Keys of an argument that is no plain number or text: the index of an operand, and an element type.
+#: Keys of an argument that is not a plain number or text: the index of an operand, and an element type.
 OPERAND, DTYPE = "operand", "dtype"
 
 
 def is_torch_call(op: ir.Operation) -> bool:
-    """Return whether an operation is a call of a kernel of PyTorch."""
+    """Return whether an operation is a call of a PyTorch kernel."""
     return op.name == TORCH_CALL and CALL in op.attributes
 
 
@@ -39,8 +39,8 @@ class TorchCall:
     """Operator of PyTorch, such as ``aten.lgamma.default``, with its arguments by name.
 
     An argument is a number, a text, None, ``{"operand": 0}``, ``{"dtype": "float16"}``, or a list of these.
-    ``operands`` and ``results`` are PyTorch's names of the element types; ``kept`` are the numbers of the results among
-    those of the operator, in ascending order.
+    ``operands`` and ``results`` are PyTorch's names of the element types; ``kept`` are the indices of the kept results
+    of the operator, in ascending order.
     """
 
     operator: str
@@ -68,7 +68,7 @@ class TorchCall:
 
     @classmethod
     def of(cls, op: ir.Operation) -> TorchCall:
-        """Read the call of an operation; ``CompileError`` for attributes that do not say one."""
+        """Read the call of an operation; ``CompileError`` for attributes that do not describe a call."""
         domain, name = (ir.StringAttr(op.attributes[key]).value for key in ("domain_name", "operator_name"))
         call = from_attribute(op.attributes[CALL]) if CALL in op.attributes else None
         if not isinstance(call, dict) or set(call) != {"arguments", "kept", "operands", "results"}:

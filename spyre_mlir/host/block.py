@@ -16,19 +16,19 @@ from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir, location_of, source_operation
 from spyre_mlir.records import dataclass
 
-#: Limits of the bytes of one tensor, and of all tensors that are live at one time besides the arguments.
+#: Limits of the bytes of one tensor, and of all tensors that are live at one time, without the arguments.
 TENSOR_BYTES, LIVE_BYTES = 1 << 33, 1 << 34
-#: Limit of the scalar operations of one op; those of a product of matrices count a ``MATMUL_DISCOUNT``-th.
+#: Limit of the scalar operations of one op; a matrix product counts its scalar operations / ``MATMUL_DISCOUNT``.
 OP_WORK, MATMUL_DISCOUNT = 1 << 34, 64
-#: Limits of the ops that the loops of one call execute, and of their scalar operations.
+#: Limits of the number of ops that the loops of one call execute, and of their scalar operations.
 LOOP_OPS, LOOP_WORK = 1 << 23, 1 << 34
-#: Limit of regions inside regions.
+#: Limit of the nesting depth of regions.
 DEPTH = 64
 
 
 @dataclass
 class Frame:
-    """Values of one call by slot, loop indices of the structured op that runs, and the remaining budget of loops."""
+    """Values of one call by slot, loop indices of the current structured op, and the remaining budget of loops."""
 
     values: list[NDArray[Any] | None]
     indices: Sequence[NDArray[Any]] = ()
@@ -36,7 +36,7 @@ class Frame:
     remaining_work: int = LOOP_WORK
 
     def charge(self, op: ir.Operation, block: Block) -> None:
-        """Count one iteration of a loop; ``CompileError`` once all of them are too many."""
+        """Count one iteration of a loop; ``CompileError`` if the total exceeds the limits."""
         self.remaining_ops -= 1 + len(block.calls)
         self.remaining_work -= block.work
         if self.remaining_ops < 0 or self.remaining_work < 0:
@@ -78,7 +78,7 @@ class Block:
     work: int
 
     def run(self, frame: Frame, arguments: Sequence[NDArray[Any]] = ()) -> list[NDArray[Any]]:
-        """Values that the block yields for these arguments."""
+        """Run the block on these arguments and return the values that it yields."""
         for slot, argument in zip(self.arguments, arguments, strict=True):
             frame.values[slot] = argument
         for call in self.calls:
@@ -88,7 +88,7 @@ class Block:
 
 @dataclass
 class BlockScope:
-    """Builder of the blocks of one function; an op without a rule or a type without a bound is a ``CompileError``."""
+    """Builder of the blocks of a function; ``CompileError`` for an op without a rule or a type without a bound."""
 
     rules: Mapping[str, Callable[[ir.Operation, BlockScope], Kernel]]
     slots: dict[ir.Value, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class BlockScope:
         return self.slots[value]
 
     def define(self, value: ir.Value, op: ir.Operation) -> int:
-        """Slot for a new value, whose type must have a bound."""
+        """Return a slot for a new value, whose type must have a bound."""
         try:
             size = _bytes(value.type)
         except CompileError as error:
@@ -117,7 +117,7 @@ class BlockScope:
         self.work += work
 
     def kernel(self, op: ir.Operation) -> Kernel:
-        """Kernel of an op, by the rule of its name; ``CompileError`` if it has none."""
+        """Return the kernel of an op, by the rule of its name; ``CompileError`` if there is no rule."""
         if op.name not in self.rules:
             raise CompileError(
                 f"A host function cannot run '{op.name}'; docs/host.md lists what it can.",
@@ -126,10 +126,10 @@ class BlockScope:
         return self.rules[op.name](op, self)
 
     def block(self, block: ir.Block, terminator: str, op: ir.Operation) -> Block:
-        """Kernel calls of a block of ``op`` that ends with ``terminator``."""
+        """Return the kernel calls of a block of ``op`` that ends with ``terminator``."""
         if self.depth >= DEPTH:
             raise failure(op, f"is nested deeper than {DEPTH} regions, the host's limit")
-        # Counted by itself, as a loop charges the work of its body per iteration.
+        # Counted separately, because a loop charges the work of its body per iteration.
         outer_work, self.work, self.depth = self.work, 0, self.depth + 1
         arguments = tuple(self.define(argument, op) for argument in block.arguments)
         operations = [entry.operation for entry in block.operations]
@@ -142,12 +142,12 @@ class BlockScope:
         return built
 
     def _calls(self, body: Sequence[ir.Operation], end: ir.Operation) -> list[KernelCall]:
-        """Kernel call per op, with the slots that it is the last to read; live bytes are bounded."""
+        """Return one kernel call per op, with the slots that the op is the last to read; live bytes are bounded."""
         last_use = _last_uses([*body, end])
         live, peak, outer_peak = 0, 0, self.peak_bytes
         calls = []
         for index, op in enumerate(body):
-            # The kernel's blocks set it, so that their peak counts on top of what is live here.
+            # The kernel's blocks set the peak, so that it counts on top of the bytes that are live here.
             self.peak_bytes = 0
             self.charge(op, 1)
             kernel = self.kernel(op)
@@ -157,7 +157,7 @@ class BlockScope:
             if peak > LIVE_BYTES:
                 raise failure(op, f"needs more than {LIVE_BYTES} bytes at a time, the host's limit")
             dead = last_use.get(index, [])
-            # After the check: operands and results of an op are live together.
+            # After the check: operands and results of an op are live at the same time.
             live -= sum(_bytes(value.type) for value in dead)
             reads = tuple(self.slot(value) for value in op.operands)
             calls.append(KernelCall(kernel, reads, results, tuple(self.slot(value) for value in dead)))
@@ -166,7 +166,7 @@ class BlockScope:
 
 
 def _last_uses(ops: Sequence[ir.Operation]) -> dict[int, list[ir.Value]]:
-    """Values of a block that no later op reads, regions included, by the index of the op that reads them last."""
+    """Return the values of a block that no later op reads (regions included), by the index of their last reader."""
     last: dict[ir.Value, int] = {}
     for index, op in enumerate(ops):
         last.update({value: index for value in op.results})
@@ -180,7 +180,7 @@ def _last_uses(ops: Sequence[ir.Operation]) -> dict[int, list[ir.Value]]:
 
 
 def _reads(op: ir.Operation) -> list[ir.Value]:
-    """All operands of an op and of the ops in its regions; without recursion, for these may be nested deeply."""
+    """Return all operands of an op and of the ops in its regions; not recursive, because regions may nest deeply."""
     reads, waiting = [], [op]
     while waiting:
         inner = waiting.pop()
@@ -195,7 +195,7 @@ def _reads(op: ir.Operation) -> list[ir.Value]:
 
 
 def _bytes(type_: ir.Type) -> int:
-    """Bytes of a tensor; 0 for a scalar."""
+    """Return the bytes of a tensor; 0 for a scalar."""
     storage = number_type(type_).storage.itemsize
     return math.prod(tensor_shape(type_)) * storage if is_tensor(type_) else 0
 
@@ -209,14 +209,14 @@ def only_block(op: ir.Operation, region: int = 0) -> ir.Block:
 
 
 def failure(op: ir.Operation, message: str) -> CompileError:
-    """Error about an op, named as in PyTorch where that is known, with its location."""
+    """Return an error about an op, with its location and its PyTorch name if that is known."""
     source = source_operation(op.location)
     name = f"{source} ('{op.name}')" if source else f"'{op.name}'"
     return CompileError(f"{name} {message}.", location_of(op.location))
 
 
 def integer(scalar: NDArray[Any]) -> int:
-    """Scalar array as a Python number."""
+    """Return a scalar array as a Python number."""
     return int(np.asarray(scalar).reshape(()))
 
 

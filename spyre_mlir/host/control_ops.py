@@ -20,13 +20,13 @@ def for_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     def kernel(
         frame: Frame, lower: NDArray[Any], upper: NDArray[Any], step: NDArray[Any], *iter_args: NDArray[Any]
     ) -> list[NDArray[Any]]:
-        """Run the loop; returns what its last iteration yields."""
+        """Run the loop; return the yielded values of its last iteration."""
         bounds = [integer(bound) for bound in (lower, upper, step)]
         if bounds[2] < 1:
             raise failure(op, f"has the step {bounds[2]}")
         values = list(iter_args)
         for index in range(*bounds):
-            # Bounds are data, so a loop can only be stopped while it runs.
+            # Bounds are data, so a loop can be stopped only while it runs.
             frame.charge(op, body)
             values = body.run(frame, [np.array(index, dtype=np.asarray(lower).dtype), *values])
         return values
@@ -35,7 +35,7 @@ def for_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def if_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for ``scf.if``, whose else may be absent where it has no results."""
+    """Rule for ``scf.if``, whose else region may be missing if it has no results."""
     chosen = scope.block(only_block(op, 0), "scf.yield", op)
     has_other = len(list(op.regions[1].blocks)) > 0
     if not has_other and len(op.results):
@@ -56,7 +56,7 @@ def while_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     after = scope.block(only_block(op, 1), "scf.yield", op)
 
     def kernel(frame: Frame, *iter_args: NDArray[Any]) -> list[NDArray[Any]]:
-        """Run the loop; returns what the first region passes on when its condition fails."""
+        """Run the loop; return the values that the first region passes on when its condition fails."""
         values = list(iter_args)
         while True:
             frame.charge(op, before)
@@ -70,7 +70,7 @@ def while_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def assert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for ``cf.assert``: ``FailedAssertionError`` with its message where the condition fails."""
+    """Rule for ``cf.assert``: ``FailedAssertionError`` with its message if the condition fails."""
     message = ir.StringAttr(op.attributes["msg"]).value
 
     def kernel(frame: Frame, condition: NDArray[Any]) -> tuple[()]:

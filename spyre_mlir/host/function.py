@@ -17,8 +17,8 @@ _UNCOUNTED = {"arith.constant", "tensor.empty", "linalg.fill", "func.return"}
 class HostFunction:
     """``HostFunction(module)(x, indices) -> [y]``: the function @main of a module.
 
-    Arrays are those of the simulator: bfloat16 comes as float32 numbers or as bits in uint16, and leaves as bits.
-    Raises ``CompileError`` for what a host function cannot be (see evaluator.py), and for a call that goes wrong.
+    Arrays have the types of the simulator: bfloat16 is given as float32 numbers or bits in uint16, and returned as
+    bits. Raises ``CompileError`` for an unsupported host function (see host_evaluator.py), and for a call that fails.
     """
 
     def __init__(self, module: ir.Module) -> None:
@@ -31,22 +31,22 @@ class HostFunction:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Numbers of arguments and of results."""
+        """The number of arguments and the number of results."""
         return len(self._evaluator.dtypes), self._evaluator.result_count
 
     @property
     def operations(self) -> int:
-        """Number of ops that compute or move tensors, without constants and empty ones."""
+        """The number of ops that compute or move tensors, without constants and empty tensors."""
         body = self.module.body.operations[0].regions[0].blocks[0].operations
         return sum(op.operation.name not in _UNCOUNTED for op in body)
 
     def text(self) -> str:
-        """Text of the module, with its locations."""
+        """The text of the module, with its locations."""
         return str(self.module.operation.get_asm(enable_debug_info=True)) + "\n"
 
 
 def as_bits(array: NDArray[Any], dtype: np.dtype) -> NDArray[Any]:
-    """Array in float32 as the bits of bfloat16, where ``dtype`` is theirs; the simulator returns only exact numbers."""
+    """Return a float32 array as bfloat16 bits if ``dtype`` is uint16; the simulator only returns exact numbers."""
     if dtype == np.uint16 and array.dtype == np.float32:
         return np.asarray(np.asarray(array).view(np.uint32) >> np.uint32(16), dtype=np.uint16)
     return np.asarray(array)

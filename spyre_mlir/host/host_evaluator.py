@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Evaluation of linalg functions on numpy arrays: host functions, constants, and the reference of ``--check``.
 
-A function is a list of numpy kernels, built by a rule per op. Only the tables of rules can run: an op without a rule,
-another symbol, a type without a bound is a ``CompileError`` when the evaluator is built, so a file from elsewhere
-cannot do more than compute. Indices, divisors and loops are checked during the run.
+A function is a list of numpy kernels, built by a rule per op. Only ops in the tables of rules can run: an op without a
+rule, another symbol or a type without a bound is a ``CompileError`` when the evaluator is built, so a file from an
+untrusted source can only compute. Indices, divisors and loops are checked during the run.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ RULES = {
 
 
 class HostEvaluator:
-    """``Evaluator(module)(x, w) -> [y]``: the one function of a module, on arrays of the signature's shapes.
+    """``HostEvaluator(module)(x, w) -> [y]``: the one function of a module, on arrays of the signature's shapes.
 
-    Sums are accumulated in float64, powers and roots of 16-bit floats taken in float32, and rounded at an op's result.
-    bfloat16 travels as its bits in uint16. Raises ``CompileError`` for what has no rule, and on a call for arrays of
-    other shapes, an index out of bounds, an integer division by 0, an assertion, or a loop without end.
+    Sums are accumulated in float64; powers and roots of 16-bit floats in float32, and rounded at an op's result.
+    bfloat16 is passed as bits in uint16. Raises ``CompileError`` for an op without a rule, and on a call for arrays of
+    other shapes, an index out of bounds, an integer division by 0, a failed assertion, or an endless loop.
     """
 
     def __init__(self, module: ir.Module | ir.OpView | ir.Operation) -> None:
-        # The ops live as long as it does.
+        # The ops live as long as the module does.
         self._module = module
         self._func = _only_function(module)
         signature = ir.FunctionType(ir.TypeAttr(self._func.attributes["function_type"]).value)
@@ -51,24 +51,24 @@ class HostEvaluator:
 
     @property
     def dtypes(self) -> list[np.dtype]:
-        """Types of the arguments, in order."""
+        """The types of the arguments, in order."""
         return [number_type(type_).host for type_ in self._inputs]
 
     @property
     def result_count(self) -> int:
-        """Number of arrays that a call returns."""
+        """The number of arrays that a call returns."""
         return len(self._results)
 
     @property
     def work(self) -> int:
-        """Scalar operations of a call, loops counted once."""
+        """The scalar operations of a call; each loop counts once."""
         return self._body.work
 
     def __call__(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         self._check(arrays)
         numbers = [number_type(type_) for type_ in self._inputs]
         operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
-        # Infinities and NaN are results here as in PyTorch, not warnings.
+        # As in PyTorch, infinities and NaN are results and not warnings.
         with np.errstate(all="ignore"):
             try:
                 results = self._body.run(Frame([None] * self._slots), operands)
@@ -92,12 +92,12 @@ class HostEvaluator:
 
 
 def evaluate(module: ir.Module) -> list[NDArray[Any]]:
-    """Results of a function without arguments."""
+    """Return the results of a function without arguments."""
     return HostEvaluator(module)()
 
 
 def _only_function(module: ir.Module | ir.OpView | ir.Operation) -> ir.Operation:
-    """The function of a module that has nothing else."""
+    """Return the function of a module that contains nothing else."""
     ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
     other = next((op for op in ops if op.name != "func.func"), None)
     if other is not None:
@@ -109,7 +109,7 @@ def _only_function(module: ir.Module | ir.OpView | ir.Operation) -> ir.Operation
 
 
 def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:
-    """Type of the signature, which must be a tensor of static shape and of a number type that the host has."""
+    """Return a type of the signature, which must be a tensor of static shape and of a number type of the host."""
     if not is_tensor(type_):
         raise failure(func, f"takes and gives tensors, not {type_}")
     try:

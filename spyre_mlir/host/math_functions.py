@@ -16,7 +16,7 @@ _GRID, _LARGEST = 256, 6
 
 @functools.cache
 def _erf_table() -> NDArray[np.float64]:
-    """Taylor coefficients of erf, of the orders 0 to 3, per point of a grid of 1/256 up to 6."""
+    """Return the Taylor coefficients of erf, of orders 0 to 3, for each point of a grid of 1/256 up to 6."""
     grid = np.arange(_LARGEST * _GRID + 1) / _GRID
     slope = 2 / math.sqrt(math.pi) * np.exp(-grid * grid)
     value = np.array([math.erf(x) for x in grid])
@@ -24,10 +24,10 @@ def _erf_table() -> NDArray[np.float64]:
 
 
 def erf(x: NDArray[Any]) -> NDArray[Any]:
-    """``erf``: in float64 that of libm, in float32 by the table, whose error is 3e-12."""
+    """``erf``: in float64 the function of libm, in float32 from the table, whose error is 3e-12."""
     if x.dtype == np.float64:
         return _of_libm(math.erf)(x)
-    # From 6 on erf is 1 in float32.
+    # From 6 on, erf is 1 in float32.
     magnitude = np.minimum(np.abs(x), _LARGEST).astype(np.float64)
     point = np.where(np.isnan(magnitude), 0, np.rint(magnitude * _GRID)).astype(np.intp)
     c0, c1, c2, c3 = _erf_table()[:, point]
@@ -36,7 +36,7 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _of_libm(function: Callable[[float], float]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Function on arrays from one of a Python number."""
+    """Return a function on arrays from a function of a Python number."""
     return lambda x: np.asarray(np.frompyfunc(function, 1, 1)(x)).astype(x.dtype)
 
 
@@ -47,9 +47,9 @@ def _round_half_away(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _power_of_integers(base: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
-    """``ipowi`` modulo the width, by repeated squares.
+    """``ipowi`` modulo the width, by repeated squaring.
 
-    For a negative exponent 1 / base, which is 0 but for 1 and -1.
+    For a negative exponent the result is 1 / base, which is 0 except for 1 and -1.
     """
     result, square = np.ones(np.broadcast_shapes(base.shape, exponent.shape), base.dtype), base
     rest = np.maximum(exponent, 0)
@@ -71,9 +71,9 @@ def _trailing_zeros(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _bit_length(x: NDArray[Any]) -> NDArray[np.int64]:
-    """Number of bits that an integer without sign takes."""
+    """Return the number of bits of an unsigned integer."""
     unsigned = np.asarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64)
-    # By halves: a logarithm in float64 is wrong near powers of two above 2^53.
+    # By bisection: a logarithm in float64 is wrong near powers of two above 2^53.
     length = np.zeros(unsigned.shape, np.int64)
     for step in (32, 16, 8, 4, 2, 1):
         high = (unsigned >> np.uint64(step)) != 0
@@ -91,7 +91,7 @@ def _integer_power_of_float(base: NDArray[Any], exponent: NDArray[Any]) -> NDArr
 
 
 def to_signed(x: NDArray[Any], target: np.dtype) -> NDArray[Any]:
-    """Floats truncated to integers; those beyond 32 bits (64, of i64) and NaN become the smallest integer and wrap."""
+    """Truncate floats to integers; floats beyond 32 bits (64 for i64) and NaN become the smallest integer and wrap."""
     width = np.dtype(np.int64 if target.itemsize == 8 else np.int32)
     limit = 2.0 ** (8 * width.itemsize - 1)
     whole = np.trunc(np.asarray(x, dtype=np.float64))
@@ -101,9 +101,9 @@ def to_signed(x: NDArray[Any], target: np.dtype) -> NDArray[Any]:
 
 
 def to_unsigned(x: NDArray[Any]) -> NDArray[np.uint64]:
-    """Floats truncated to unsigned integers; negative ones wrap, those beyond 64 bits and NaN become 2^63."""
+    """Truncate floats to unsigned integers; negative floats wrap, floats beyond 64 bits and NaN become 2^63."""
     whole = np.trunc(np.asarray(x, dtype=np.float64))
-    # numpy's own cast of floats beyond 2^63 depends on the machine.
+    # The numpy cast of floats beyond 2^63 depends on the machine.
     small = to_signed(whole, np.dtype(np.int64)).view(np.uint64)
     large = (whole >= 2.0**63) & (whole < 2.0**64)
     return np.where(large, np.where(large, whole, 0).astype(np.uint64), small)

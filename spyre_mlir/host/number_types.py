@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Number types of host functions: storage of a tensor's elements, and the type that a scalar is computed in.
+"""Number types of host functions: the storage type of a tensor's elements, and the type of scalar computations.
 
-A scalar of f16, bf16 or f8E4M3FN is a float32 number until it becomes an element of a tensor: so one structured op
-rounds once, at its result. bfloat16 and f8E4M3FN, which numpy lacks, are float32 arrays of their numbers inside a
-function, and the bits in uint16 and uint8 outside.
+A scalar of f16, bf16 or f8E4M3FN is a float32 number until it becomes an element of a tensor, so a structured op
+rounds once, at its result. bfloat16 and f8E4M3FN, which numpy lacks, are stored as float32 numbers inside a
+function, and as bits in uint16 and uint8 outside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spyre_mlir.target.element_types import ELEMENT_TYPES, ElementType
 class NumberType:
     """An element type by its name in MLIR.
 
-    ``host`` is the dtype of arrays outside, ``storage`` that of tensors inside, ``computed`` that of scalars.
+    ``host`` is the dtype of arrays outside, ``storage`` the dtype of tensors inside, ``computed`` the dtype of scalars.
     """
 
     name: str
@@ -40,34 +40,34 @@ class NumberType:
 
     @property
     def accumulated(self) -> np.dtype:
-        """Type of sums and products over many elements."""
+        """The type of sums and products over many elements."""
         return np.dtype(np.float64) if self.is_float else self.computed
 
     def widened(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Elements of a tensor as scalars to compute with."""
+        """Return the elements of a tensor as scalars to compute with."""
         return elements.astype(self.computed, copy=False)
 
     def rounded(self, scalars: NDArray[Any]) -> NDArray[Any]:
-        """Scalars as numbers of this type; those of a numpy type are rounded where they are stored."""
+        """Return scalars as numbers of this type; scalars of a numpy type are rounded where they are stored."""
         if self.name == "bf16":
             return _rounded_to_bfloat16(scalars)
         return _rounded_to_float8(scalars) if self.name == "f8E4M3FN" else scalars
 
     def stored(self, scalars: NDArray[Any]) -> NDArray[Any]:
-        """Scalars as the elements of a tensor."""
+        """Return scalars as the elements of a tensor."""
         return np.asarray(self.rounded(scalars)).astype(self.storage, copy=False)
 
     def from_host(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Elements of an array of the type ``host``."""
+        """Return the elements of an array of the type ``host``."""
         if self.name == "bf16":
             return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
         return _float8_numbers()[array] if self.name == "f8E4M3FN" else array
 
     def to_host(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """New dense array of the type ``host``."""
+        """Return a new dense array of the type ``host``."""
         if self.name == "bf16":
             # Elements are bfloat16 numbers, so the lower half of their bits is 0.
-            # An array without dims stays one.
+            # An array without dims must not become a scalar.
             return (np.array(elements, order="C").view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         if self.name == "f8E4M3FN":
             return _float8_codes(elements)
@@ -89,7 +89,7 @@ NUMBER_TYPES["index"] = replace(NUMBER_TYPES["i64"], name="index")
 
 
 def number_type(type_: ir.Type) -> NumberType:
-    """Number type of a scalar or of a tensor's elements; ``CompileError`` for one that the host has not."""
+    """Return the number type of a scalar or of a tensor's elements; ``CompileError`` if the host does not have it."""
     element = str(ir.RankedTensorType(type_).element_type if is_tensor(type_) else type_)
     if element not in NUMBER_TYPES:
         raise CompileError(
@@ -104,7 +104,7 @@ def is_tensor(type_: ir.Type) -> bool:
 
 
 def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
-    """Static shape of a tensor type; () for a scalar."""
+    """Return the static shape of a tensor type; () for a scalar."""
     if not is_tensor(type_):
         return ()
     tensor = ir.RankedTensorType(type_)
@@ -114,18 +114,18 @@ def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
 
 
 def _rounded_to_bfloat16(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers rounded to bfloat16: to nearest, ties to even; NaN stays NaN."""
+    """Round numbers to bfloat16: to nearest, ties to even; NaN stays NaN."""
     single = np.asarray(numbers, dtype=np.float32)
     bits = single.view(np.uint32)
     last = bits >> np.uint32(16) & np.uint32(1)
-    # Just less than half of the last bit, plus that bit: ties go to even.
+    # Add just less than half of the last bit, plus the last bit: ties go to even.
     rounded = (bits + np.uint32(0x7FFF) + last) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(single), single, rounded.view(np.float32))
 
 
 @functools.cache
 def _float8_numbers() -> NDArray[np.float32]:
-    """Number of each code of f8E4M3FN: 4 bits of exponent with bias 7, 3 of mantissa, one NaN and no infinity."""
+    """Return the number of each code of f8E4M3FN: 4 exponent bits (bias 7), 3 mantissa bits, one NaN, no infinity."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
@@ -134,12 +134,12 @@ def _float8_numbers() -> NDArray[np.float32]:
 
 
 def _float8_codes(numbers: NDArray[Any]) -> NDArray[np.uint8]:
-    """Codes of f8E4M3FN: to nearest, ties to even; beyond the largest number that number, as in PyTorch."""
+    """Return codes of f8E4M3FN: to nearest, ties to even; overflow gives the largest number, as in PyTorch."""
     magnitude = np.abs(np.asarray(numbers, dtype=np.float64))
     known = _float8_numbers()[:127].astype(np.float64)
     middles = (known[1:] + known[:-1]) / 2
     code = np.searchsorted(middles, magnitude)
-    # searchsorted leaves a tie at the lower code, which an odd one must leave.
+    # searchsorted puts a tie at the lower code; if that code is odd, the tie goes to the next code.
     tie = magnitude == np.append(middles, np.inf)[code]
     code = np.where(np.isnan(magnitude), 127, np.minimum(code + (tie & (code % 2 == 1)), 126))
     return (code | np.signbit(numbers) * 128).astype(np.uint8)

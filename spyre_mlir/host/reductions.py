@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Classification of a structured op's outputs over its reduction loops: folds, and last selected values.
+"""Classification of the outputs of a structured op over its reduction loops: folds, and last selected values.
 
-fold      yield f(out, x)                        x reads no output; f is associative: one numpy reduction
+fold      yield f(out, x)                        x does not read an output; f is associative: one numpy reduction
 selected  yield select(c(x, out), v(x), here)    the last x whose condition holds: the index of a maximum
 """
 
@@ -26,7 +26,7 @@ class Combiner:
     repeated: Callable[[NDArray[Any], int], NDArray[Any]] = lambda value, count: value
 
     def ufunc(self, dtype: np.dtype) -> np.ufunc:
-        """Function on values of this type."""
+        """Return the function on values of this type."""
         return self.of_booleans if dtype == np.bool_ else self.function
 
 
@@ -62,7 +62,7 @@ COMBINERS = {
 
 @dataclass(frozen=True)
 class Fold:
-    """``combiner(out, value)``, the result of ``op``; ``factors`` are those of a value that is a product."""
+    """``combiner(out, value)``, the result of ``op``; ``factors`` are the factors of ``value`` if it is a product."""
 
     combiner: Combiner
     op: ir.Operation
@@ -72,7 +72,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Selected:
-    """``select(condition, value, out)``, the result of ``op``; with ``holds`` False of operands in the other order."""
+    """``select(condition, value, out)``, the result of ``op``; if ``holds`` is False, the last two are swapped."""
 
     op: ir.Operation
     condition: ir.Value
@@ -81,7 +81,7 @@ class Selected:
 
 
 def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Selected] | None:
-    """Kind of each output; None if one has no kind, or depends on another one that is not folded."""
+    """Return the kind of each output; None if one has no kind, or depends on an output that is not a fold."""
     dependent = dependents(block, outputs)
     *_, end = block.operations
     kinds = [
@@ -91,7 +91,7 @@ def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Select
     if any(kind is None for kind in kinds):
         return None
     known = [kind for kind in kinds if kind is not None]
-    # The folds before each point are arrays, a selected value before it is not known.
+    # Exclusive folds at each point are arrays, but the selected value before a point is not known.
     unread = [out for out, kind in zip(outputs, known, strict=True) if isinstance(kind, Selected)]
     loose = dependents(block, unread)
     for kind in known:
@@ -101,7 +101,7 @@ def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Select
 
 
 def dependents(block: ir.Block, sources: Sequence[ir.Value]) -> set[ir.Value]:
-    """Values of a block that depend on ``sources``, these included."""
+    """Return the values of a block that depend on ``sources``, including ``sources``."""
     dependent = set(sources)
     for entry in block.operations:
         if any(value in dependent for value in entry.operation.operands):
@@ -121,7 +121,7 @@ def _defining_op(value: ir.Value) -> ir.Operation | None:
 
 
 def _fold(value: ir.Value, out: ir.Value, dependent: set[ir.Value]) -> Fold | None:
-    """Fold by an op of the output and a value that does not depend on an output; None for another op."""
+    """Return a fold by an op of the output and a value that does not depend on an output; None for another op."""
     op = _defining_op(value)
     if op is None or op.name not in COMBINERS:
         return None
@@ -133,7 +133,7 @@ def _fold(value: ir.Value, out: ir.Value, dependent: set[ir.Value]) -> Fold | No
 
 
 def _factors(op: ir.Operation, value: ir.Value) -> tuple[ir.Value, ...]:
-    """Factors of a product that is only summed."""
+    """Return the factors of a product that is only summed; () for other values."""
     product = _defining_op(value)
     if product is None or (op.name, product.name) not in (
         ("arith.addf", "arith.mulf"),
@@ -144,7 +144,7 @@ def _factors(op: ir.Operation, value: ir.Value) -> tuple[ir.Value, ...]:
 
 
 def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | None:
-    """Selection by a ``select`` between the output and another value; None for another op."""
+    """Return a selection by a ``select`` between the output and another value; None for another op."""
     op = _defining_op(value)
     if op is None or op.name != "arith.select":
         return None
@@ -157,12 +157,12 @@ def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | Non
 def fold(
     combiner: Combiner, values: NDArray[Any], extents: Sequence[int], loops: Sequence[int], wide: np.dtype
 ) -> NDArray[Any]:
-    """Values folded over loops, whose extents they need not have; the loops stay as axes of size 1."""
+    """Fold values over loops, even if the values lack the loops; the loops remain as axes of size 1."""
     values = values.astype(wide, copy=False)
     present = tuple(loop for loop in loops if values.shape[loop] > 1)
     if present:
         values = combiner.ufunc(wide).reduce(values, axis=present, keepdims=True, dtype=wide)
-    # Loops that the values do not depend on repeat them.
+    # Loops that the values do not depend on repeat the values.
     count = int(np.prod([extents[loop] for loop in loops if loop not in present]))
     return values if count == 1 else combiner.repeated(values, count)
 
@@ -170,15 +170,15 @@ def fold(
 def exclusive_folds(
     combiner: Combiner, init: NDArray[Any], values: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Fold before each element of the last axis, and the whole one; ``init`` has size 1 there."""
+    """Return the fold before each element of the last axis, and the whole fold; ``init`` has size 1 there."""
     running = combiner.ufunc(values.dtype).accumulate(np.concatenate([init, values], axis=-1), axis=-1)
     return running[..., :-1], running[..., -1:]
 
 
 def last_selected(condition: NDArray[Any], values: NDArray[Any], init: NDArray[Any]) -> NDArray[Any]:
-    """Value at the last index of the last axis where the condition holds, else ``init`` of size 1 there."""
+    """Return the value at the last index of the last axis where the condition holds, else ``init`` of size 1 there."""
     count = condition.shape[-1]
-    # argmax is the first maximum: in reverse order, the last index.
+    # argmax finds the first maximum: in reverse order, the last index.
     last = count - 1 - np.argmax(condition[..., ::-1], axis=-1, keepdims=True)
     chosen = np.take_along_axis(values, last, axis=-1)
     return np.where(np.any(condition, axis=-1, keepdims=True), chosen, init)

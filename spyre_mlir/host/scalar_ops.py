@@ -3,7 +3,7 @@
 
 A function takes and returns arrays of scalars (see number_types.py). Integers wrap around at their width. Undefined
 behaviour of LLVM is defined or an error: a division by zero is an error, ``INT_MIN / -1`` is ``INT_MIN``, a shift
-beyond the width gives 0 or the sign, a float that its integer cannot hold becomes the smallest integer, as on x86.
+beyond the width gives 0 or the sign, a float that does not fit its integer becomes the smallest integer, as on x86.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def _unsigned(values: NDArray[Any]) -> NDArray[Any]:
-    """Integers read without a sign."""
+    """Return the bits of integers as unsigned integers."""
     return np.asarray(values).view(_UNSIGNED[values.dtype.itemsize])
 
 
 def _signed(values: NDArray[Any]) -> NDArray[Any]:
-    """Integers with a sign; the one bit of i1 is the sign."""
+    """Return signed integers; the one bit of i1 is the sign."""
     return -values.astype(np.int8) if values.dtype == np.bool_ else values
 
 
 def _on_unsigned(function: Function) -> Function:
-    """Function on signed integers from one on the same bits without a sign."""
+    """Return a function on signed integers from a function on the same bits without a sign."""
 
     def compute(*values: NDArray[Any]) -> NDArray[Any]:
         """Result of the function, as signed integers or booleans."""
@@ -47,7 +47,7 @@ def _on_unsigned(function: Function) -> Function:
 
 
 def _on_bits(integers: Function, booleans: Function) -> Function:
-    """Function of integers, with another one for i1, on which numpy's arithmetic is not modulo 2."""
+    """Return a function of integers with a separate one for i1, for which numpy's arithmetic is not modulo 2."""
     return lambda *values: (booleans if values[0].dtype == np.bool_ else integers)(*values)
 
 
@@ -60,13 +60,13 @@ def _maximum_of_signed(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shift(function: Function, beyond: Function) -> Function:
-    """Shift whose result is ``beyond(values)`` for an amount of the width or more."""
+    """Return a shift whose result is ``beyond(values)`` if the amount is the width or more."""
 
     def compute(values: NDArray[Any], amounts: NDArray[Any]) -> NDArray[Any]:
         """Shifted values."""
         width = 8 * values.dtype.itemsize
         inside = (amounts >= 0) & (amounts < width)
-        # numpy leaves a shift by the width or more to the machine.
+        # In numpy, a shift by the width or more depends on the machine.
         return np.where(inside, function(values, np.where(inside, amounts, 0)), beyond(values))
 
     return compute
@@ -81,7 +81,7 @@ def _sign(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _truncated_quotient(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    # Less the remainder, a division is exact, and rounding down changes nothing.
+    # Without the remainder the division is exact, so rounding down has no effect.
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
@@ -90,7 +90,7 @@ def _ceiled_quotient(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return quotient + ((np.fmod(a, b) != 0) & ((a < 0) == (b < 0))).astype(a.dtype)
 
 
-#: Divisions by name, of integers: ``CompileError`` where the divisor is 0.
+#: Divisions of integers by name: ``CompileError`` for a divisor of 0.
 _DIVISIONS: dict[str, Function] = {
     "arith.divsi": _truncated_quotient, "arith.remsi": np.fmod, "arith.floordivsi": np.floor_divide,
     "arith.ceildivsi": _ceiled_quotient, "arith.divui": _on_unsigned(np.floor_divide),
@@ -112,7 +112,7 @@ _MINIMUM_UNSIGNED, _MAXIMUM_UNSIGNED = (
     _on_bits(_on_unsigned(function), function) for function in (np.minimum, np.maximum)
 )
 
-#: Functions that depend on nothing but their operands.
+#: Functions that depend only on their operands.
 FUNCTIONS: dict[str, Function] = {
     "arith.addi": _ADD, "arith.subi": _SUBTRACT, "arith.muli": _MULTIPLY, "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.shli": _SHIFT_LEFT,
@@ -188,7 +188,7 @@ def _to_integer(op: ir.Operation) -> Function:
 def _cast(
     read: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
 ) -> Callable[[ir.Operation], Function]:
-    """Cast of integers to the result's type; ``read`` interprets the bits."""
+    """Return a cast of integers to the result's type; ``read`` interprets the bits."""
 
     def build(op: ir.Operation) -> Function:
         """Function of one cast."""
@@ -205,7 +205,7 @@ def _without_sign(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _float_cast(op: ir.Operation) -> Function:
-    """Cast between floating-point types, rounded to the result's."""
+    """Return a cast between floating-point types, rounded to the result type."""
     target = _types(op)[1]
     return lambda a: target.widened(target.stored(a))
 
@@ -277,7 +277,7 @@ def _scalar_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray[Any]:
 
 
 def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray[Any]:
-    """Elements of a dense constant; the bindings read those of bf16 and of 8-bit floats one by one only."""
+    """Return the elements of a dense constant; the bindings read elements of bf16 and 8-bit floats only one by one."""
     if not isinstance(attr, ir.DenseElementsAttr):
         raise failure(op, "must be given by its elements: dense<...>")
     number, shape = number_type(op.results[0].type), tensor_shape(op.results[0].type)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules for structured ops of ``linalg``: the body is evaluated on whole arrays, in blocks of bounded memory.
 
-An operand is a view with an axis per loop, of size 1 where it does not depend on the loop, so the body's ops broadcast.
-Reduction loops are no dim of an output. They are one numpy reduction where reductions.py knows the body, else they run
-one point at a time. A body with control flow runs one point of all loops at a time.
+An operand is a view with an axis per loop, of size 1 where it does not depend on the loop, so the ops of the body
+broadcast. Reduction loops, which are not a dim of an output, are one numpy reduction if reductions.py can classify the
+body; otherwise they run point by point. A body with control flow runs point by point over all loops.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spyre_mlir.records import dataclass
 
 # Names of the structured ops of ``linalg`` that a host function may have.
 
-#: Each of them states its maps and has a body.
+#: Each op states its maps and has a body.
 NAMED_OPS = (
     "generic", "map", "reduce", "transpose", "broadcast", "elementwise", "fill", "copy", "add", "sub", "mul", "div",
     "div_unsigned", "max", "min", "powf", "select", "abs", "ceil", "exp", "floor", "log", "negf", "reciprocal",
@@ -58,7 +58,7 @@ NAMED_OPS = (
 )  # fmt: skip
 
 
-#: Points of the iteration space that are evaluated at once, and elements of what a product of matrices reads.
+#: The number of points of the iteration space that are evaluated at once, and of elements that a matrix product reads.
 _BLOCK, _MATMUL_BLOCK = 1 << 18, 1 << 24
 
 #: A part of the iteration space: a slice per loop.
@@ -87,7 +87,7 @@ class StructuredOp:
         return range(self.inputs, len(self.accesses))
 
     def results(self, operands: Sequence[NDArray]) -> list[NDArray]:
-        """Arrays for the results: new ones where every element is written, else copies of the outputs."""
+        """Return arrays for the results: new arrays if every element is written, otherwise copies of the outputs."""
         return [
             np.empty(self.accesses[k].shape, self.numbers[k].storage)
             if self.accesses[k].covers
@@ -96,7 +96,7 @@ class StructuredOp:
         ]
 
     def views(self, operands: Sequence[NDArray]) -> list[NDArray | None]:
-        """Views of the operands that the body reads; one whose elements are read several times is widened first."""
+        """Return views of the operands that the body reads; an operand that is read several times is widened first."""
         views: list[NDArray | None] = []
         for index, operand in enumerate(operands):
             if not self.read[index]:
@@ -108,7 +108,7 @@ class StructuredOp:
         return views
 
     def load(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray | None]:
-        """Operands as scalars, over a part of the loops."""
+        """Return the operands as scalars, over a part of the loops."""
         return [
             None if view is None else self.numbers[index].widened(view[_within(view, part)])
             for index, view in enumerate(views)
@@ -120,12 +120,12 @@ class StructuredOp:
 
 
 def _sizes(part: Part) -> list[int]:
-    """Number of points of each loop."""
+    """Return the number of points of each loop."""
     return [slice_.stop - slice_.start for slice_ in part]
 
 
 def _within(view: NDArray, part: Part) -> Part:
-    """Part of a view that belongs to a part of the loops: all of an axis that it does not have."""
+    """Return the part of a view for a part of the loops; an axis that the view lacks is taken whole."""
     return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
 
 
@@ -135,12 +135,12 @@ def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     run = _evaluation(structured, scope)
 
     def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
-        """Results of the op; without points, its outputs unchanged."""
+        """Return the results of the op; without points, its outputs unchanged."""
         if not math.prod(structured.extents):
             return [np.array(operands[k]) for k in structured.outputs]
         results = structured.results(operands)
         targets = [structured.accesses[k].view(r) for k, r in zip(structured.outputs, results, strict=True)]
-        # The op may be in the body of another one, whose indices it must not change.
+        # The op may be in the body of another op, whose indices it must not change.
         outer = frame.indices
         run(frame, operands, targets)
         frame.indices = outer
@@ -150,7 +150,7 @@ def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def _structured(op: ir.Operation, scope: BlockScope) -> StructuredOp:
-    """Analysis of a structured op; ``CompileError`` for one that has no rule."""
+    """Analyse a structured op; ``CompileError`` for an op without a rule."""
     block = only_block(op)
     values = list(op.operands)
     maps = indexing_maps(op)
@@ -175,7 +175,7 @@ def _structured(op: ir.Operation, scope: BlockScope) -> StructuredOp:
 
 
 def _dims_of(map_: ir.AffineMap) -> set[int]:
-    """Loops that are a dim of an output by themselves, once."""
+    """Return the loops that are a dim of an output by themselves, once."""
     dims = [expression.position for expression in map_.results if isinstance(expression, ir.AffineDimExpr)]
     selects = all(
         isinstance(expression, ir.AffineDimExpr | ir.AffineConstantExpr) for expression in map_.results
@@ -184,7 +184,7 @@ def _dims_of(map_: ir.AffineMap) -> set[int]:
 
 
 def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
-    """Scalar operations of one point of the loops; a product that is summed is cheap."""
+    """Return the scalar operations of one point of the loops; a summed product is cheap."""
     kinds = reductions.classify(block, list(block.arguments)[inputs:])
     if kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds):
         return 1 / MATMUL_DISCOUNT
@@ -195,7 +195,7 @@ Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
 
 
 def _evaluation(structured: StructuredOp, scope: BlockScope) -> Evaluation:
-    """Evaluation of the op, which writes into the views of its results."""
+    """Return the evaluation of the op, which writes into the views of its results."""
     block = only_block(structured.op)
     if any(entry.operation.name not in _VECTORISED for entry in list(block.operations)[:-1]):
         return _Serial(structured, ()).run
@@ -212,7 +212,7 @@ def _evaluation(structured: StructuredOp, scope: BlockScope) -> Evaluation:
 def _parts(
     extents: Sequence[int], order: Sequence[int], cost: Callable[[Sequence[int]], int], limit: int
 ) -> Iterator[Part]:
-    """Partition of the loops in which a part costs at most ``limit``; loops first in ``order`` are cut first."""
+    """Yield a partition of the loops into parts of a cost up to ``limit``; loops first in ``order`` are cut first."""
     sizes = list(extents)
     while cost(sizes) > limit and any(sizes[loop] > 1 for loop in order):
         loop = next(loop for loop in order if sizes[loop] > 1)
@@ -227,7 +227,7 @@ def _parts(
 
 
 def _indices(part: Part) -> list[NDArray]:
-    """Values of linalg.index in a part: an array per loop that varies along its own axis."""
+    """Return the values of linalg.index in a part: an array per loop that varies along its own axis."""
     return [
         np.arange(slice_.start, slice_.stop).reshape([-1 if axis == dim else 1 for axis in range(len(part))])
         for dim, slice_ in enumerate(part)
@@ -253,7 +253,7 @@ class _Pointwise:
 
 @dataclass
 class _Serial:
-    """Evaluation at one point after the other of all loops but ``vectorised``."""
+    """Evaluation point by point over all loops except ``vectorised``."""
 
     structured: StructuredOp
     vectorised: tuple[int, ...]
@@ -278,7 +278,7 @@ class _Serial:
         return math.prod(sizes[loop] for loop in self.vectorised)
 
     def _initial(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray]:
-        """Outputs over the vectorised loops, in the type of sums."""
+        """Return the outputs over the vectorised loops, in the accumulation type."""
         structured = self.structured
         state = []
         for index in structured.outputs:
@@ -294,7 +294,7 @@ class _Serial:
         return state
 
     def _shape(self, index: int) -> list[int]:
-        """Sizes of the axes of an operand's view."""
+        """Return the sizes of the axes of an operand's view."""
         access_ = self.structured.accesses[index]
         return [size if dim in access_.dims else 1 for dim, size in enumerate(access_.extents)]
 
@@ -312,19 +312,19 @@ class _Serial:
             )
 
     def _inner(self, part: Part) -> Part:
-        """Part relative to the block of the state."""
+        """Return the part relative to the block of the state."""
         return tuple(slice(None) if dim in self.vectorised else slice_ for dim, slice_ in enumerate(part))
 
 
 class _Reduction:
-    """Evaluation of a body in two: ops that depend on no output, and ops that do."""
+    """Evaluation of a body in two steps: ops that do not depend on an output, and ops that do."""
 
     def __init__(self, structured: StructuredOp, scope: BlockScope) -> None:
         self.structured, self.scope = structured, scope
         block = only_block(structured.op)
         dependent = reductions.dependents(block, list(block.arguments)[structured.inputs :])
         slots = {scope.slot(value) for value in dependent}
-        # Slots are cleared at the end of a part by being written again in the next one.
+        # Slots are not cleared at the end of a part, because the next part writes them again.
         calls = [KernelCall(call.kernel, call.operands, call.results) for call in structured.body.calls]
         self.independent = [call for call in calls if not slots.intersection(call.results)]
         self.dependent = [call for call in calls if slots.intersection(call.results)]
@@ -335,14 +335,14 @@ class _Reduction:
             frame.values[slot] = value
 
     def value(self, frame: Frame, value: ir.Value) -> NDArray:
-        """Array of a value of the body, with an axis per loop."""
+        """Return the array of a value of the body, with an axis per loop."""
         array = frame.values[self.scope.slot(value)]
         assert array is not None
         # A constant of the body has no axes.
         return np.reshape(array, (1,) * len(self.structured.extents)) if np.ndim(array) == 0 else array
 
     def initial(self, loaded: Sequence[NDArray | None], k: int) -> NDArray:
-        """Output ``k`` before the reduction, in the type of sums."""
+        """Return output ``k`` before the reduction, in the accumulation type."""
         value = loaded[self.structured.inputs + k]
         assert value is not None
         return value.astype(self.structured.numbers[self.structured.inputs + k].accumulated)
@@ -365,7 +365,7 @@ class _Folds(_Reduction):
             self._reduce(frame, views, whole, targets)
 
     def _parts(self, extents: Sequence[int], loops: Sequence[int]) -> Iterator[Part]:
-        """Partition of the loops; a product of matrices never has its points in memory, only its operands."""
+        """Yield a partition of the loops; for a matrix product only the operands are in memory, not the points."""
         if any(self._multiplies(fold) for fold in self.folds):
             return _parts(extents, loops, self._read_elements, _MATMUL_BLOCK)
         return _parts(extents, loops, math.prod, _BLOCK)
@@ -373,7 +373,7 @@ class _Folds(_Reduction):
     def _reduce(
         self, frame: Frame, views: Sequence[NDArray | None], whole: Part, targets: list[NDArray]
     ) -> None:
-        """Run all of the reduction loops for a part of the parallel ones."""
+        """Run all reduction loops for a part of the parallel loops."""
         structured = self.structured
         state: list[NDArray] | None = None
         for inner in self._parts(_sizes(whole), structured.reduced):
@@ -414,7 +414,7 @@ class _Folds(_Reduction):
         return first != second
 
     def _loops(self, value: ir.Value) -> frozenset[int]:
-        """Loops that a value of the body depends on."""
+        """Return the loops that a value of the body depends on."""
         block, structured = only_block(self.structured.op), self.structured
         for argument, access_ in zip(block.arguments, structured.accesses, strict=True):
             if value == argument:
@@ -427,12 +427,12 @@ class _Folds(_Reduction):
         return frozenset().union(*(self._loops(operand) for operand in op.operands))
 
     def _read_elements(self, sizes: Sequence[int]) -> int:
-        """Elements of all operands over parts of these sizes."""
+        """Return the number of elements of all operands over parts of these sizes."""
         return sum(math.prod(sizes[dim] for dim in access_.dims) for access_ in self.structured.accesses)
 
 
 class _Selections(_Reduction):
-    """Evaluation of outputs that are folds, or the last value whose condition on the folds before it holds."""
+    """Evaluation of outputs that are folds, or the last value whose condition on the exclusive folds holds."""
 
     def __init__(self, structured: StructuredOp, scope: BlockScope, kinds: Sequence[Fold | Selected]) -> None:
         super().__init__(structured, scope)
@@ -461,7 +461,7 @@ class _Selections(_Reduction):
                 init = self._flat(init, part, whole=False)
                 before, results[k] = reductions.exclusive_folds(kind.combiner, init, values)
                 frame.values[self.structured.body.arguments[inputs + k]] = self._with_loops(before, part)
-        # Folds are arrays along the reduction loops now, so conditions on them are evaluated at once.
+        # Folds are now arrays along the reduction loops, so conditions on them are evaluated at once.
         for call in self.dependent:
             call.run(frame)
         for k, kind in enumerate(self.kinds):
@@ -476,7 +476,7 @@ class _Selections(_Reduction):
         return reductions.last_selected(condition, values, self._flat(init, part, whole=False))
 
     def _flat(self, value: NDArray, part: Part, whole: bool = True) -> NDArray:
-        """Value with the parallel loops as axes and all reduction loops as the last; without ``whole`` of size 1."""
+        """Return a value with the parallel loops as axes and all reduction loops as the last (1 without ``whole``)."""
         structured, sizes = self.structured, _sizes(part)
         if not whole:
             sizes = [1 if loop in structured.reduced else size for loop, size in enumerate(sizes)]
@@ -485,7 +485,7 @@ class _Selections(_Reduction):
         return spread.reshape([sizes[loop] for loop in structured.parallel] + [-1])
 
     def _with_loops(self, value: NDArray, part: Part) -> NDArray:
-        """The inverse of ``_flat``."""
+        """Undo ``_flat``."""
         structured, sizes = self.structured, _sizes(part)
         order = (*structured.parallel, *structured.reduced)
         if value.shape[-1] == 1:
@@ -494,13 +494,13 @@ class _Selections(_Reduction):
 
 
 def index_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for linalg.index: the loop's index at each point of the part that is evaluated."""
+    """Rule for linalg.index: the loop's index at each point of the current part."""
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     return lambda frame: (frame.indices[dim],)
 
 
 def softmax_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for linalg.softmax: rounded once, at its result."""
+    """Rule for linalg.softmax, rounded once, at its result."""
     dim, number = ir.IntegerAttr(op.attributes["dimension"]).value, number_type(op.operands[0].type)
     if not is_tensor(op.operands[0].type) or not 0 <= dim < len(tensor_shape(op.operands[0].type)):
         raise failure(op, f"has no dim {dim} in its operand")
@@ -526,22 +526,22 @@ RULES = {
 
 # Contractions: sums of products as matrix products, exact for integers, in float64 for floats.
 
-#: Integers up to here are exact in float64.
+#: Integers up to this number are exact in float64.
 _EXACT = 1 << 53
 
 
 def contraction(
     a: NDArray[Any], b: NDArray[Any], extents: tuple[int, ...], summed: Collection[int]
 ) -> NDArray[Any]:
-    """``sum(a * b)`` over the loops ``summed``; each array has an axis per loop, of its extent or of 1.
+    """Return ``sum(a * b)`` over the loops ``summed``; each array has an axis per loop, of the loop's extent or of 1.
 
-    The result has an axis per loop, too, of size 1 where it is summed or where neither array depends on it.
+    The result also has an axis per loop, of size 1 if the loop is summed or neither array depends on it.
     """
     wide = np.dtype(np.float64) if a.dtype.kind == "f" else a.dtype
     factor = 1
     for loop in summed:
         in_a, in_b = a.shape[loop] > 1, b.shape[loop] > 1
-        # A loop of one factor alone is summed before, which saves a dim of the product.
+        # A loop that only one factor has is summed first, which saves a dim of the product.
         if in_a and not in_b:
             a = a.sum(loop, keepdims=True, dtype=wide)
         elif in_b and not in_a:
@@ -549,18 +549,18 @@ def contraction(
         elif not in_a:
             factor *= extents[loop]
     product = _product(a, b, [loop for loop in summed if a.shape[loop] > 1])
-    # In the type of the product, in which integers wrap.
+    # Multiply in the type of the product, in which integers wrap.
     return product if factor == 1 else product * product.dtype.type(factor)
 
 
 def _product(a: NDArray[Any], b: NDArray[Any], inner: list[int]) -> NDArray[Any]:
-    """Contraction by one batched matrix product: batches are the loops of both arrays that are not summed."""
+    """Contract by one batched matrix product: batches are the loops of both arrays that are not summed."""
     loops = range(a.ndim)
     free = [loop for loop in loops if loop not in inner]
     batch = [loop for loop in free if a.shape[loop] > 1 and b.shape[loop] > 1]
     rows = [loop for loop in free if loop not in batch and b.shape[loop] == 1]
     columns = [loop for loop in free if loop not in batch and b.shape[loop] > 1]
-    # Summed axes are behind these, of size 1.
+    # Summed axes come after these axes, with size 1.
     order = [*batch, *rows, *columns]
     sizes = [max(a.shape[loop], b.shape[loop]) for loop in order]
     counts = [math.prod(a.shape[loop] for loop in axes) for axes in (batch, rows, inner)]
@@ -576,11 +576,11 @@ def _product(a: NDArray[Any], b: NDArray[Any], inner: list[int]) -> NDArray[Any]
 def _matmul(
     a: NDArray[Any], b: NDArray[Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...], inner: int
 ) -> NDArray[Any]:
-    """Product of two arrays as stacks of matrices of these shapes."""
+    """Return the product of two arrays as stacks of matrices of these shapes."""
     if a.dtype.kind == "f" or _is_exact(a, b, inner):
         product = _as_float64(a, a_shape) @ _as_float64(b, b_shape)
         return product if a.dtype.kind == "f" else product.astype(a.dtype)
-    # numpy has no BLAS for integers: this is slow and exact, and wraps at the width.
+    # numpy does not have BLAS for integers: this is slow and exact, and wraps at the width.
     return np.matmul(a.reshape(a_shape), b.reshape(b_shape), dtype=a.dtype)
 
 
@@ -589,7 +589,7 @@ def _as_float64(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float
 
 
 def _is_exact(a: NDArray[Any], b: NDArray[Any], inner: int) -> bool:
-    """Return whether float64 represents every partial sum, and the integers' type the result."""
+    """Return whether float64 represents every partial sum, and the integer type represents the result."""
     if not a.size or not b.size or a.dtype == np.bool_:
         return False
     largest = [max(abs(int(array.min())), abs(int(array.max()))) for array in (a, b)]

@@ -28,7 +28,7 @@ def _segments(op: ir.Operation) -> list[int]:
 
 
 def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray[Any]]) -> list[int]:
-    """Numbers of an attribute, with operands in place of the dynamic ones."""
+    """Return the numbers of an attribute, with operands for the dynamic ones."""
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[name]))
     if numbers.count(_DYNAMIC) != len(dynamic):
         raise failure(op, f"has {len(dynamic)} operands for the unknown numbers of {name}")
@@ -37,7 +37,7 @@ def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray[Any]]) -> list
 
 
 def _split(op: ir.Operation, operands: Sequence[NDArray[Any]]) -> list[list[NDArray[Any]]]:
-    """Operands by their segments."""
+    """Return the operands by their segments."""
     parts, start = [], 0
     for count in _segments(op):
         parts.append(list(operands[start : start + count]))
@@ -52,7 +52,7 @@ def empty_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def extract_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for ``tensor.extract``: one element, or in a body one at each point of the loops."""
+    """Rule for ``tensor.extract``: one element, or in a body one element at each point of the loops."""
     shape, number = _shape(op.operands[0]), number_type(op.operands[0].type)
 
     def kernel(frame: Frame, source: NDArray[Any], *indices: NDArray[Any]) -> tuple[NDArray[Any]]:
@@ -65,7 +65,7 @@ def extract_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def read_index_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for ``sdsc.read_index``: an index in its range, from the front."""
+    """Rule for ``sdsc.read_index``: an index, checked against its range and normalised to count from the front."""
     element, (lower, upper, operation) = element_of_index(op), bounds_of_index(op)
 
     def kernel(frame: Frame, source: NDArray[Any]) -> tuple[NDArray[Any]]:
@@ -98,7 +98,7 @@ def insert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def _slices(op: ir.Operation, shape: Sequence[int], numbers: Sequence[Sequence[int]]) -> tuple[slice, ...]:
-    """Slices of offsets, sizes and strides; ``CompileError`` if they leave the shape."""
+    """Return the slices of offsets, sizes and strides; ``CompileError`` if they leave the shape."""
     slices = []
     for dim, (offset, size, stride, extent) in enumerate(zip(*numbers, shape, strict=True)):
         if stride < 1 or size < 0:
@@ -146,7 +146,7 @@ def insert_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def _with_shape(op: ir.Operation, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Array in another shape; ``CompileError`` if that has more or fewer elements."""
+    """Return an array in another shape; ``CompileError`` if the number of elements differs."""
     if array.size != math.prod(shape):
         raise failure(op, f"makes a tensor of {shape} from one of {array.shape}")
     return array.reshape(shape)
@@ -159,7 +159,7 @@ def pad_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     if any(True for argument in block.arguments for _ in argument.uses):
         raise failure(op, "pads by a value that depends on the place, which has no rule")
     body = scope.block(block, "tensor.yield", op)
-    # The body's arguments are indices, which it does not read.
+    # The body's arguments are indices, which the body does not read.
     zeros = [np.zeros((), np.int64)] * len(shape)
 
     def kernel(frame: Frame, source: NDArray[Any], *dynamic: NDArray[Any]) -> tuple[NDArray[Any]]:

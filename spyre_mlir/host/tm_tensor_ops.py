@@ -17,7 +17,7 @@ from spyre_mlir.mlir import ir
 
 
 def _combiner(block: ir.Block) -> Combiner | None:
-    """Combiner of a body that yields a function of its two arguments; None for another body."""
+    """Return the combiner of a body that yields a function of its two arguments; None for another body."""
     ops = [entry.operation for entry in block.operations]
     if len(ops) != 2 or ops[0].name not in COMBINERS or set(ops[0].operands) != set(block.arguments):
         return None
@@ -25,7 +25,7 @@ def _combiner(block: ir.Block) -> Combiner | None:
 
 
 def _dimension(op: ir.Operation, rank: int) -> int:
-    """Dim of a scan or sort; ``CompileError`` if the tensor has none such."""
+    """Return the dim of a scan or sort; ``CompileError`` if the tensor does not have it."""
     dim = ir.IntegerAttr(op.attributes["dimension"]).value
     if not 0 <= dim < rank:
         raise failure(op, f"has the dimension {dim} for a tensor of rank {rank}")
@@ -33,7 +33,7 @@ def _dimension(op: ir.Operation, rank: int) -> int:
 
 
 def scan_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for scans: ``out[i] = f(out[i - 1], in[i])``; exclusive ones take in[i - 1], the accumulator first."""
+    """Rule for scans: ``out[i] = f(out[i - 1], in[i])``; exclusive scans take in[i - 1], the accumulator first."""
     shape, block = tensor_shape(op.operands[0].type), only_block(op)
     dim, number = _dimension(op, len(shape)), number_type(op.operands[0].type)
     inclusive = ir.BoolAttr(op.attributes["inclusive"]).value
@@ -71,14 +71,14 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     updates, indices, shape = (tensor_shape(value.type) for value in op.operands)
     number, block = number_type(op.results[0].type), only_block(op)
     dims = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
-    # The dim of out that the slices begin with.
+    # The first dim of out in a slice.
     first = len(shape) - (len(updates) - 1)
     known = first >= 0 and len(indices) == 2 and indices[0] == updates[0] and indices[1] == len(dims)
     if not known or len(set(dims)) != len(dims) or not {*range(first)} <= {*dims} <= {*range(len(shape))}:
         raise failure(op, f"has a scatter of {updates} by {indices} into {shape}, which has no rule")
     rank = len(shape)
     while rank > first and rank - 1 not in dims and updates[rank - first] == shape[rank - 1]:
-        # The dims behind it are whole rows.
+        # All later dims are whole rows.
         rank -= 1
     write = _writer(op, scope.block(block, "tm_tensor.yield", op), block)
     scope.charge(op, math.prod(updates) + math.prod(shape))
@@ -107,20 +107,20 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def _axis(axis: int, rank: int, values: NDArray[Any]) -> NDArray[Any]:
-    """Array that varies along one axis of several."""
+    """Return an array that varies along one of several axes."""
     return values.reshape([-1 if dim == axis else 1 for dim in range(rank)])
 
 
 def _writer(
     op: ir.Operation, body: Block, block: ir.Block
 ) -> Callable[[Frame, NDArray[Any], NDArray[Any], NDArray[Any]], None]:
-    """Function that writes updates into rows of a target, in the order of the updates."""
+    """Return a function that writes updates into rows of a target, in the order of the updates."""
     (end,) = list(block.operations)[-1:]
     combiner = _combiner(block)
 
     def replace(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
-        # np.unique returns the first index of a row: in reverse order, that of the last update.
-        """Write rows; of several updates of one row the last stays."""
+        # np.unique returns the first index of a row: in reverse order, the index of the last update.
+        """Write rows; of several updates of one row the last one is kept."""
         unique, first = np.unique(rows[::-1], return_index=True)
         target[unique] = updates[::-1][first]
 
@@ -141,13 +141,13 @@ def _writer(
     return combine if combiner is not None else one_by_one
 
 
-#: True where the smaller one comes first, by the predicate of arith.cmpf and arith.cmpi.
+#: True if the smaller value comes first, by the predicate of arith.cmpf and arith.cmpi.
 _ASCENDS_FLOAT = {2: False, 3: False, 4: True, 5: True, 9: False, 10: False, 11: True, 12: True}
 _ASCENDS_INTEGER = {2: True, 3: True, 4: False, 5: False}
 
 
 def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for sorts of the first operand along a dim, the others with it; sorts are stable, NaN is largest."""
+    """Rule for sorts of the first operand along a dim, and the others with it. Sorts are stable, and NaN is largest."""
     shape = tensor_shape(op.operands[0].type)
     dim = _dimension(op, len(shape))
     scope.block(only_block(op), "tm_tensor.yield", op)
@@ -167,7 +167,7 @@ def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def _sort_key(op: ir.Operation) -> tuple[int, bool]:
-    """Index of the operand that is compared, and True for ascending order; a body has two arguments per operand."""
+    """Return the index of the compared operand, and True for ascending order; a body has two arguments per operand."""
     block = only_block(op)
     ops = [entry.operation for entry in block.operations]
     arguments = list(block.arguments)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rule for a call of PyTorch's own kernel (``dialects/torch_call.py``), the last resort for what has no form in linalg.
+"""Rule for a call of a PyTorch kernel (``dialects/torch_call.py``), the last resort for ops without a linalg form.
 
-A file names an operator and its arguments, never code. It may call what computes tensors from tensors: an operator of
-``aten`` or ``prims`` that writes to nothing, draws nothing and takes no file, device or generator. Results have the
-shapes that the file declares, which is known before a kernel runs, so that no call takes memory without bound.
-PyTorch is imported by the first call.
+A file names an operator and its arguments, never code. It may only call operators that compute tensors from tensors: an
+operator of ``aten`` or ``prims`` without side effects or random numbers, and without a file, device or generator
+argument. Results have the shapes declared in the file, which is checked before a kernel runs, so that a call cannot
+use memory without bound. The first call imports PyTorch.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from spyre_mlir.mlir import ir
 
 _OPERATOR = re.compile(r"(aten|prims)\.([a-z]\w*|_[a-z]\w*)\.(\w+)")
 
-#: Types of the arguments of an operator that a call may give, as its schema writes them, but for ``?`` and lists.
+#: The argument types that a call may pass, as written in an operator's schema, without ``?`` and lists.
 _ARGUMENT_TYPES = {
     "Tensor", "int", "SymInt", "float", "bool", "number", "Scalar", "ScalarType", "str", "Layout", "Device",
     "MemoryFormat",
 }  # fmt: skip
 
-#: Types of which a call leaves the default: it has no way to say another.
+#: Argument types that a call leaves at their default, because it cannot express another value.
 _UNSAID_TYPES = {"Layout", "Device", "MemoryFormat"}
 
-#: What a text may be: modes of operators, of which none names a thing outside.
+#: The allowed texts: modes of operators; none of them names an external resource.
 MODES = {
     "none", "mean", "sum", "prod", "amax", "amin", "max", "min", "tanh", "floor", "trunc", "left", "right", "ij", "xy",
     "linear", "lower", "higher", "midpoint", "nearest", "constant", "reflect", "replicate", "circular", "L", "U",
 }  # fmt: skip
 
-#: Operators and arguments with which a kernel reads or writes where the numbers of a tensor say, without a check.
+#: Operators and arguments that make a kernel read or write at positions from tensor data, without a check.
 _UNCHECKED = re.compile(
     r"_backward$|unsafe|as_strided|lu_solve|lu_unpack|ldl_solve|ctc_loss|resize|sparse|quant|cudnn|miopen|mkldnn|fbgemm|nested"
 )
 _UNCHECKED_ARGUMENTS = {"unsafe", "offsets"}
 
-#: Operators whose names begin with an underscore are PyTorch's own, and few check what they are given.
+#: Allowed operators whose names begin with an underscore: they are internal to PyTorch, and few check their arguments.
 _INTERNAL = {
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_batch_norm_with_update_functional", "_cdist_backward",
     "_cdist_forward", "_euclidean_dist", "_fft_c2c",
@@ -79,12 +79,12 @@ def refusal_of(operator: Any) -> str | None:
 
 
 def is_unsaid(name: str, type_: Any) -> bool:
-    """Return whether a call leaves the default of an argument: it cannot say another, or no kernel checks it."""
+    """Return whether a call leaves an argument at its default: other values cannot be expressed, or are not checked."""
     return _plain_type(type_) in _UNSAID_TYPES or name in _UNCHECKED_ARGUMENTS
 
 
 def _plain_type(type_: Any) -> str:
-    """Return the name of a type without what makes it a list or optional."""
+    """Return the name of a type without ``list`` and ``optional``."""
     text = str(type_)
     while (inner := re.fullmatch(r"(?:Optional|List)\[(.*)\]|(.*)\?|(.*)\[\d*\]", text)) is not None:
         text = next(group for group in inner.groups() if group is not None)
@@ -92,7 +92,7 @@ def _plain_type(type_: Any) -> str:
 
 
 def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
-    """Rule for a call, whose operator is looked up when it first runs."""
+    """Rule for a call; the operator is looked up when the call first runs."""
     call = TorchCall.of(op)
     if _OPERATOR.fullmatch(call.operator) is None:
         raise failure(op, f"names '{call.operator}', which is no operator of PyTorch")
@@ -110,7 +110,7 @@ def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
     @functools.cache
     def function() -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """The operator with its arguments, once it is known that its results are the declared ones."""
+        """Return the operator with its arguments, after checking that its results are the declared ones."""
         bound = _bound(op, call)
         _check(op, call, _on_fakes(op, call, bound, taken), declared)
         return bound
@@ -126,7 +126,7 @@ def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 
 def _number_types(op: ir.Operation, values: Sequence[ir.Value], dtypes: Sequence[str]) -> list[NumberType]:
-    """Return the number type of each value, in which the host has the elements of PyTorch's type."""
+    """Return the number type of each value, which holds the elements of the PyTorch type on the host."""
     types = [number_type(value.type) for value in values]
     for type_, name in zip(types, dtypes, strict=True):
         if name not in DTYPES or type_.storage != np.dtype(DTYPES[name]) or type_.name == "index":
@@ -134,7 +134,7 @@ def _number_types(op: ir.Operation, values: Sequence[ir.Value], dtypes: Sequence
     return types
 
 
-#: Names of PyTorch's element types by the numpy types in which the host has their elements.
+#: Names of PyTorch's element types by the numpy types that hold their elements on the host.
 DTYPES = {
     "float16": "float16", "bfloat16": "float32", "float32": "float32", "float64": "float64", "float8_e4m3fn": "float32",
     "bool": "bool", "uint8": "int8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64",
@@ -143,7 +143,7 @@ DTYPES = {
 
 
 def _to_torch(array: NDArray[Any], dtype: str) -> Any:
-    """Return elements of a tensor of the host as a tensor of PyTorch."""
+    """Return the elements of a host tensor as a tensor of PyTorch."""
     import torch
 
     elements = np.ascontiguousarray(array).reshape(array.shape)
@@ -153,15 +153,15 @@ def _to_torch(array: NDArray[Any], dtype: str) -> Any:
 
 
 def _to_numpy(tensor: Any, number: NumberType) -> NDArray[Any]:
-    """Return the elements of a result as the host has them."""
+    """Return the elements of a result in the representation of the host."""
     if tensor.is_floating_point() and tensor.dtype.itemsize < number.storage.itemsize:
         tensor = tensor.float()
-    # A copy, as a view would change with the operand.
+    # Copied, because a view would change with the operand.
     return np.array(tensor.contiguous().numpy()).view(number.storage)
 
 
 def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return the function from operands to results of a call; ``CompileError`` for one that PyTorch does not have."""
+    """Return the function from operands to results of a call; ``CompileError`` if PyTorch lacks the operator."""
     try:
         import torch
     except ImportError:
@@ -178,7 +178,7 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
         raise failure(op, f"gives '{call.operator}' the argument '{unknown[0]}', which a call cannot say")
 
     def value(argument: Any, operands: Sequence[Any]) -> Any:
-        """The value of an argument, with the tensors of a call."""
+        """Return the value of an argument, with the tensors of a call."""
         if isinstance(argument, list):
             return [value(entry, operands) for entry in argument]
         if isinstance(argument, dict):
@@ -186,7 +186,7 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
         return argument
 
     def function(operands: Sequence[Any]) -> Sequence[Any]:
-        """The results of the operator that are kept."""
+        """Return the results of the operator that are kept."""
         results = operator(**{name: value(argument, operands) for name, argument in call.arguments.items()})
         results = results if isinstance(results, (tuple, list)) else [results]
         return [results[number] for number in call.kept]
@@ -195,7 +195,7 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
 
 
 def _check_argument(op: ir.Operation, call: TorchCall, name: str, argument: Any) -> None:
-    """Raise ``CompileError`` for an argument that is no number, mode, element type or operand, nor a list of them."""
+    """Raise ``CompileError`` for an argument that is not a number, mode, element type, operand, or a list of them."""
     if isinstance(argument, list):
         for entry in argument:
             _check_argument(op, call, name, entry)
@@ -218,7 +218,7 @@ def _on_fakes(
     function: Callable[..., Any],
     operands: Sequence[tuple[tuple[int, ...], str]],
 ) -> Sequence[Any]:
-    """Return results without numbers, of operands without numbers."""
+    """Return the results for operands without data; the results do not have data either."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -230,13 +230,13 @@ def _on_fakes(
 def _run(
     op: ir.Operation, call: TorchCall, function: Callable[..., Any], tensors: Sequence[Any]
 ) -> Sequence[Any]:
-    """Run a call; ``CompileError`` with PyTorch's reason if that refuses it."""
+    """Run a call; ``CompileError`` with the reason if PyTorch rejects it."""
     import torch
 
     try:
         with torch.no_grad():
             return function(tensors)
-    # Kernels raise whatever they like.
+    # Kernels may raise any exception.
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise failure(op, f"is refused by PyTorch's kernel of {call.operator}: {reason}") from error

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From the designs of a bundle to KTIR, the tile programs of RFC 0682."""
+"""Lowering of the designs of a bundle to KTIR, the tile programs of RFC 0682."""

@@ -23,7 +23,7 @@ Digits = Sequence[TileDigit]
 
 
 def elementwise(lowering: OperationLowering) -> None:
-    """Build an operation on the elements at each position, a copy or a restickify among them."""
+    """Build an operation on the elements at each position; this includes copies and restickifies."""
     if lowering.steps:
         lowering.loop(lambda part, _: elementwise(part))
         return
@@ -33,7 +33,7 @@ def elementwise(lowering: OperationLowering) -> None:
 
 
 def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: bool = False) -> ir.Value:
-    """Build the expression of the operation on tensors of one shape, in f32 where steps of it would round."""
+    """Build the expression of the operation on tensors of one shape, in f32 if its intermediate results would round."""
     op, build = lowering.op, lowering.build
     if op.expression is None or isinstance(op.expression, str):
         return build.cast(inputs[0], "f32") if is_wide else inputs[0]
@@ -42,7 +42,7 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
     constants = {c.name: constant_value(c.bits, c.data_format) for c in lowering.design.constants}
     element = "f32" if is_wide and element_of(inputs[0]) == "f16" else element_of(inputs[0])
     names = {name: constants[name] for name in op.constants}
-    # ktir-cpu charges a tensor that is used twice until the function ends, but those of a body with it.
+    # ktir-cpu charges a tensor that is used twice until the function ends, but tensors of a body only with the body.
     if element != "i32" and (is_repeated(expression) or len(set(inputs)) < len(inputs)):
         return body_of_expression(
             build, dict(zip(op.operands, inputs, strict=True)), names, expression, element
@@ -56,7 +56,7 @@ def computed(lowering: OperationLowering, inputs: Sequence[ir.Value], is_wide: b
 
 
 def reduction(lowering: OperationLowering) -> None:
-    """Build a reduction: on each core over what it has, then over the cores that share a result."""
+    """Build a reduction: first over the data of each core, then over the cores that share a result."""
     if not lowering.steps:
         _store_reduced(lowering, _reduced(lowering))
         return
@@ -88,7 +88,7 @@ def _kept(lowering: OperationLowering) -> tuple[TileDigit, ...]:
 
 
 def _reduced(lowering: OperationLowering) -> ir.Value:
-    """Build the reduction of what this core has."""
+    """Build the reduction of this core's data."""
     source = lowering.tensor(0)
     value = computed(lowering, [source.value], is_wide=_is_sum(lowering))
     dims = [dim for dim, digit in enumerate(source.digits) if digit.label in lowering.reduced]
@@ -103,7 +103,7 @@ def _store_reduced(lowering: OperationLowering, value: ir.Value | None) -> None:
 
 
 def _of_groups(lowering: OperationLowering, value: ir.Value, combine: str, neutral: float) -> ir.Value:
-    """Build the combination of partial results, where cores share one."""
+    """Build the combination of partial results, if cores share a result."""
     groups = _groups(lowering)
     if len(groups[0]) == 1:
         return value
@@ -112,7 +112,7 @@ def _of_groups(lowering: OperationLowering, value: ir.Value, combine: str, neutr
 
 
 def _groups(lowering: OperationLowering) -> list[list[int]]:
-    """Return the cores that share a result, by rising slice of what is reduced."""
+    """Return the groups of cores that share a result, each by increasing slice of the reduced dims."""
     design, reduced = lowering.design, lowering.reduced
     groups: dict[tuple[int, ...], list[int]] = {}
     for core, slices in enumerate(design.core_slices):
@@ -126,7 +126,7 @@ def _groups(lowering: OperationLowering) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class ProductDigits:
-    """The digits of a product of batches of matrices, by what its operands and its result have of them."""
+    """The digits of a batched matrix product: the digits of batches, rows, the contracted dim, and columns."""
 
     batch: tuple[TileDigit, ...]
     rows: tuple[TileDigit, ...]
@@ -135,7 +135,7 @@ class ProductDigits:
 
     @classmethod
     def of(cls, lowering: OperationLowering, left: Digits, right: Digits) -> ProductDigits:
-        """Return those of a product of two operands that have these digits."""
+        """Return the digits of a product of two operands with these digits."""
         labels = [{digit.label for digit in digits} for digits in (left, right)]
         reduced = lowering.reduced
         if (labels[0] ^ labels[1]) & reduced:
@@ -168,7 +168,7 @@ class ProductDigits:
 
 
 def product(lowering: OperationLowering) -> None:
-    """Build a product of batches of matrices, over all that a core has of the contracted dims."""
+    """Build a batched matrix product, over the part of the contracted dims that a core has."""
     if not lowering.steps:
         store_product(lowering, *_multiplied(lowering))
         return
@@ -181,7 +181,7 @@ def product(lowering: OperationLowering) -> None:
 
 
 def _multiplied(lowering: OperationLowering, out: ir.Value | None = None) -> tuple[ProductDigits, ir.Value]:
-    """Build the product of what this core has, plus ``out``."""
+    """Build the product of this core's data, plus ``out``."""
     left, right = lowering.tensor(0), lowering.tensor(1)
     digits = ProductDigits.of(lowering, left.digits, right.digits)
     if out is None:
@@ -191,21 +191,21 @@ def _multiplied(lowering: OperationLowering, out: ir.Value | None = None) -> tup
 
 
 def store_product(lowering: OperationLowering, digits: ProductDigits, value: ir.Value | None) -> None:
-    """Store a product, or the sum of those of the cores that share it."""
+    """Store a product, or the sum of the products of the cores that share it."""
     assert value is not None
     value = _of_groups(lowering, value, "arith.addf", 0.0)
     lowering.store(Tensor(lowering.build.reshaped(value, shape_of_digits(digits.result)), digits.result))
 
 
 def _digits(digits: Digits, labels: set[str]) -> tuple[TileDigit, ...]:
-    """Return the digits of some labels, those of one label side by side."""
+    """Return the digits of some labels, grouped by label."""
     found = [digit for digit in digits if digit.label in labels]
     order = list(dict.fromkeys(digit.label for digit in found))
     return tuple(sorted(found, key=lambda digit: (order.index(digit.label), -digit.weight)))
 
 
 def _matrices(lowering: OperationLowering, tensor: Tensor, *groups: tuple[TileDigit, ...]) -> ir.Value:
-    """Return a tensor as matrices, a dim for each group of digits; a group of batches that is empty has none."""
+    """Return a tensor as matrices, with a dim for each group of digits; an empty group of batches has no dim."""
     batch, rows, columns = groups
     value = lowering.arranged(tensor, (*batch, *rows, *columns))
     sides = [math.prod(shape_of_digits(group)) for group in (rows, columns)]
@@ -215,7 +215,7 @@ def _matrices(lowering: OperationLowering, tensor: Tensor, *groups: tuple[TileDi
 
 # Expressions of the table of device operations as ops on whole tensors.
 
-#: Functions whose result is one of their operands, or exact: they need no wider type.
+#: Functions whose result is exact or one of their operands: they do not need a wider type.
 _EXACT = frozenset(("maximum", "minimum", "where3", "abs", "neg", "floor"))
 _NOT_EQUAL = SCALARS["notequal"].predicate
 #: The largest float32 below the largest int32.
@@ -223,14 +223,14 @@ _LARGEST = 2147483520.0
 
 
 def rounds_between(expression: Expression) -> bool:
-    """Return whether an expression has several steps that round, which the device takes in a wider type."""
+    """Return whether an expression has several steps that round, which the device computes in a wider type."""
     names = [application[0] for application in applications_of(expression)]
     rounding = [name for name in names if name not in _EXACT and SCALARS[name].predicate is None]
     return len(rounding) > 1
 
 
 def is_repeated(expression: Expression) -> bool:
-    """Return whether an expression has a name, or a step, twice."""
+    """Return whether an expression contains a name or a subexpression twice."""
     parts = Counter(_parts(expression))
     return any(count > 1 for part, count in parts.items() if not isinstance(part, float | int))
 
@@ -243,9 +243,9 @@ def _parts(expression: Expression) -> Iterator[Expression]:
 
 
 class TensorExpressions:
-    """Builder of the expressions of one operation; ``values`` are those that are built already.
+    """Builder of the expressions of one operation; ``values`` are the values of expressions that are already built.
 
-    ``shape`` is that of its tensors, None for the numbers of a body.
+    ``shape`` is the shape of the operation's tensors, None for the numbers of a body.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ def body_of_expression(
 ) -> ir.Value:
     """Build an expression as the body of one ``linalg.generic``, in numbers of an element type.
 
-    Its constants are tensors without dims: ktir-cpu rounds numbers of a body to f16.
+    The constants are tensors without dims: ktir-cpu rounds numbers of a body to f16.
     """
     tensors = list(dict.fromkeys(inputs.values()))
     numbers = [*dict.fromkeys([*constants.values(), *_numbers(expression)])]
@@ -338,7 +338,7 @@ def body_of_expression(
 
 
 def _numbers(expression: Expression) -> Iterator[float]:
-    """Yield the numbers of an expression, those of truth values among them."""
+    """Yield the numbers of an expression, including the numbers of its truth values."""
     if not isinstance(expression, tuple):
         if not isinstance(expression, str):
             yield float(expression)
@@ -352,13 +352,13 @@ def _numbers(expression: Expression) -> Iterator[float]:
 
 
 def _to_float(build: TensorBuilder, value: ir.Value) -> ir.Value:
-    """Build a cast from int32, element by element: ktir-cpu takes one of a tensor for a cast to f16."""
+    """Build a cast from int32, element by element: ktir-cpu would treat the cast of a tensor as a cast to f16."""
     out = build.empty(shape_of(value), "f32")
     return build.generic([value], out, lambda args, _: build.op("arith.sitofp", ir.F32Type.get(), args[0]))
 
 
 def _to_integer(build: TensorBuilder, value: ir.Value) -> ir.Value:
-    """Build a cast to int32 that takes the nearest of its numbers, and 0 for what is none."""
+    """Build a cast to int32, which clamps numbers to the range of int32 and converts NaN to 0."""
     shape = shape_of(value)
     zero, low, high = (build.filled(shape, "f32", number) for number in (0, -(2.0**31), _LARGEST))
     i1 = build.type(shape, "i1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cores that wait for each other: barriers, and sums over groups of cores."""
+"""Synchronisation of cores: barriers, and sums over groups of cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.mlir import ir
 
 
 def barrier(build: TensorBuilder, cores: int) -> None:
-    """Build a barrier of all cores: each offers one number, and waits for those of the others."""
+    """Build a barrier of all cores: each core offers one number, and waits for the numbers of the others."""
     everybody = f"(i)[g] : (i - g >= 0, -i + g + {cores - 1} >= 0)"
     _exchanged(
         build,
@@ -32,7 +32,7 @@ def combined(
     groups: Sequence[Sequence[int]],
     cores: int,
 ) -> ir.Value:
-    """Build the combination of what the cores of each group have."""
+    """Build the combination of the partial results of the cores of each group."""
     step, count = _steps_of(groups)
     members = (
         f"(i)[g] : (i - ((i floordiv {step}) mod {count}) * {step} - g == 0, i >= 0, -i + {cores - 1} >= 0)"
@@ -42,7 +42,7 @@ def combined(
 
 
 def _steps_of(groups: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Return how many cores neighbours of a group are apart, and how many a group has; ``CompileError`` if unlike."""
+    """Return the distance between neighbours in a group and the size of a group; ``CompileError`` if groups differ."""
     step, count = groups[0][1] - groups[0][0], len(groups[0])
     expected = all(
         list(group) == list(range(group[0], group[0] + step * count, step)) and group[0] // step % count == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers that differ from core to core as values of a program: by its number, or from a table."""
+"""Numbers that differ from core to core, as values of a program: computed from the core id, or read from a table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _EQUAL, _LESS = 0, 6
 
 
 class CoreValues:
-    """Values of the core that runs, of ``cores`` in all."""
+    """Values of the current core, one of ``cores`` cores."""
 
     def __init__(self, build: TensorBuilder, cores: int) -> None:
         self.build, self.cores = build, cores
         self.core = build.core
 
     def value(self, numbers: Sequence[int]) -> ir.Value:
-        """Return the entry of ``numbers`` of this core."""
+        """Return the entry of ``numbers`` for this core."""
         build = self.build
         if len(set(numbers)) == 1:
             return build.number(numbers[0])
@@ -38,7 +38,7 @@ class CoreValues:
         return build.add(value, build.number(offset)) if offset else value
 
     def is_among(self, chosen: Sequence[bool]) -> ir.Value:
-        """Return whether this core is one of the chosen, which are not all."""
+        """Return whether this core is one of the chosen cores, which must not be all cores."""
         first = sum(chosen)
         if all(chosen[:first]):
             return self.build.compare(_LESS, self.core, self.build.number(first))

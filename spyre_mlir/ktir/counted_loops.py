@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops of a number of trips, which may differ from core to core, that carry one value or none."""
+"""Loops with a trip count that may differ from core to core, with one iter_arg or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LoopBody = Callable[[ir.Value, ir.Value | None], ir.Value | None]
 def counted_loop(
     memory: MemoryViews, trips: ir.Value, initial: ir.Value | None, body: LoopBody
 ) -> ir.Value | None:
-    """Build a loop: ``body`` gets its number and the value before, and gives the next; the last one is returned."""
+    """Build a loop: ``body`` gets the iteration index and the iter_arg, and yields the next; return the last one."""
     build = memory.build
     carried = [] if initial is None else [initial]
     types = [value.type for value in carried]

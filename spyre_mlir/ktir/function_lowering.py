@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A bundle as one function of KTIR, which every core runs: its statements in order, with loops and barriers."""
+"""Lowering of a bundle to one KTIR function that every core runs: statements in order, with loops and barriers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 def relayout(lowering: OperationLowering) -> None:
-    """Build a relayout: every core puts what it has where the others see it, and takes what it wants."""
+    """Build a relayout: every core puts its data where other cores can read it, and loads the part that it needs."""
     state, build, memory = lowering.state, lowering.build, lowering.state.memory
     source = lowering.tiles[0]
     element = lowering.elements[0]
@@ -60,7 +60,7 @@ def relayout(lowering: OperationLowering) -> None:
     lowering.barrier()
     view = _distributed(lowering, base, strides)
     _take(lowering, view)
-    # Later stores must not reach what others still read: in a loop those of the next iteration.
+    # Later stores must not overwrite data that other cores still read; in a loop, this includes the next iteration.
     if state.loops or not lowering.is_tensor(0):
         lowering.barrier()
 
@@ -70,7 +70,7 @@ def _dense_strides(shape: Sequence[int]) -> list[int]:
 
 
 def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[int]) -> ir.Value:
-    """Build one view of what all cores have, each part once."""
+    """Build one view of the data of all cores, each part once."""
     build, memory, source = lowering.build, lowering.state.memory, lowering.tiles[0]
     element = lowering.elements[0]
     holders: dict[tuple[int, ...], int] = {}
@@ -87,7 +87,7 @@ def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[
 
 
 def _take(lowering: OperationLowering, view: ir.Value) -> None:
-    """Load what this core wants of a view of all, and store it as the result."""
+    """Load the part that this core needs from a view of all parts, and store it as the result."""
     memory = lowering.state.memory
     value = memory.load(lowering.place(1), view)
     digits = refined(lowering.tiles[1].digits, lowering.weights)
@@ -141,7 +141,7 @@ def gather(lowering: OperationLowering) -> None:
 
 
 def _counts(lowering: OperationLowering, core: int, columns: Sequence[TileAxis]) -> tuple[int, ...] | None:
-    """Return the positions along the dims of the tile that a core reads; None for a core that reads none."""
+    """Return the positions along the dims of the tile that a core reads; None for a core that does not read."""
     index, table = lowering.tiles[0], lowering.tiles[1]
     if core not in index.counts:
         return None
@@ -166,8 +166,8 @@ _FORMS: dict[Kind, Callable[[OperationLowering], None]] = {
 def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
     """Build the function of a bundle at the current insertion point; return what its caller must know.
 
-    With ``addresses`` buffers in LX are memory at the addresses of the plan, else they are tensors. ``CompileError``
-    for what KTIR cannot say.
+    With ``addresses``, buffers in LX are memory at the addresses of the plan; otherwise they are tensors. Raise
+    ``CompileError`` for a bundle that KTIR cannot represent.
     """
     _require_expressible(bundle)
     arguments = _arguments(bundle)
@@ -198,7 +198,7 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
 
 
 def _require_expressible(bundle: Bundle) -> None:
-    """Raise ``CompileError`` for a bundle that is no program of its own, or has numbers that KTIR has not."""
+    """Raise ``CompileError`` for a bundle of a sequence, or with an LX or numbers that KTIR does not support."""
     manifest = bundle.manifest
     if manifest.expects or manifest.leaves:
         raise CompileError("A program in KTIR is one bundle; compile without 'bundle_operations'.")
@@ -213,7 +213,7 @@ def _require_expressible(bundle: Bundle) -> None:
 
 
 def _arguments(bundle: Bundle) -> list[FunctionArgument]:
-    """Return the memories that the operations of a bundle access, in the order of the parameters, pools last."""
+    """Return the memories that the operations of a bundle access, in the order of the parameters; pools come last."""
     manifest = bundle.manifest
     elements: dict[str, list[str]] = {}
     for execute, uses in zip(executes(bundle.statements), manifest.uses, strict=True):
@@ -276,7 +276,7 @@ class _FunctionLowering:
         self._statements(self.bundle.statements)
 
     def _fill_scratchpads(self) -> None:
-        """Store what is no number of the program wherever a buffer is memory, so that a stale read shows."""
+        """Store a fill value, not a number of the program, to all buffers that are memory, so that stale reads show."""
         memory, build = self.state.memory, self.build
         for element, end in sorted(self.memory_ends.items()):
             shape = (end // ELEMENT_BYTES[element],)
@@ -326,7 +326,7 @@ class _FunctionLowering:
             contents.values = {**before, **dict(zip(carried, op.results, strict=True))}
 
     def _body(self, loop: Loop, carried: Collection[str], arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Build the body of a loop that carries buffers; return what these hold at its end, in the shapes of before."""
+        """Build the body of a loop with buffers as iter_args; return the yielded values, in the same shapes."""
         contents = self.state.scratchpads
         if contents is not None:
             contents.values.update(zip(carried, arguments, strict=True))
@@ -342,7 +342,7 @@ class _FunctionLowering:
 def operand_addresses(
     design: Design, statement: Execute, values: AddressValues, cores: int
 ) -> list[tuple[LinearAddress | None, ...]]:
-    """Return the addresses of each operand on each core of the grid, None where it has nothing of it."""
+    """Return the addresses of each operand on each core of the grid; None if the core has nothing of the operand."""
     symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
     found = []
     for operand in design.operands:
@@ -359,14 +359,14 @@ def operand_addresses(
     return found
 
 
-# Buffers in LX of a bundle: which operations access them, and what of them a loop carries.
+# Buffers in LX of a bundle: the operations that access them, and the buffers that become iter_args of loops.
 
-#: Bytes of a buffer from which it is memory, and of a core's buffers that several operations read.
+#: The number of bytes from which a buffer is memory, and of a core's buffers that several operations read.
 _LARGE_BYTES, _SHARED_BYTES = 1 << 18, 1 << 19
 
 
 def executes(statements: Sequence[Statement]) -> list[Execute]:
-    """Return the executes of statements, those in loops among them."""
+    """Return the executes of statements, including the executes in loops."""
     found: list[Execute] = []
     for statement in statements:
         if isinstance(statement, Loop):
@@ -385,9 +385,9 @@ def buffers_of(bundle: Bundle, names: Sequence[str]) -> list[Buffer]:
 class LxAccesses:
     """Facts about the buffers in LX of a bundle.
 
-    ``tensors`` are those that are tensors of KTIR, with their elements: all but large ones, those of operations that
-    run in a loop, and those that several operations read if these take much of LX. ktir-cpu charges
-    such a tensor until the function ends. ``sparse`` buffers have one element per stick.
+    ``tensors`` are the buffers that are tensors of KTIR, with their number of elements. Excluded are large buffers,
+    buffers of operations that run in a loop, and buffers that several operations read if these fill much of LX:
+    ktir-cpu charges such a tensor until the function ends. ``sparse`` buffers have one element per stick.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -430,7 +430,7 @@ class LxAccesses:
         return {name: count for name, count in self.elements.items() if name not in memory}
 
     def leave_slices(self, values: ScratchpadValues) -> None:
-        """Make memory of the buffers of which some operation accesses what is no slice of a tensor."""
+        """Turn into memory each buffer in which some operation accesses elements that are not a slice of a tensor."""
         for users in self.users:
             for name, k, design in users:
                 access = buffer_access(design, k, self.buffers[name])
@@ -438,7 +438,7 @@ class LxAccesses:
                     del self.tensors[name]
 
     def ends(self, tensors: Collection[str]) -> dict[str, int]:
-        """Return the byte behind the last buffer that is memory, for each element type."""
+        """Return the end, in bytes, of the last buffer that is memory, for each element type."""
         ends: dict[str, int] = {}
         for name, buffer in self.buffers.items():
             if name not in tensors:
@@ -447,10 +447,10 @@ class LxAccesses:
         return ends
 
     def carried(self, body: Sequence[Statement], first: int) -> dict[str, str]:
-        """Return the buffers that a loop carries, with their element types: written in it and of use outside of it.
+        """Return the iter_args of a loop: written buffers whose value leaves an iteration, with their element types.
 
-        ``first`` is the number of its first execute. A buffer that each iteration writes first is carried too if
-        something outside accesses it.
+        ``first`` is the index of the first execute of the loop. A buffer that each iteration writes first is also
+        included if an execute outside of the loop accesses it.
         """
         inside = range(first, first + len(executes(body)))
         outside = {
@@ -477,14 +477,14 @@ class LxAccesses:
         return math.prod(access.tile.shape) == self.elements[name]
 
 
-# Where cores of a program must wait for each other, for one reads in device memory what another one writes.
+# Barriers: all cores must wait if one core reads in device memory what another core writes.
 
 
 @dataclass(frozen=True)
 class CoreAccess:
-    """What cores access of a memory: by core the bytes from the first to the last, over all iterations.
+    """The accesses of the cores to a memory: for each core the first and last byte, over all iterations.
 
-    ``form`` is equal for accesses of which each core has the same bytes.
+    ``form`` is equal for two accesses if each core accesses the same bytes in both.
     """
 
     memory: str
@@ -494,24 +494,24 @@ class CoreAccess:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first byte of all, and that behind the last."""
+        """The first byte of all accesses, and the byte after the last."""
         return min(begin for _, begin, _ in self.ranges), max(end for _, _, end in self.ranges)
 
 
 def barrier_points(bundle: Bundle) -> frozenset[int]:
-    """Return the numbers of the executes before which all cores wait."""
+    """Return the indices of the executes before which all cores wait."""
     planner = _BarrierPlanner(bundle)
     planner.walk(bundle.statements, 0)
     return frozenset(planner.points)
 
 
 class _BarrierPlanner:
-    """Walker of a program that notes what was accessed since the last barrier."""
+    """Walker of a program that records the accesses since the last barrier."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.values = AddressValues()
-        # What a call gives is anywhere in its range.
+        # A value that a call passes may be any value of its range.
         self.trips = {
             parameter.name: (0, parameter.max_value)
             for parameter in bundle.parameters
@@ -521,7 +521,7 @@ class _BarrierPlanner:
         self.points: set[int] = set()
 
     def walk(self, statements: Sequence[Statement], number: int) -> int:
-        """Walk statements whose first execute has a number; return the next number."""
+        """Walk statements; ``number`` is the index of their first execute. Return the next index."""
         for statement in statements:
             if isinstance(statement, Execute):
                 self._execute(statement, number)
@@ -536,7 +536,7 @@ class _BarrierPlanner:
         self.values.define_variable(loop.induction)
         lower, upper = (self.values.constant(name) for name in (loop.lower, loop.upper))
         self.trips[loop.induction] = lower, max(upper - 1, lower)
-        # The second time shows what an iteration waits for in the one before it.
+        # The second walk finds conflicts of an iteration with the previous iteration.
         self.walk(loop.body, number)
         return self.walk(loop.body, number)
 
@@ -577,7 +577,7 @@ class _BarrierPlanner:
         return CoreAccess(memory, ranges, (terms, form), k == len(design.operands) - 1)
 
     def _spread(self, address: LinearAddress) -> tuple[str, tuple[int, int]]:
-        """Return the memory of an address, and how far the loops around move it down and up."""
+        """Return the memory of an address, and how far the loops around it decrease and increase the address."""
         memory, low, high = "", 0, 0
         for name, coefficient in address.terms.items():
             if name not in self.trips:
@@ -588,12 +588,12 @@ class _BarrierPlanner:
         return memory, (low, high)
 
 
-#: What cores access of the operands of designs, which many operations share.
+#: The regions of operands of designs on the cores; many operations share them.
 _REGIONS: IdentityTable[int, dict[int, StickRegion]] = IdentityTable()
 
 
 def _core_regions(design: Design, k: int) -> dict[int, StickRegion]:
-    """Return what each core accesses of an operand; of a result the cores that finish it."""
+    """Return the region of an operand that each core accesses; for a result, only on the cores that finish it."""
     regions = _REGIONS.entries_of(design)
     if k not in regions:
         operand = design.operands[k]
@@ -604,7 +604,7 @@ def _core_regions(design: Design, k: int) -> dict[int, StickRegion]:
 
 
 def _conflict(old: CoreAccess, new: CoreAccess) -> bool:
-    """Return whether a core may access what another one did, and one of them writes."""
+    """Return whether a core may access bytes that another core accessed, and one of them writes."""
     if old.memory != new.memory or not (old.writes or new.writes) or old.form == new.form:
         return False
     (first, last), (begin, end) = old.span, new.span

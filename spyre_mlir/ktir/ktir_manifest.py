@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the caller of a KTIR program must know: its function, and which memory each argument of that is."""
+"""The manifest of a KTIR program for its caller: the function, and the memory of each of its arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.records import dataclass
 class FunctionArgument:
     """An argument of the function: the start of a memory of ``bytes``, as an index of elements of one type.
 
-    ``memory`` is the parameter of host arguments, or a pool, which is zeros at first.
+    ``memory`` is the parameter of host arguments, or a pool, which is initially zero.
     """
 
     memory: str
@@ -23,10 +23,10 @@ class FunctionArgument:
 
 @dataclass(frozen=True)
 class KtirManifest:
-    """The ``function``, its ``memories`` in the order of its arguments, and what the host makes of them.
+    """The ``function``, its ``memories`` in the order of its arguments, and the host arguments.
 
-    Behind the memories are arguments for the ``indices`` that a call gives: numbers that the host reads in its arrays.
-    ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 where that is not known.
+    After the memories come arguments for the ``indices`` that a call passes: numbers that the host reads in its arrays.
+    ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 if they are not known.
     """
 
     function: str

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""KTIR of any writer, read into a module: the ops of ``ktdp`` are rewritten to generic form, MLIR reads the rest.
+"""Parser of KTIR from any writer: the ops of ``ktdp`` are rewritten to generic form, and MLIR parses the rest.
 
-Errors are of the text that was given: a rewritten operation keeps its line.
+Errors refer to the original text: a rewritten operation keeps its line.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from spyre_mlir.dialects import parsed
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 
-# Scanner of the text of KTIR: brackets, types, attributes, and errors at a place of it.
+# Scanner of the text of KTIR: brackets, types, attributes, and errors at a position.
 
 
 class KtirScanner:
-    """Scanner of a text from a position on; ``path`` is what errors call the text, ``line`` the number of its first."""
+    """Scanner of a text from a position on; ``path`` names the text in errors, ``line`` is its first line."""
 
     def __init__(self, text: str, path: str, line: int = 1) -> None:
         self.text, self.path, self.line = text, path, line
@@ -31,8 +31,8 @@ class KtirScanner:
         return CompileError(message, f"{self.path}:{line}:{column}")
 
     def closing(self, begin: int, opening: str, closing: str) -> int:
-        """Return the position behind the bracket that closes the one at ``begin``."""
-        # Arrows and comparisons are no brackets.
+        """Return the position after the bracket that closes the bracket at ``begin``."""
+        # Arrows and comparisons are not brackets.
         depth = 0
         position = begin
         while position < len(self.text):
@@ -58,7 +58,7 @@ class KtirScanner:
         return self.text[begin + 1 : self.position - 1]
 
     def attributes(self) -> dict[str, str]:
-        """Take a dictionary of attributes; return the texts of its values."""
+        """Consume a dictionary of attributes; return the texts of its values."""
         body = self.bracketed("{", "}")
         found: dict[str, str] = {}
         for part in split_outside(body):
@@ -69,7 +69,7 @@ class KtirScanner:
         return found
 
     def type(self) -> str:
-        """Take a type."""
+        """Consume a type and return it."""
         match = self.take(r"(index|[fi]\d+|(?:tensor|memref|!ktdp\.\w+)(?=<))", "a type")
         if match[1] in ("index",) or re.fullmatch(r"[fi]\d+", match[1]):
             return match[1]
@@ -99,7 +99,7 @@ def split_outside(text: str) -> list[str]:
 
 
 def _future(type_: str) -> str:
-    """Return a type with what a future produces, and its groups, as the dialect has them."""
+    """Return a type with the groups of a future in the form that the dialect has."""
     match = re.fullmatch(r"!ktdp\.tile_future<(tensor<.*?>), groups = affine_set<(.*)>>", type_)
     return type_ if match is None else f'!ktdp.tile_future<{match[1]}, "{match[2]}">'
 
@@ -111,7 +111,7 @@ _SPACE = re.compile(r"#ktdp\.memory_space<\s*(\w+)\s*(?:,\s*ct_id\s*=\s*(\d+)\s*
 
 
 def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
-    """Return the module of a text; ``CompileError`` with its line for what is no KTIR."""
+    """Return the module of a text; ``CompileError`` with the line for text that is not valid KTIR."""
     generic = _GenericForm(text, path).rewritten()
     try:
         module = parsed(generic, context)
@@ -124,10 +124,10 @@ def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
 
 
 class _GenericForm(KtirScanner):
-    """Rewriter of the ``ktdp`` ops of a text, each in its place."""
+    """Rewriter of the ``ktdp`` ops of a text, each in place."""
 
     def __init__(self, text: str, path: str, line: int = 1) -> None:
-        # Comments become blanks, so that columns stay.
+        # Comments become blanks, so that columns do not change.
         super().__init__(re.sub(r"//[^\n]*", lambda match: " " * len(match[0]), text), path, line)
 
     def rewritten(self) -> str:
@@ -148,7 +148,7 @@ class _GenericForm(KtirScanner):
         return _TILE.sub(r"!ktdp.access_tile<tensor<\1xindex>>", "".join(done))
 
     def _resolve_aliases(self) -> None:
-        """Put the sets and maps in the place of their names, which MLIR reads only in attributes of its own."""
+        """Replace the aliases of sets and maps by their values: MLIR resolves aliases only in its own attributes."""
         aliases = {}
         for match in _ALIAS.finditer(self.text):
             end = self.closing(match.end() - 1, "<", ">")
@@ -161,7 +161,7 @@ class _GenericForm(KtirScanner):
     # -- operations -------------------------------------------------------------------------------------------
 
     def _operation(self, match: re.Match[str]) -> tuple[str, int]:
-        """Return an op in generic form, and the position behind it."""
+        """Return an op in generic form, and the position after it."""
         self.position = match.end()
         form = _FORMS.get(match[1])
         if form is None:
@@ -169,14 +169,14 @@ class _GenericForm(KtirScanner):
         return form(self), self.position
 
     def compute_tile_id(self) -> str:
-        """Rewrite the number of the core."""
+        """Rewrite the op that returns the core id."""
         self.take(":", "':'")
         types = self.types()
         result = types[0] if len(types) == 1 else f"({', '.join(types)})"
         return f'"ktdp.get_compute_tile_id"() : () -> {result}'
 
     def memory_view(self) -> str:
-        """Rewrite a view of memory."""
+        """Rewrite a memory view."""
         address = self.take(r"(%[\w#]+)", "an address")[1]
         lists = []
         for name in ("sizes", "strides"):
@@ -199,13 +199,13 @@ class _GenericForm(KtirScanner):
         )
 
     def distributed_view(self) -> str:
-        """Rewrite a view of several."""
+        """Rewrite a distributed view."""
         operands, _, types = self.bracketed("(", ")").partition(":")
         self.take(":", "':'")
         return f'"ktdp.construct_distributed_memory_view"({operands.strip()}) : ({types.strip()}) -> {self.type()}'
 
     def access_tile(self) -> str:
-        """Rewrite a tile of a view."""
+        """Rewrite an access tile of a view."""
         view = self.take(r"(%[\w#]+)", "a view")[1]
         subscripts = [part.strip() for part in split_outside(self.bracketed("[", "]"))]
         attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
@@ -217,7 +217,7 @@ class _GenericForm(KtirScanner):
         return f'"ktdp.construct_access_tile"({operands}) {{{attributes}}} : ({types}) -> {self.type()}'
 
     def indirect_access_tile(self) -> str:
-        """Rewrite a tile whose places are data."""
+        """Rewrite an access tile whose positions are data."""
         self.take("intermediate_variables", "'intermediate_variables'")
         variables = " ".join(self.bracketed("(", ")").split())
         views = [self.take(r"(%[\w#]+)", "a view")[1]]
@@ -253,7 +253,7 @@ class _GenericForm(KtirScanner):
         return f'"ktdp.store"({match[1]}, {match[2]}) : ({", ".join(self.types())}) -> ()'
 
     def produce(self) -> str:
-        """Rewrite what cores offer, with its region."""
+        """Rewrite the op by which cores offer tensors, with its region."""
         self.take(r"producer_tiles_per_group\s*=", "'producer_tiles_per_group ='")
         producers = self._set()
         self.take(":", "':'")
@@ -264,7 +264,7 @@ class _GenericForm(KtirScanner):
         return f'"ktdp.inter_tile_produce"() ({{{body}}}) {{producers = "{producers}"}} : () -> {result}'
 
     def reduce(self) -> str:
-        """Rewrite a combination of what cores offer, with its region."""
+        """Rewrite the combination of offered tensors, with its region."""
         future = self.bracketed("(", ")").strip()
         self.take(r"consumer_tiles_per_group\s*=", "'consumer_tiles_per_group ='")
         producers = self._set()
@@ -281,7 +281,7 @@ class _GenericForm(KtirScanner):
         )
 
     def yielded(self, name: str) -> str:
-        """Rewrite the end of a region."""
+        """Rewrite the terminator of a region."""
         value = self.take(r"(%[\w#]+)\s*:", "a tensor and ':'")[1]
         return f'"ktdp.{name}"({value}) : ({self.type()}) -> ()'
 
@@ -291,7 +291,7 @@ class _GenericForm(KtirScanner):
         return " ".join(self.text[begin + 1 : self.position - 1].split())
 
     def _region(self) -> str:
-        """Take a region, and return what is in it in generic form, lines kept."""
+        """Consume a region, and return its contents in generic form, with unchanged lines."""
         begin = self.position
         body = self.bracketed("{", "}")
         lead = self.text.count("\n", begin, self.position - len(body) - 1)

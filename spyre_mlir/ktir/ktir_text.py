@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""KTIR in the custom syntax of ktir-mlir-frontend and ktir-cpu, from the generic form of the bindings.
+"""Printer of KTIR in the custom syntax of ktir-mlir-frontend and ktir-cpu, from the generic form of the bindings.
 
-All but the ``ktdp`` ops is printed as MLIR does, with attributes in place of aliases, since ktir-cpu
-resolves these only in some places. Its reader goes by lines: it takes a line that closes a region for the end of an
-operation only if an empty one follows, and ``else`` only at the end of a line.
+All ops except the ``ktdp`` ops are printed as in MLIR, with attributes instead of aliases, because ktir-cpu
+resolves aliases only in some places. The parser of ktir-cpu is line-based: it takes a line that closes a region for
+the end of an operation only if an empty line follows, and ``else`` only at the end of a line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VIEW = re.compile(
     r"(coordinate_set = affine_set<.*\)>, )?(?:ct_id = (\d+) : i64, )?"
     r"memory_space = \"(\w+)\", sizes = array<i64: ([^>]*)>, strides = array<i64: ([^>]*)>"
 )
-#: The first and the last line of one with a region.
+#: The first and the last line of an op with a region.
 _OPENING = re.compile(_RESULT + r'"ktdp\.(\w+)"\((.*?)\) \(\{$')
 _CLOSING = re.compile(r'^(\s*)\}\) \{producers = "([^"]*)"\} : \((.*)\) -> (.*)$')
 
@@ -49,7 +49,7 @@ def to_text(module: ir.Module | ir.Operation) -> str:
 
 
 def _structure(line: str) -> list[str]:
-    """Return the lines of KTIR for one of MLIR that has no op of the dialect."""
+    """Return the lines of KTIR for a line of MLIR without an op of the dialect."""
     text = line.lstrip()
     indent = line[: len(line) - len(text)]
     if text == "} else {":
@@ -60,7 +60,7 @@ def _structure(line: str) -> list[str]:
 
 
 def _operation(line: str) -> list[str]:
-    """Return the lines of KTIR for an op of the dialect, or for the beginning of one with a region."""
+    """Return the lines of KTIR for an op of the dialect, or for the beginning of an op with a region."""
     opening = _OPENING.match(line)
     if opening is not None:
         result, name, operands = opening.groups()
@@ -73,7 +73,7 @@ def _operation(line: str) -> list[str]:
 
 
 def _with_types(head: str, producers: str, operand_types: str, result_type: str) -> str:
-    """Return the first line of an op between cores, from that without types: ``%r = ktdp.name operands``."""
+    """Return the first line of an op between cores, from the line without types: ``%r = ktdp.name operands``."""
     cores = f"affine_set<{producers}>"
     if "inter_tile_produce" in head:
         partial = re.findall(r"tensor<[^>]*>", result_type)[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addresses of a bundle as linear forms: a memory, bytes from its start, and bytes per step of the loops around."""
+"""Addresses of a bundle as linear forms: a memory, bytes from its start, and bytes per iteration of enclosing loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class LinearAddress:
-    """``offset`` bytes plus, of each value in ``terms``, its coefficient times that value.
+    """``offset`` bytes plus the sum of coefficient * value over ``terms``.
 
     The values are memories, by the name of their parameter or allocation, and loop variables.
     """
@@ -21,7 +21,7 @@ class LinearAddress:
     terms: Mapping[str, int]
 
     def plus(self, other: LinearAddress, factor: int = 1) -> LinearAddress:
-        """Return the sum with ``factor`` times another."""
+        """Return the sum with ``factor`` times another address."""
         terms = dict(self.terms)
         for name, coefficient in other.terms.items():
             terms[name] = terms.get(name, 0) + factor * coefficient
@@ -29,14 +29,14 @@ class LinearAddress:
 
 
 class AddressValues:
-    """Linear forms of the values of a bundle, by name, as far as its statements are ``define``d."""
+    """Linear forms of the values of a bundle by name, for all statements passed to ``define``."""
 
     def __init__(self) -> None:
         self.values: dict[str, LinearAddress] = {}
         self.memories: set[str] = set()
 
     def define(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> None:
-        """Note the value of a statement; ``CompileError`` for one that is no address."""
+        """Record the value of a statement; ``CompileError`` for a value that is not an address."""
         match statement:
             case Extract():
                 if statement.what != "value":
@@ -58,11 +58,11 @@ class AddressValues:
         self.values[statement.result] = value
 
     def define_variable(self, name: str) -> None:
-        """Note a loop variable."""
+        """Record a loop variable."""
         self.values[name] = LinearAddress(0, {name: 1})
 
     def constant(self, name: str) -> int:
-        """Return the number of a value; ``CompileError`` for one that is known only when the program runs."""
+        """Return the number of a value; ``CompileError`` for a value that is only known at run time."""
         value = self.values[name]
         if value.terms:
             raise CompileError(f"The bounds of a loop are constants, but '%{name}' is none.")

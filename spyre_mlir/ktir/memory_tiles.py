@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles of device memory and of scratchpads: loads and stores of what each core has of an operand."""
+"""Tiles of device memory and of scratchpads: loads and stores of the part of an operand on each core."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
-#: Bytes of a tensor from which it goes through LX to a store of some cores alone.
+#: The number of bytes from which a tensor is staged in LX for a store on only some cores.
 _STAGED_BYTES = 1 << 13
 
 
 @dataclass(frozen=True)
 class MemoryTile:
-    """A tile of memory, of the element type ``element``: where it is on each core, None where that has no part of it.
+    """A tile of memory of the type ``element``: its address on each core, None if the core does not have a part.
 
-    ``addresses`` are those of the first element of the part of each core, whose ``shape`` is that of the tile unless
-    the tile is a step of it, which begins ``shifts`` positions behind it along some axes.
+    ``addresses`` are the addresses of each core's whole part, and ``shape`` is its shape. ``tile`` is the whole part or
+    one step of an operation over the part, which begins ``shifts`` positions later along some axes.
     """
 
     tile: OperandTile
@@ -52,9 +52,9 @@ class MemoryTiles(MemoryViews):
     # -- whole tiles ----------------------------------------------------------------------------------------
 
     def load(self, place: MemoryTile, parts: ir.Value | None = None) -> ir.Value:
-        """Build a load of the tile of this core, of the shape of a full share; what it has not is 0.
+        """Build a load of this core's tile, in the shape of a full share; missing elements are 0.
 
-        ``parts`` is a view of the whole operand, where that is spread over scratchpads.
+        ``parts`` is a view of the whole operand, if the operand is distributed over scratchpads.
         """
         if parts is None:
             view, subscripts = self._view(place)
@@ -76,7 +76,7 @@ class MemoryTiles(MemoryViews):
         return value
 
     def store(self, place: MemoryTile, value: ir.Value) -> None:
-        """Build a store of a tensor, of the shape of a full share, to the tile of this core."""
+        """Build a store of a tensor, in the shape of a full share, to the tile of this core."""
         view, subscripts = self._view(place)
         source = self._staged(place, value)
 
@@ -92,7 +92,7 @@ class MemoryTiles(MemoryViews):
         self._by_counts(place, part, None)
 
     def _staged(self, place: MemoryTile, value: ir.Value) -> ir.Value | None:
-        """Put a large tensor that only some cores store into LX, and return the view of it; None for others.
+        """Put a large tensor that only some cores store into LX, and return its view; None for other tensors.
 
         ktir-cpu charges a tensor that is used in a branch until the function ends.
         """
@@ -111,14 +111,14 @@ class MemoryTiles(MemoryViews):
         return view
 
     def stage(self, element: str, size: int) -> int:
-        """Return the element index of a place in LX that operations take one after the other."""
+        """Return the element index of an area in LX that operations use one after the other."""
         key = element, size
         if key not in self.stages:
             self.stages[key] = self.new_stage(element, size)
         return self.stages[key]
 
     def new_stage(self, element: str, size: int) -> int:
-        """Return the element index of a place in LX behind the buffers of the plan, that nothing else takes."""
+        """Return the element index of a new area in LX, after the buffers of the plan, that nothing else uses."""
         begin = SCRATCHPADS[element] + STAGING + self.staged
         self.staged += size
         return begin
@@ -129,7 +129,7 @@ class MemoryTiles(MemoryViews):
         part: Callable[[Sequence[int] | None], ir.Value | None],
         type_: ir.Type | None,
     ) -> ir.Value | None:
-        """Build a part for each number of positions that cores have, None for cores without any."""
+        """Build a part for each distinct shape of the parts on cores, None for cores without a part."""
         counts = [
             place.tile.counts[core]
             if place.addresses[core] is not None and all(place.tile.counts[core])
@@ -144,12 +144,12 @@ class MemoryTiles(MemoryViews):
         part: Callable[[Sequence[int] | None], ir.Value | None],
         type_: ir.Type | None,
     ) -> ir.Value | None:
-        """Build what each core does by its number of positions, with a value of ``type_`` unless that is None."""
+        """Build a branch for each distinct shape of the parts, which yields a value of ``type_`` unless it is None."""
         kinds = sorted(set(counts), key=lambda count: (count is None, [-extent for extent in count or ()]))
         return self._branches(kinds, counts, part, type_)
 
     def part_view(self, place: MemoryTile) -> ir.Value:
-        """Build a view of what this core has of an operand, from its first element on."""
+        """Build a view of this core's part of an operand, from its first element on."""
         strides = [axis.stride for axis in place.tile.axes]
         origins = tuple(address.offset for address in place.addresses if address is not None)
         return self.view(self._address(place, origins), place.tile.shape, strides, place.element)
@@ -175,7 +175,7 @@ class MemoryTiles(MemoryViews):
     # -- views ------------------------------------------------------------------------------------------------
 
     def _view(self, place: MemoryTile) -> tuple[ir.Value, list[ir.Value]]:
-        """Build the view that all cores have of the operand, and the subscripts of the tile of this core."""
+        """Build the view of the operand that all cores share, and the subscripts of this core's tile."""
         view, subscripts = self._whole_view(place)
         for axis, shift in place.shifts.items():
             first = subscripts[axis]
@@ -208,7 +208,7 @@ class MemoryTiles(MemoryViews):
         )
 
     def _origins(self, place: MemoryTile, size: int) -> tuple[int, ...]:
-        """Return the byte where the operand begins, for each core, as its part lies; equal for all in most cases."""
+        """Return the byte at which the operand begins, computed from each core's part; usually equal on all cores."""
         begins = []
         for core, address in enumerate(place.addresses):
             if address is None:
@@ -218,7 +218,7 @@ class MemoryTiles(MemoryViews):
         return tuple(begins)
 
     def _address(self, place: MemoryTile, origins: tuple[int, ...]) -> ir.Value:
-        """Build the element index of the operand in its memory, or of the part of this core where that differs."""
+        """Build the element index of the operand in its memory, or of this core's part if the origins differ."""
         size = ELEMENT_BYTES[place.element]
         held = [address for address in place.addresses if address is not None]
         names = [name for name in held[0].terms if (name, place.element) in self.memories]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views of device memory and of scratchpads, and the moves between their tiles and tensors."""
+"""Views of device memory and of scratchpads, and transfers between their tiles and tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from spyre_mlir.dialects import ktdp
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 
-#: Element index at which the scratchpad of each element type begins. ktir-cpu keeps copies of what it
-#: loads from 0 on, and memory in one type from the first store to it on, so addresses of a plan are moved behind that.
+#: Element index at which the scratchpad of each element type begins. ktir-cpu keeps copies of loaded data from index 0
+#: on, and fixes the element type of memory at its first store, so the addresses of a plan begin after the copies.
 SCRATCHPADS = {"f16": 1 << 29, "f32": 1 << 29, "i32": (1 << 29) + (1 << 20)}
-#: Elements behind the scratchpads of a plan where relayouts put what other cores read.
+#: Number of elements from a scratchpad of a plan to its staging area, where relayouts put data for other cores.
 STAGING = 1 << 21
-#: The largest LX whose addresses end before what is behind them: the numbers of i32, and the staging of f16.
+#: The largest LX whose addresses do not reach the next area: the numbers of i32, or the staging area of f16.
 LARGEST_LX_BYTES = min(4 * (SCRATCHPADS["i32"] - SCRATCHPADS["f32"]), 2 * STAGING)
 
 
 class MemoryViews:
-    """Builder of views; ``known`` has the values that are built already where the builder stands."""
+    """Builder of views; ``known`` has the values that are already built and visible at the insertion point."""
 
     def __init__(self, build: TensorBuilder) -> None:
         self.build = build
@@ -30,7 +30,7 @@ class MemoryViews:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget behind a body what is built in it, which nothing there can use."""
+        """Forget the values that are built in a body after the body, where they are not visible."""
         known, self.known = self.known, dict(self.known)
         yield
         self.known = known
@@ -40,7 +40,7 @@ class MemoryViews:
         return self.build.add(value, self.build.number(number))
 
     def once(self, what: str, key: tuple, make: Callable[[tuple], ir.Value]) -> ir.Value:
-        """Return a value that is built where it is needed first; ``known`` forgets those of a body behind it."""
+        """Return a value, built at its first use; ``known`` forgets the values of a body after the body."""
         if (what, *key) not in self.known:
             self.known[what, *key] = make(key)
         return self.known[what, *key]
@@ -76,7 +76,7 @@ class MemoryViews:
         core: int | None = None,
         coordinates: ir.Attribute | None = None,
     ) -> ir.Value:
-        """Build a view; ``core`` is the one whose scratchpad it is, ``coordinates`` its part of a distributed view."""
+        """Build a view; ``core`` owns the scratchpad, ``coordinates`` is the part of the view in a distributed view."""
         attributes: dict[str, ir.Attribute] = {
             "sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
             "strides": ir.DenseI64ArrayAttr.get(list(strides)),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands of a design as tiles: the axes in memory of what each core accesses, and digits that operands share.
+"""Operands of a design as tiles: the axes in memory of the accesses of each core, and digits that operands share.
 
 An axis counts positions of a label of the design: sticks of ``weight`` elements, rows (``weight`` 1), or the elements
-inside a stick. A label along which operands advance by different weights, as f16 and f32 do in their sticks, is split
-into digits on which all of them agree.
+inside a stick. If operands advance by different weights along a label, like f16 and f32 in their sticks, the label is
+split into digits that are common to all operands.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.records import dataclass
 
-#: Element types of KTIR by the formats of the device that it has.
+#: Element types of KTIR by the device formats that KTIR supports.
 ELEMENTS = {"SEN169_FP16": "f16", "IEEE_FP32": "f32", "IEEE_INT32": "i32"}
 ELEMENT_BYTES = {"f16": 2, "f32": 4, "i32": 4}
 
 
 @dataclass(frozen=True)
 class TileDigit:
-    """``count`` positions of a label, ``weight`` elements of it apart."""
+    """``count`` positions of a label, ``weight`` elements apart."""
 
     label: str
     weight: int
@@ -57,9 +57,9 @@ class TileAxis:
 
 @dataclass(frozen=True)
 class OperandTile:
-    """The tile that cores have of an operand: its axes by falling stride, those inside the stick last.
+    """The tile of an operand on the cores: its axes by decreasing stride; the axes inside the stick come last.
 
-    ``counts`` and ``firsts`` are the positions along each axis by core, of those that hold a part.
+    ``counts`` and ``firsts`` are the number of positions and the first position along each axis, for cores with a part.
     """
 
     axes: tuple[TileAxis, ...]
@@ -68,7 +68,7 @@ class OperandTile:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The positions of a full share."""
+        """The number of positions along each axis of a full share."""
         return tuple(axis.count for axis in self.axes)
 
     @property
@@ -77,7 +77,7 @@ class OperandTile:
         return tuple(axis.digit for axis in self.axes)
 
     def narrowed(self, positions: Mapping[int, int]) -> OperandTile:
-        """Return the tile with so many positions along some axes on each core."""
+        """Return the tile with the given number of positions along some axes on each core."""
         axes = [
             replace(axis, count=positions.get(number, axis.count)) for number, axis in enumerate(self.axes)
         ]
@@ -88,7 +88,7 @@ class OperandTile:
         return replace(self, axes=tuple(axes), counts=counts)
 
 
-#: The axis of an operand of one element, for no tensor is without dims.
+#: The axis of an operand of one element, because every tensor has at least one dim.
 _UNIT = TileAxis("", 1, 1, 1, 1)
 
 
@@ -106,7 +106,7 @@ def operand_tile(design: Design, k: int) -> OperandTile:
 
 def _operand_tile(design: Design, k: int) -> OperandTile:
     operand = design.operands[k]
-    # Dims are listed by rising stride; strides alone would not order those of which a core has one position.
+    # Dims are listed by increasing stride; strides alone would not order dims with one position per core.
     axes = _outer_axes(design, operand)[::-1]
     inner = _inner_axes(operand)
     if not axes + inner:
@@ -131,7 +131,7 @@ def _outer_axes(design: Design, operand: Operand) -> list[TileAxis]:
     for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         window = operand.windows.get(dim)
         total = positions(operand, dim, design.sizes[dim] if window is None else window.size)
-        # Of one position there is nothing to count.
+        # A dim of one position does not need an axis.
         if operand.scale.get(dim, 1) != 1 or total == 1:
             continue
         count = min(positions(operand, dim, shares[dim]), total)
@@ -140,7 +140,7 @@ def _outer_axes(design: Design, operand: Operand) -> list[TileAxis]:
 
 
 def _inner_axes(operand: Operand) -> list[TileAxis]:
-    """Return the axes inside the stick, the innermost last; none of a stick of which one element is valid."""
+    """Return the axes inside the stick, the innermost last; empty if only one element of a stick is valid."""
     axes, stride = [], 1
     for dim, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
         if operand.scale.get(dim, 1) == 1:
@@ -150,7 +150,7 @@ def _inner_axes(operand: Operand) -> list[TileAxis]:
 
 
 def common_digits(tiles: Iterable[Sequence[TileDigit]]) -> dict[str, tuple[int, ...]]:
-    """Return the weights of the digits of each label, falling, on which all tiles agree."""
+    """Return the weights of the digits of each label that are common to all tiles, in decreasing order."""
     weights: dict[str, set[int]] = {}
     for digits in tiles:
         for digit in digits:
@@ -159,7 +159,7 @@ def common_digits(tiles: Iterable[Sequence[TileDigit]]) -> dict[str, tuple[int, 
 
 
 def refined(digits: Sequence[TileDigit], weights: dict[str, tuple[int, ...]]) -> tuple[TileDigit, ...]:
-    """Return digits split where their labels have digits of less weight; digits of one position are left out."""
+    """Return digits split at the smaller weights of their labels; digits of one position are left out."""
     parts: list[TileDigit] = []
     for digit in digits:
         end = digit.weight * digit.count
@@ -171,13 +171,13 @@ def refined(digits: Sequence[TileDigit], weights: dict[str, tuple[int, ...]]) ->
 
 
 def shape_of_digits(digits: Sequence[TileDigit]) -> tuple[int, ...]:
-    """Return the shape of a tensor with these digits, which has a dim at least."""
+    """Return the shape of a tensor with these digits; it has at least one dim."""
     return tuple(digit.count for digit in digits) or (1,)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def regrouped(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the ends of the shortest runs of dims of both shapes that have equally many elements; none is empty."""
+    """Return the ends of the shortest runs of dims of both shapes with equal numbers of elements; no run is empty."""
     ends: list[tuple[int, int]] = []
     i = j = 0
     while i < len(source) and j < len(target):
@@ -188,6 +188,6 @@ def regrouped(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[i
             else:
                 right, j = right * target[j], j + 1
         ends.append((i, j))
-    # What is left on one side has one element, and joins the last run.
+    # Remaining dims of one side have size 1, and join the last run.
     ends[-1] = len(source), len(target)
     return tuple(ends)

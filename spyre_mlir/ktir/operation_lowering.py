@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One execution of a design in KTIR: its operands as tensors, in the digits that they have in common."""
+"""Lowering of one execution of a design to KTIR: its operands as tensors, in the digits that they have in common."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor and the digits that its dims are."""
+    """A tensor, and the digit of each of its dims."""
 
     value: ir.Value
     digits: tuple[TileDigit, ...]
@@ -45,7 +45,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class TileStep:
-    """``count`` positions of a label, ``weight`` elements apart: the ``number``-th so many, which is a value."""
+    """``count`` positions of a label, ``weight`` elements apart; the value ``number`` is the index of the step."""
 
     label: str
     weight: int
@@ -53,15 +53,15 @@ class TileStep:
     number: ir.Value
 
     def axes_of(self, tile: OperandTile) -> dict[int, int]:
-        """Return the axes of a tile that the step cuts, and the positions of each in it."""
+        """Return the axes of a tile that the step cuts, each with its number of positions in the step."""
         return narrowed_axes(tile, self.label, self.weight, self.count)
 
 
 @dataclass
 class ProgramState:
-    """What the operations of a function share: builders, memories, the contents of scratchpads, loops around them.
+    """State that the operations of a function share: builders, memories, contents of scratchpads, enclosing loops.
 
-    ``scratchpads`` is None where all buffers in LX are memory, at the addresses of the plan.
+    ``scratchpads`` is None if all buffers in LX are memory, at the addresses of the plan.
     """
 
     build: TensorBuilder
@@ -72,7 +72,7 @@ class ProgramState:
 
 
 class OperationLowering:
-    """Builder of one execution: ``buffers`` are those of its operands, ``addresses`` those by operand and core."""
+    """Builder of one execution: ``buffers`` are the buffers by operand, ``addresses`` by operand and core."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class OperationLowering:
     # -- operands -----------------------------------------------------------------------------------------------
 
     def digits(self, k: int) -> tuple[TileDigit, ...]:
-        """The digits of an operand, in the order of memory."""
+        """Return the digits of an operand, in memory order."""
         return refined(self.tiles[k].digits, self.weights)
 
     def tensor(self, k: int) -> Tensor:
@@ -105,7 +105,7 @@ class OperationLowering:
         return Tensor(self._masked(value, digits), digits)
 
     def loaded(self, k: int) -> ir.Value:
-        """Load an operand as it is in memory."""
+        """Load an operand without masks."""
         if self.is_tensor(k):
             assert self.state.scratchpads is not None
             return self.state.scratchpads.read(self.access(k))
@@ -123,7 +123,7 @@ class OperationLowering:
             self.state.memory.store(self.place(k), value)
 
     def is_tensor(self, k: int) -> bool:
-        """Return whether an operand is in LX, as a tensor and not as memory."""
+        """Return whether an operand is in LX as a tensor and not as memory."""
         scratchpads = self.state.scratchpads
         return scratchpads is not None and self.buffers[k].name in scratchpads.elements
 
@@ -132,7 +132,7 @@ class OperationLowering:
         return buffer_access(self.design, k, self.buffers[k])
 
     def place(self, k: int) -> MemoryTile:
-        """Return where an operand is in memory, on all cores."""
+        """Return the memory tile of an operand, on all cores."""
         writes = k == len(self.tiles) - 1
         finishing = finishing_cores(self.design) if writes else None
         addresses = tuple(
@@ -168,7 +168,7 @@ class OperationLowering:
         body: Callable[[OperationLowering, ir.Value | None], ir.Value | None],
         initial: ir.Value | None = None,
     ) -> ir.Value | None:
-        """Build a loop over the first of the steps: ``body`` gets the lowering of each, and what the loop carries."""
+        """Build a loop over the first of the steps: ``body`` gets the lowering of each step, and the iter_arg."""
         step, *rest = self.steps
         trips = [step.trips.get(core, 0) for core in range(self.state.cores.cores)]
 
@@ -180,13 +180,13 @@ class OperationLowering:
         return counted_loop(self.state.memory, self.state.cores.value(trips), initial, iteration)
 
     def barrier(self) -> None:
-        """Make all cores wait for each other."""
+        """Build a barrier of all cores."""
         barrier(self.build, self.state.cores.cores)
 
     # -- digits -------------------------------------------------------------------------------------------------
 
     def arranged(self, tensor: Tensor, digits: Sequence[TileDigit]) -> ir.Value:
-        """Return a tensor with its dims in the order of ``digits``, repeated along those that it has not."""
+        """Return a tensor with its dims in the order of ``digits``, repeated along the digits that the tensor lacks."""
         tensor = self._without(tensor, digits)
         where = {(digit.label, digit.weight): dim for dim, digit in enumerate(tensor.digits)}
         kept = [digit for digit in digits if (digit.label, digit.weight) in where]
@@ -206,7 +206,7 @@ class OperationLowering:
         return self.build.broadcast(value, shape_of_digits(digits), new)
 
     def _without(self, tensor: Tensor, digits: Sequence[TileDigit]) -> Tensor:
-        """Return the first position of dims that ``digits`` do not have: what follows it is padding."""
+        """Return the first position of each dim that ``digits`` lack; all other positions of the dim are padding."""
         wanted = {(digit.label, digit.weight) for digit in digits}
         extra = [digit for digit in tensor.digits if (digit.label, digit.weight) not in wanted]
         if not extra:
@@ -253,7 +253,7 @@ class OperationLowering:
         ends: Mapping[str, ir.Value],
         firsts: Mapping[str, ir.Value | None],
     ) -> ir.Value:
-        """Return a tensor whose elements from position ``ends`` of labels on, counted from ``firsts``, are neutral."""
+        """Return a tensor whose elements at label positions from ``ends`` on, counted from ``firsts``, are neutral."""
         if not ends:
             return value
         build, element = self.build, str(ir.RankedTensorType(value.type).element_type)
@@ -278,7 +278,7 @@ class OperationLowering:
         return build.generic([value], build.empty(shape_of(value), element), body)
 
     def _first(self, label: str) -> ir.Value | None:
-        """Return the first position of a label that this core has; None for 0."""
+        """Return this core's first position of a label; None for 0."""
         firsts = [slices[label] * self.design.shares[label] for slices in self.design.core_slices]
         firsts += [0] * (self.state.cores.cores - len(firsts))
         first, start = self.state.cores.value(firsts) if any(firsts) else None, self.starts.get(label)
@@ -289,7 +289,7 @@ _LESS = 2
 
 
 def element_of_format(design: Design, k: int) -> str:
-    """Return the element type of an operand; ``CompileError`` for a format that KTIR has not."""
+    """Return the element type of an operand; ``CompileError`` for a format that KTIR does not support."""
     name = design.operands[k].data_format
     if name not in ELEMENTS:
         raise CompileError(f"KTIR has no numbers of the format {name}, which '{design.opcode}' has.")
@@ -301,7 +301,7 @@ def buffer_access(design: Design, k: int, buffer: Buffer) -> LxTensorAccess:
     operand = design.operands[k]
     element = element_of_format(design, k)
     size = design.target.stick_bytes // operand.elements_per_stick
-    # One address serves all cores.
+    # The address is the same on all cores.
     begin = operand.start[0]
     return LxTensorAccess(
         buffer.name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Steps of an operation whose tiles are much of LX: a label that they are cut along, and how much of it at a time."""
+"""Steps of an operation whose tiles fill much of LX: the label along which it is cut, and the size of a step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spyre_mlir.ktir.operand_tiles import OperandTile, TileAxis, operand_tile
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-#: Bytes of the tiles of an operation, in f32, from which it takes them in steps: half of LX.
+#: Bytes of the tiles of an operation, in f32, from which it runs in steps: half of LX.
 LARGE_BYTES = 1 << 20
-#: Bytes that are loaded again in the time that a step takes by itself.
+#: The number of bytes whose load takes as long as the overhead of a step.
 _TRIP_BYTES = 1 << 15
 _NUMBER_BYTES = 4
 
@@ -26,7 +26,7 @@ _COMBINING = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
 
 @dataclass(frozen=True)
 class OperationStep:
-    """``count`` positions of a label, ``weight`` elements apart, as often as ``trips`` says of each core."""
+    """``count`` positions of a label, ``weight`` elements apart; ``trips`` is the number of steps on each core."""
 
     label: str
     weight: int
@@ -41,7 +41,7 @@ _STEPS: IdentityTable[int, Steps] = IdentityTable()
 
 
 def steps_of(design: Design) -> Steps:
-    """Return the steps of a design, each within those before it; only the last is of a label that is reduced."""
+    """Return the steps of a design, each nested in the previous ones; only the last may be along a reduced label."""
     steps = _STEPS.entries_of(design)
     if 0 not in steps:
         steps[0] = _steps_of(design)
@@ -49,7 +49,7 @@ def steps_of(design: Design) -> Steps:
 
 
 def runs_in_loop(design: Design) -> bool:
-    """Return whether a loop takes the tiles of a design: in steps, or at the positions of its windows."""
+    """Return whether a design runs in a loop: over steps, or over the positions of its windows."""
     return DEVICE_OPS[design.opcode].kind.slides or bool(steps_of(design))
 
 
@@ -69,12 +69,12 @@ def _steps_of(design: Design) -> Steps:
 
 
 def _bytes(elements: list[int]) -> int:
-    """Return the bytes of tensors of so many elements, and of one between them, in f32."""
+    """Return the bytes of tensors with these numbers of elements, plus one intermediate tensor, in f32."""
     return _NUMBER_BYTES * (sum(elements) + max(elements))
 
 
 def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
-    """Return what is least for the best steps: the bytes that are too many, and those that take time."""
+    """Return the cost that the best steps minimise: first the bytes above the limit, then the bytes that take time."""
     elements, loaded = [], 0
     trips = math.prod(max(step.trips.values()) for step in steps)
     for tile in tiles:
@@ -92,13 +92,13 @@ def _labels(design: Design, tiles: list[OperandTile]) -> list[str]:
     reduced = reduced_dims(design)
     if DEVICE_OPS[design.opcode].kind in _ELEMENTWISE:
         return sorted(output)
-    # Cores that share sums wait for each other, but each has steps of its own.
+    # Cores that share sums wait for each other, but the number of steps may differ from core to core.
     kept = set() if any(design.slices[label] > 1 for label in reduced) else output
     return sorted(kept | (set.intersection(*inputs) & reduced))
 
 
 def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]:
-    """Yield the steps along a label that divide what every core has, the longest first."""
+    """Yield the steps along a label that divide the part of every core, the longest first."""
     outer = [(tile, number) for tile in tiles if (number := _outer_axis(tile, label)) is not None]
     weight = max(tile.axes[number].weight for tile, number in outer)
     positions: dict[int, int] = {}
@@ -118,13 +118,13 @@ def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]
 
 
 def _outer_axis(tile: OperandTile, label: str) -> int | None:
-    """Return the number of the axis of a label that advances most."""
+    """Return the index of the axis of a label with the largest weight; None if there is none."""
     axes = [number for number, axis in enumerate(tile.axes) if axis.label == label]
     return max(axes, key=lambda number: tile.axes[number].weight, default=None)
 
 
 def narrowed_axes(tile: OperandTile, label: str, weight: int, count: int) -> dict[int, int]:
-    """Return the axes of a tile that a step cuts, and the positions of each in it."""
+    """Return the axes of a tile that a step cuts, each with its number of positions in the step."""
     number = _outer_axis(tile, label)
     if number is None or not _is_cut(tile.axes[number], weight * count):
         return {}

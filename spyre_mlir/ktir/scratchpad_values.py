@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Contents of scratchpads as tensors: the value of each buffer in LX at a place of the program, and parts of it.
+"""Contents of scratchpads as tensors: the value of each LX buffer at a point of the program, and parts of it.
 
-A value is all of its buffer: the sticks that a core has, one behind the other, in any shape. Of sticks with one valid
-element it has just that.
+A value holds its whole buffer: the sticks of a core, one after the other, in any shape. If the sticks have one valid
+element each, the value holds only these elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
 @dataclass(frozen=True)
 class LxTensorAccess:
-    """What an operation accesses of a buffer in LX: a tile from ``offset`` elements on, of sticks of ``per_stick``."""
+    """The access of an operation to an LX buffer: a tile from ``offset`` elements on, of sticks of ``per_stick``."""
 
     name: str
     tile: OperandTile
@@ -40,14 +40,14 @@ class _BufferSlice:
 
 
 class ScratchpadValues:
-    """The tensors that buffers hold; ``elements`` are those of each, with one per stick where that is all."""
+    """The tensors in buffers; ``elements`` is the number of elements of each, one per stick for sparse buffers."""
 
     def __init__(self, build: TensorBuilder, elements: dict[str, int], sparse: frozenset[str]) -> None:
         self.build, self.elements, self.sparse = build, elements, sparse
         self.values: dict[str, ir.Value] = {}
 
     def read(self, access: LxTensorAccess) -> ir.Value:
-        """Return what an operation reads."""
+        """Return the part of a value that an operation reads."""
         value = self.values.get(access.name)
         if value is None:
             raise CompileError(f"'{access.name}' is read in LX before any operation writes it.")
@@ -59,7 +59,7 @@ class ScratchpadValues:
         return self.build.reshaped(taken, access.tile.shape)
 
     def write(self, access: LxTensorAccess, value: ir.Value) -> None:
-        """Note what an operation writes."""
+        """Update a value with the part that an operation writes."""
         part = self._part(access)
         if part is not None:
             if any(stride > 1 for stride in part.strides):
@@ -71,13 +71,13 @@ class ScratchpadValues:
         self.values[access.name] = value
 
     def initial(self, name: str, element: str) -> ir.Value:
-        """Return the value that a buffer has, zeros where it has none yet."""
+        """Return the value of a buffer; zeros if it does not have one yet."""
         if name in self.values:
             return self.values[name]
         return self.build.filled([self.elements[name]], element, 0)
 
     def is_slice(self, access: LxTensorAccess, writes: bool) -> bool:
-        """Return whether a slice of the tensor of a buffer says what an operation accesses."""
+        """Return whether the accessed elements are a slice of the tensor of the buffer."""
         try:
             part = self._part(access)
         except CompileError:
@@ -85,17 +85,17 @@ class ScratchpadValues:
         return part is None or not writes or max(part.strides) == 1
 
     def is_whole(self, access: LxTensorAccess) -> bool:
-        """Return whether an access is to all of the buffer, in the order of memory."""
+        """Return whether an access covers all of the buffer, in memory order."""
         return self._part(access) is None
 
     def _part(self, access: LxTensorAccess) -> _BufferSlice | None:
-        """Return which part of the buffer an access is to; None for all of it."""
+        """Return the part of the buffer that an access covers; None for all of it."""
         steps = self._steps(access)
         total, offset = self.elements[access.name], access.offset // self._unit(access)
         dims: list[tuple[int, int, int, int]] = []
         rest = total
         for index, (stride, count) in enumerate(steps):
-            # Positions that do not divide what is left are every so many of the parts that the inner axes make.
+            # If the stride does not divide the rest, the unit is the extent of the inner axes, with strided positions.
             inner = steps[index + 1][0] * steps[index + 1][1] if index + 1 < len(steps) else 1
             part = stride if rest % stride == 0 else inner
             first, offset = divmod(offset, part)
@@ -112,7 +112,7 @@ class ScratchpadValues:
         return None if math.prod(sizes) == total else _BufferSlice(shape, offsets, sizes, strides)
 
     def _steps(self, access: LxTensorAccess) -> Sequence[tuple[int, int]]:
-        """Return stride and positions of the axes of an access, in elements of the value."""
+        """Return the stride and the number of positions of the axes of an access, in elements of the value."""
         unit = self._unit(access)
         if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.axes[-1].count > 1:
             raise CompileError(f"'{access.name}' is accessed as sticks of one element and of several.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Builder of ops on tensors and numbers, at the current insertion point; constants stand first in the function."""
+"""Builder of ops on tensors and numbers, at the current insertion point; constants come first in the function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = Sequence[int]
 
 
 class TensorBuilder:
-    """Builder of the ops of one function, whose body is ``block``; ``core`` is the number of the core that runs."""
+    """Builder of the ops of one function, whose body is ``block``; ``core`` is the id of the current core."""
 
     def __init__(self, block: ir.Block) -> None:
         self.index = ir.IndexType.get()
@@ -71,7 +71,7 @@ class TensorBuilder:
     def op(
         self, name: str, result: ir.Type | None, *operands: ir.Value, **attributes: ir.Attribute
     ) -> ir.Value:
-        """Build an op of one result, or of none."""
+        """Build an op with one result, or without results."""
         results = [] if result is None else [result]
         op = ir.Operation.create(name, results=results, operands=list(operands), attributes=attributes)
         return op.result if results else None  # pyright: ignore[reportReturnType]
@@ -85,12 +85,12 @@ class TensorBuilder:
         return value if factor == 1 else self.op("arith.muli", value.type, value, self.number(factor))
 
     def compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-        """Build a comparison of indices by the number of its predicate."""
+        """Build a comparison of indices; ``predicate`` is the number of the predicate in MLIR."""
         i1 = ir.IntegerType.get_signless(1)
         return self.op("arith.cmpi", i1, lhs, rhs, predicate=ir.IntegerAttr.get(self.i64, predicate))
 
     def reshaped(self, value: ir.Value, shape: Shape) -> ir.Value:
-        """Build a reshape, of one element at least; the value itself where that is its shape."""
+        """Build a reshape of at least one element; return the value itself if it already has the shape."""
         source, target = shape_of(value), tuple(shape)
         if source == target:
             return value
@@ -104,7 +104,7 @@ class TensorBuilder:
         return value
 
     def empty(self, shape: Shape, element: str) -> ir.Value:
-        """Build a tensor without elements of its own."""
+        """Build a tensor with undefined elements."""
         return self.op("tensor.empty", self.type(shape, element))
 
     def transposed(self, value: ir.Value, order: Shape) -> ir.Value:
@@ -112,7 +112,7 @@ class TensorBuilder:
         if list(order) == sorted(order):
             return value
         shape, element = shape_of(value), element_of(value)
-        # No empty tensor: ktir-cpu would charge one that nothing reads until the function ends.
+        # Not an empty tensor: ktir-cpu would charge a tensor that nothing reads until the function ends.
         out = self.filled([shape[dim] for dim in order], element, 0)
         permutation = ir.DenseI64ArrayAttr.get(list(order))
         return self._named("linalg.transpose", [value], out, lambda args: args[0], permutation=permutation)
@@ -131,21 +131,21 @@ class TensorBuilder:
         element = element_of(value)
         kept = [size for dim, size in enumerate(shape_of(value)) if dim not in dims]
         if not kept:
-            # ktir-cpu makes a number of a tensor without dims.
+            # ktir-cpu turns a tensor without dims into a number.
             value, kept = self.reshaped(value, (1, *shape_of(value))), [1]
             dims = [dim + 1 for dim in dims]
-        # A constant of its own: ktir-cpu binds the result to the name of the destination, too.
+        # A separate constant: ktir-cpu also binds the result to the name of the destination.
         type_, axes = self.type(kept, element), ir.DenseI64ArrayAttr.get(list(dims))
         out = self.op("arith.constant", type_, value=_splat(type_, neutral))
 
-        # With the accumulator first it prints as the op alone, as ktir-cpu reads it.
+        # With the accumulator first, the body prints as the op alone, which is the form that ktir-cpu reads.
         def body(args: Sequence[ir.Value]) -> ir.Value:
             return self.op(combine, args[0].type, args[1], args[0])
 
         return self._named("linalg.reduce", [value], out, body, dimensions=axes)
 
     def matmul(self, lhs: ir.Value, rhs: ir.Value, out: ir.Value) -> ir.Value:
-        """Build ``out`` plus the product of matrices, or of batches of them."""
+        """Build ``out`` plus the product of matrices, or of batches of matrices."""
 
         def body(args: Sequence[ir.Value]) -> ir.Value:
             factors = [self.widened(arg, args[2].type) for arg in args[:2]]
@@ -160,9 +160,9 @@ class TensorBuilder:
         out: ir.Value,
         body: Callable[[Sequence[ir.Value], Callable[[int], ir.Value]], ir.Value],
     ) -> ir.Value:
-        """Build a ``linalg.generic`` on tensors of one shape, and on some without dims.
+        """Build a ``linalg.generic`` on tensors of one shape, and on some tensors without dims.
 
-        Its body gets the elements, and the index along a dim by number.
+        The body gets the elements, and a function that builds the index along a dim.
         """
         rank = len(shape_of(out))
         every = tuple(range(rank))
@@ -219,7 +219,7 @@ class TensorBuilder:
         other: Callable[[], ir.Value | None] | None = None,
         result: ir.Type | None = None,
     ) -> ir.Value | None:
-        """Build a branch, whose two sides give a value of the type ``result`` unless that is None."""
+        """Build a branch, whose two sides yield a value of the type ``result`` unless ``result`` is None."""
         results = [] if result is None else [result]
         op = ir.Operation.create("scf.if", results=results, operands=[condition], regions=2)
         for region, side in zip(op.regions, (then, other), strict=True):

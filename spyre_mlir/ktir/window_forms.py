@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Convolutions and poolings in KTIR: a loop over the positions of the window, each a view of the padded operand in LX.
+"""Convolutions and poolings in KTIR: a loop over the window positions, each a view of the padded operand in LX.
 
-The padding, which is nowhere in memory, is made explicit: every core copies what it has of the operand into neutral
-numbers. A position of the window is then a view of that from another first element on, whose strides are the steps.
+Padding is not in memory, so it is made explicit: every core copies its part of the operand into a buffer of neutral
+numbers. A window position is then a view of that buffer with another first element, strided by the window strides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spyre_mlir.target.expressions import SCALARS
 
 
 def convolution(lowering: OperationLowering) -> None:
-    """Build a convolution that contracts channels: the sum of a product for each position of the window."""
+    """Build a convolution that contracts channels: the sum of one product per window position."""
     windows = _PaddedOperand.of(lowering)
     kernel = [digit for digit in lowering.digits(1) if digit.label not in windows.kernels]
     digits = ProductDigits.of(lowering, windows.digits, kernel)
@@ -33,12 +33,12 @@ def convolution(lowering: OperationLowering) -> None:
         assert total is not None
         return digits.multiplied(lowering, windows.tensor(steps), lowering.at(steps).tensor(1), total)
 
-    # Each product rounds to f16, but not their sum.
+    # Each product rounds to f16, but the sum does not.
     store_product(lowering, digits, windows.loop(lowering.build.filled(digits.shape, "f32", 0), body))
 
 
 def pooling(lowering: OperationLowering) -> None:
-    """Build a combination of the elements at all positions of the window, each by itself."""
+    """Build a pooling: the combination of the elements at all window positions, one position at a time."""
     build, combine = lowering.build, lowering.op.combine
     assert combine is not None
     windows = _PaddedOperand.of(lowering)
@@ -63,7 +63,7 @@ def pooling(lowering: OperationLowering) -> None:
 class _PaddedDim:
     """A dim of the padded operand, of ``size`` positions: ``count`` are in a view, ``held`` come from its memory.
 
-    ``window`` slides along it, if any does; ``offsets`` are the positions of padding before what each core has.
+    ``window`` slides along it, if any does; ``offsets`` are the positions of padding before the data of each core.
     """
 
     label: str
@@ -76,7 +76,7 @@ class _PaddedDim:
 
 
 class _PaddedOperand:
-    """The first operand with its padding, in LX from the element ``base`` on; ``digits`` are those of a view of it."""
+    """The first operand with its padding, in LX from element ``base`` on; ``digits`` are the digits of its views."""
 
     def __init__(self, lowering: OperationLowering, dims: list[_PaddedDim], base: int) -> None:
         self.lowering, self.dims, self.base = lowering, dims, base
@@ -85,12 +85,12 @@ class _PaddedOperand:
         self.kernels = frozenset(window.kernel for window in self.windows)
         self.strides = [math.prod(dim.size for dim in dims[number + 1 :]) for number in range(len(dims))]
         viewed = [TileDigit(dim.label, dim.weight, dim.count) for dim in dims]
-        # Of a dim that has one position in every memory the operation knows no weights.
+        # The operation does not have weights for a dim that has one position in every memory.
         self.digits = refined(viewed, {dim.label: (1,) for dim in dims} | lowering.weights)
 
     @classmethod
     def of(cls, lowering: OperationLowering) -> _PaddedOperand:
-        """Copy the operand into neutral numbers in LX."""
+        """Copy the operand into a buffer of neutral numbers in LX."""
         dims = _padded_dims(lowering)
         shape, element = [dim.size for dim in dims], lowering.elements[0]
         build, memory = lowering.build, lowering.state.memory
@@ -106,14 +106,14 @@ class _PaddedOperand:
         return padded
 
     def loop(self, initial: ir.Value, body: Callable[[ir.Value, ir.Value | None], ir.Value]) -> ir.Value:
-        """Build a loop over the positions of the window, which carries a value."""
+        """Build a loop over the window positions, with one iter_arg."""
         lowering = self.lowering
         value = counted_loop(lowering.state.memory, lowering.build.number(self.count), initial, body)
         assert value is not None
         return value
 
     def positions(self, number: ir.Value) -> list[TileStep]:
-        """Build the position of each dim of the window, from the number of all."""
+        """Build the position along each dim of the window from the index of a window position."""
         build, positions = self.lowering.build, []
         rest = self.count
         for window in self.windows:
@@ -127,7 +127,7 @@ class _PaddedOperand:
         return positions
 
     def tensor(self, positions: Sequence[TileStep]) -> Tensor:
-        """Load what all windows have at a position."""
+        """Load the elements of all windows at one window position."""
         numbers = {position.label: position.number for position in positions}
         lowering = self.lowering
         build, memory, element = lowering.build, lowering.state.memory, lowering.elements[0]
@@ -143,7 +143,7 @@ class _PaddedOperand:
 
 
 def _padded_dims(lowering: OperationLowering) -> list[_PaddedDim]:
-    """Return the dims of the padded operand: the axes in memory, and in front those that memory has one position of."""
+    """Return the dims of the padded operand: first the dims with one position in memory, then the axes in memory."""
     operand, tile = lowering.design.operands[0], lowering.tiles[0]
     known = {axis.label for axis in tile.axes}
     dims = [_slid(lowering, label, None) for label in operand.windows if label not in known]
@@ -158,7 +158,7 @@ def _padded_dims(lowering: OperationLowering) -> list[_PaddedDim]:
 
 
 def _slid(lowering: OperationLowering, label: str, axis: int | None) -> _PaddedDim:
-    """Return the dim along which a window slides, whose positions in memory are along an axis."""
+    """Return the dim along which a window slides; its positions in memory are along an axis."""
     design, tile = lowering.design, lowering.tiles[0]
     window, share = design.operands[0].windows[label], design.shares[label]
     offsets = []
@@ -173,7 +173,7 @@ def _slid(lowering: OperationLowering, label: str, axis: int | None) -> _PaddedD
 def _valid_positions(lowering: OperationLowering) -> ir.Value:
     """Load the operand, with neutral numbers where a core has fewer positions along a window than others."""
     tensor, tile = lowering.tensor(0), lowering.tiles[0]
-    # What is loaded from memory is 0 there.
+    # A load from memory already gives 0 there.
     if lowering.neutral == 0 and not lowering.is_tensor(0):
         return tensor.value
     build, cores = lowering.build, lowering.state.cores

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Executes a SuperDSC bundle with numpy, byte by byte, at the addresses the bundle names.
+"""Execution of a SuperDSC bundle with numpy, byte by byte, at the addresses that the bundle names.
 
-``run(bundle, arrays)`` is the interface. The simulator knows the bundle and the device, nothing of
-the compiler, so it cannot share the compiler's mistakes. It refuses, with a SimulationError that names
-operation, tensor, core and address: reads of uninitialised, stale or padding bytes that reach a result;
-accesses outside a buffer, LX or the address span; cores that write one address or race; results that were
-not fully written; a relayout that takes from a core what this one does not hold.
+``run(bundle, arrays)`` is the interface. The simulator depends on the bundle and the device, and not on
+the compiler, so it cannot repeat the compiler's mistakes. It raises a SimulationError, with the
+operation, tensor, core and address, for: reads of uninitialised, stale or padding bytes that reach a result;
+accesses outside of a buffer, LX or the address span; cores that write one address or race; results that were
+not fully written; and a relayout that takes from a core data that the core does not hold.
 
-``run_sequence`` runs bundles one after the other, with what is in LX if they are non-terminal.
+``run_sequence`` runs bundles one after the other, and keeps LX from a non-terminal bundle to the next.
 
-Buffers are told apart by name: what is written through one buffer must be read through the same one.
+Buffers are distinguished by name: data written through one buffer must be read through the same buffer.
 """
 
 from spyre_mlir.simulator.machine import Result

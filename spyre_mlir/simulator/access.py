@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands on cores: which box at which address, checked, and what may be wrong with what it reads."""
+"""Checked accesses of operands on cores: their boxes and addresses, and the errors of a read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
 
-#: What was written where nothing was, by tag.
+#: Explanation appended to a read of memory that no result was written to, by shadow tag.
 _LEFT = {
     POISON: " (an earlier operation left padding there)",
     PARTIAL: " (an earlier operation left a part of a sum there)",
@@ -36,13 +36,13 @@ class Access:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """Equal for cores that load the same elements."""
+        """A key that is equal for cores that load the same elements."""
         return (self.operand, self.address, id(self.box))
 
 
 @dataclass(frozen=True, eq=False)
 class OperandAccesses:
-    """One operand on all cores that have a part of it: by core its box and the address of that."""
+    """One operand on all cores that have a part of it: its box and the address of the box, by core."""
 
     operand: int
     region: AddressRange
@@ -60,7 +60,7 @@ class OperandAccesses:
 
     @functools.cached_property
     def span(self) -> tuple[int, int]:
-        """The first address of all, and the one behind the last."""
+        """The lowest address of all parts, and the address after the last byte."""
         ends = (self.addresses[core] + box.span_bytes for core, box in self.boxes.items())
         return min(self.addresses.values()), max(ends)
 
@@ -78,7 +78,7 @@ def resolve(
         addresses = {core: starts[core] for core in plan.boxes[k]}
         checked = OperandAccesses(k, region, plan.boxes[k], addresses)
         if not _is_inside(plan, checked):
-            # One by one, since the message names the first.
+            # One by one, because the message names the first access that fails.
             for access in checked:
                 _check_access(plan, access, space)
         accesses.append(checked)
@@ -86,7 +86,7 @@ def resolve(
 
 
 def _is_inside(plan: Plan, accesses: OperandAccesses) -> bool:
-    """Return whether all parts of an operand are in its buffer, aligned, and short enough for a core."""
+    """Return whether all parts of an operand are in its buffer, aligned, and within the address span of a core."""
     region, target = accesses.region, plan.design.target
     if not len(accesses):
         return True
@@ -110,7 +110,7 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
     target = plan.design.target
     unit = target.lx_alignment_bytes if region.lx else target.hbm_alignment_bytes
     if region.start <= address and access.end <= region.end and address % unit == 0:
-        # Each row of an indirect access has an address of its own, so no span covers them.
+        # Each row of an indirect access has its own address, so the span limit does not apply.
         far = access.operand in plan.op.indirect
         if region.lx or far or access.box.span_bytes <= target.span_bytes:
             return
@@ -127,7 +127,7 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
 
 
 def element_text(plan: Plan, box: Box, position: Sequence[int]) -> str:
-    """An element of a box in words, by its coordinates in the whole operation."""
+    """Return an element of a box as text, by its coordinates in the whole operation."""
     coordinates = [
         (label, box.origin[a] + position[a]) for a, label in enumerate(plan.design.sizes) if box.varies[a]
     ]
@@ -143,7 +143,7 @@ def bad_read(
     element = element_text(plan, box, position)
     width = FORMATS[design.operands[access.operand].data_format].bytes
     tag = pattern & 0xFFFF
-    # Different tags in one element are no writer at all: that counts as never written.
+    # Different tags in one element do not identify a writer: the element counts as never written.
     if pattern == tag_pattern(tag, width) and tag not in (NOBODY, POISON, PARTIAL):
         text = f"{element} is read after its bytes were overwritten through {space.owner(tag)}."
         return access_error(plan, access, "stale", text, address)
@@ -156,7 +156,7 @@ def bad_read(
 
 
 def _padding_at(plan: Plan, box: Box, position: tuple[int, ...]) -> str | None:
-    """The first dim along which a position is padding."""
+    """Return the first dim along which a position is padding."""
     for axis, (label, size) in enumerate(plan.design.sizes.items()):
         end = size - plan.design.padding.get(label, 0)
         if box.varies[axis] and box.origin[axis] + position[axis] >= end:

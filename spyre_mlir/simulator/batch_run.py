@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the cores of one operation do: each batch of cores reads, computes and writes in one call, batches in threads.
+"""Execution of one operation on its cores: each batch of cores reads, computes and writes in one call, in threads.
 
-No core reads what another one writes (``conflicts``), so a batch writes before others have read.
+A core never reads what another core writes (``check_conflicts``), so a batch may write before others have read.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _Computed = tuple[list[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class BatchNumbers:
-    """Numbers of a batch of cores that the range check looks at, with the axis of cores, in the form of the batch.
+    """Numbers of a batch of cores for the range check, with the axis of cores, in the form of the batch.
 
-    ``total`` is the result where rounding it may lose something, with the operands of an elementwise operation;
-    ``infinite`` are operands and results where infinities may have gone into them.
+    ``total`` is the result if rounding it may lose something, with the operands of an elementwise operation;
+    ``infinite`` are pairs of operands and result in which infinities may take part.
     """
 
     batch: CoreBatch
@@ -94,12 +94,12 @@ class BatchRun:
         self._shapes: dict[int, tuple[int, ...]] = {}
 
     def keep(self) -> None:
-        """Keep what a run makes ready, for more runs on the same memory after the next."""
+        """Keep what the next run prepares, for later runs on the same memory."""
         self._reader.keep()
         self._writer.keep()
 
     def run(self) -> None:
-        """Run all batches; an error is the first that the cores one by one have."""
+        """Run all batches; an error is the first error that the cores raise if they run one by one."""
         batches = self._plan.batches
         if len(batches) == 1:
             self._run_alone(batches[0])
@@ -139,7 +139,7 @@ class BatchRun:
             return error
 
     def _look_at(self, numbers: Sequence[BatchNumbers]) -> None:
-        """Give the range check the numbers that need a look, core by core in the order of the plan."""
+        """Pass the numbers that need a range check to it, core by core in the order of the plan."""
         plan, ranges = self._plan, self._ranges
         ranges.note_plain(any(batch.is_plain for batch in numbers))
         if all(batch.total is None and not batch.infinite for batch in numbers):
@@ -160,7 +160,7 @@ class BatchRun:
 
     def _run_batch(self, batch: CoreBatch) -> BatchNumbers:
         plan, shape, form = self._plan, self._shape(batch), self._form
-        # A slice of padding alone computes nothing.
+        # A slice that is only padding computes nothing.
         if 0 in shape:
             self._writer.write(batch, np.zeros(shape, FORMATS[form].raw))
             return BatchNumbers(batch)
@@ -174,7 +174,7 @@ class BatchRun:
         if plan.op.multiplies_bytes and self._numerics.mode == IEEE:
             for index, group in enumerate(batch.groups):
                 _check_sum(plan, _of_core(total, index), group[-1])
-        # Bits as they are: conversion to numbers and back would change NaN.
+        # The bits are copied unchanged: conversion to numbers and back would change NaN.
         raw = total if self._is_copy else self._numerics.store(total, form)
         self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape))
         if form != DL16 or self._is_copy:
@@ -185,7 +185,7 @@ class BatchRun:
         return BatchNumbers(batch, total=total, operands=operands, infinite=infinite)
 
     def _shape(self, batch: CoreBatch) -> tuple[int, ...]:
-        """The shape of the result of a batch, with the axis of cores."""
+        """Return the shape of the result of a batch, with the axis of cores."""
         if id(batch) not in self._shapes:
             box = self._plan.boxes[-1][batch.groups[0][-1]]
             counts = batch.split.windows[-1].shape if batch.split else box.valid
@@ -193,7 +193,7 @@ class BatchRun:
         return self._shapes[id(batch)]
 
     def _computed_codes(self, batch: CoreBatch) -> NDArray[Any] | None:
-        """16-bit results of 16-bit codes of operands; None if some need a look as numbers."""
+        """Return the 16-bit results from the 16-bit codes of operands; None if some need a range check as numbers."""
         cores = [group[0] for group in batch.groups]
         codes = [self._reader.codes(k, batch, cores) for k in range(len(self._inputs))]
         if any(self._ranges.has_last(x) for x in codes):
@@ -211,7 +211,7 @@ class BatchRun:
         return raw if is_plain else None
 
     def _partial(self, batch: CoreBatch, cores: list[int]) -> _Computed:
-        """What some cores compute, of a split reduction a part of the result, and of what."""
+        """Return the operands and the result of some cores; of a split reduction, a partial result."""
         plan = self._plan
         operands = [self._reader.numbers(k, batch, cores) for k in range(len(self._inputs))]
         if plan.op.kind is Kind.GATHER:
@@ -227,43 +227,43 @@ class BatchRun:
 
 
 def _of_core(array: NDArray[Any], index: int) -> NDArray[Any]:
-    """The entry of a core, which is that of all cores if there is one."""
+    """Return the entry of a core; a single entry is shared by all cores."""
     return array[index if len(array) > 1 else 0]
 
 
 def _by_label(array: NDArray[Any], index: int, split: SplitForm | None) -> NDArray[Any]:
-    """The entry of a core with one axis for each label."""
+    """Return the entry of a core with one axis for each label."""
     entry = _of_core(array, index)
     return entry.reshape(merged_shape(split, (1, *entry.shape))) if split else entry
 
 
 def _check_sum(plan: Plan, total: NDArray[Any], core: int) -> None:
-    """Sums of 8-bit products that are scaled afterwards: DL16 holds them, IEEE fp16 in its place does not."""
+    """Check sums of 8-bit products that are scaled afterwards: DL16 can represent them, IEEE fp16 may not."""
     largest = float(np.abs(total[np.isfinite(total)]).max(initial=0))
     if largest > float(np.finfo(np.float16).max):
         text = f"a sum of {largest:.0f} has no place in IEEE fp16; run with the numerics '{BIT_TRUE}'."
         raise SimulationError("range", text, design=plan.design, core=core)
 
 
-# Elementwise operations from the 16-bit codes of operands to those of results, without arrays of float32 between.
+# Elementwise operations from the 16-bit codes of operands to the codes of results, without float32 arrays in between.
 #
-# They give the bits that ``compute`` gives between decoding and encoding.
+# The results have the same bits as ``compute`` between decoding and encoding.
 
-#: Scalar functions that are compiled, by the number that stands for them there.
+#: Scalar functions that are compiled, by their code there.
 _FUNCTIONS = {"add": 0, "sub": 1, "mul": 2, "realdiv": 3}
 
-#: Elements from which compiled functions of two operands pay.
+#: The number of elements from which compiled functions of two operands are faster.
 _COMPILED = 1 << 16
 
-#: The codes of results, and the largest finite magnitude before rounding if that is known.
+#: The codes of results, and the largest finite magnitude before rounding if it is known.
 CodeResults = tuple[NDArray[np.uint16], float | None]
 
-#: A function of the codes of operands; None if the numbers themselves need a look.
+#: A function of the codes of operands; None if the numbers themselves need a range check.
 CodeFunction = Callable[[Sequence[NDArray[np.uint16]]], CodeResults | None]
 
 
 def code_function(plan: Plan, numerics: Numerics) -> CodeFunction | None:
-    """Return the function of codes of a design; None if each element is more than a function of one or two codes."""
+    """Return the function of codes of a design; None if an element is not a function of one or two codes."""
     op, design = plan.op, plan.design
     if op.kind is not Kind.POINTWISE or op.is_copy or design.masks or op.expression is None:
         return None
@@ -278,7 +278,7 @@ def code_function(plan: Plan, numerics: Numerics) -> CodeFunction | None:
 
 
 def smallest(function: CodeFunction) -> int:
-    """Return the number of elements of a result from which a function of codes pays."""
+    """Return the number of elements of a result from which a function of codes is faster."""
     return _COMPILED if isinstance(function, functools.partial) and function.func is _compute else 0
 
 
@@ -290,7 +290,7 @@ def _look_up(
 
 @functools.lru_cache(maxsize=64)
 def _result_codes(opcode: str, constants: tuple[tuple[str, float], ...], mode: str) -> NDArray[np.uint16]:
-    """Table of the 16-bit results of an operation for all 16-bit codes."""
+    """Return the table of the 16-bit results of an operation for all 16-bit codes."""
     return Numerics(mode).store(compute(opcode, [all_numbers(mode)], Work(constants=dict(constants))), DL16)
 
 
@@ -302,20 +302,20 @@ def _compute(function: int, is_dl16: bool, codes: Sequence[NDArray[np.uint16]]) 
 
 @functools.cache
 def _compiled() -> ModuleType:
-    """The compiled functions, which import numba."""
+    """Return the module of compiled functions, which imports numba."""
     return importlib.import_module("spyre_mlir.simulator.compiled_elementwise")
 
 
-# Operands of one execution as numbers: read for several cores at once, checked, masked, converted.
+# Operands of one execution as numbers: read for several cores at once, checked, masked and converted.
 
-#: An operand at its place in a memory, equal for cores that load the same elements in one form.
+#: An operand at its address in a memory, equal for cores that load the same elements in one form.
 _LoadKey = tuple[int, int, int, int]
 
 
 class OperandReader:
-    """Reads the operands of one execution; numbers that several of ``batches`` load from HBM are converted once.
+    """Reader of the operands of one execution; numbers that several of ``batches`` load from HBM are converted once.
 
-    Arrays have an axis of cores in front, of extent 1 where all cores read one place. Errors name the element only for
+    Arrays have a leading axis of cores, of extent 1 if all cores read one place. Errors name the element only for
     a batch of one core.
     """
 
@@ -344,17 +344,17 @@ class OperandReader:
         self._pending = Counter(key for key in keys if key is not None)
         self._is_shared = {key for key, count in self._pending.items() if count > 1}
         self._kept: dict[tuple[int, int, int], CoreViews] | None = None
-        #: Bits that are read as they lie in memory, of reads that are kept.
+        #: Bits of kept reads that are read directly as views of memory.
         self._plain: dict[tuple[int, int, int], NDArray[Any]] = {}
         self._is_copy = plan.op.is_copy
         self._forms = [operand.data_format for operand in plan.design.operands]
 
     def keep(self) -> None:
-        """Keep what is read from now on: places whose writers are known from here on, and views of them."""
+        """Keep later reads: places whose writers are then known, and views of these places."""
         self._kept, self._is_shared = {}, set()
 
     def numbers(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
-        """Numbers of an operand on some cores, for copies its bits."""
+        """Return the numbers of an operand on some cores; for copies, its bits."""
         plain = self._plain.get((k, id(batch), cores[0]))
         if plain is not None:
             return plain if self._is_copy else self._numerics.load(plain, self._forms[k])
@@ -365,7 +365,7 @@ class OperandReader:
         with self._lock:
             is_first = key not in self._converted
             future = self._converted.setdefault(key, Future())
-            # The last that needs them takes them away.
+            # The last reader that needs the numbers removes them.
             self._pending[key] -= 1
             if not self._pending[key]:
                 del self._converted[key]
@@ -377,7 +377,7 @@ class OperandReader:
         return future.result()
 
     def load_order(self, batch: CoreBatch) -> tuple[int, ...]:
-        """The place of the largest operand that batches share: in this order few of these are there at a time."""
+        """Return a sort key, the place of the largest shared operand: few shared operands are then live at once."""
         core = batch.groups[0][0]
         shared = [
             (operand.boxes[core].accessed_bytes, self._places[k][core])
@@ -389,7 +389,7 @@ class OperandReader:
     def _bits(
         self, k: int, batch: CoreBatch, cores: Sequence[int], masked: Sequence[MaskedRange]
     ) -> NDArray[Any]:
-        """Read the bits of an operand at its distinct places, which somebody wrote but where ``masked``."""
+        """Read the bits of an operand at its distinct places; all but ``masked`` positions must have been written."""
         key = (k, id(batch), cores[0])
         if self._kept is not None and key in self._kept:
             bits = self._kept[key].bits()
@@ -424,7 +424,7 @@ class OperandReader:
         return (k, first, id(operand.boxes[cores[0]]), id(batch.split))
 
     def _read(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> NDArray[Any]:
-        """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
+        """Read the numbers of an operand (for copies, its bits), with masked positions replaced."""
         plan, operand = self._plan, self._inputs[k]
         masked = masked_ranges(plan.design, operand.boxes[cores[0]]) if plan.design.masks else []
         form = plan.design.operands[k].data_format
@@ -447,13 +447,13 @@ class OperandReader:
         return self._by_core(k, cores, numbers)
 
     def _keep_plain(self, key: tuple[int, int, int], bits: NDArray[Any]) -> None:
-        """Keep bits that are a view of the memory."""
+        """Keep bits if they are a view of the memory."""
         assert self._kept is not None
         if self._kept[key].is_one_view:
             self._plain[key] = bits
 
     def _by_core(self, k: int, cores: Sequence[int], numbers: NDArray[Any]) -> NDArray[Any]:
-        """Numbers of distinct places as those of the cores; one entry if there is one place."""
+        """Expand numbers of distinct places to one entry per core; a single place keeps one entry."""
         if len(numbers) in (1, len(cores)):
             return numbers
         places: dict[int, int] = {}
@@ -467,12 +467,12 @@ class OperandReader:
         views: CoreViews,
         masked: Sequence[MaskedRange],
     ) -> None:
-        """Every element must have been written, last through this buffer or by the host."""
+        """Check that every element was last written through this buffer or by the host."""
         tags = views.tags() if batch.split else views.merged(views.tags())
         good = tags == spread(self._inputs[k].region.tag, tags.dtype)
         if good.all():
             return
-        # Second, since most reads are of what an operation wrote.
+        # The host comes second, because most reads are of data that an operation wrote.
         good |= tags == spread(HOST, tags.dtype)
         for part in masked:
             good[_masked_part(part)] = True
@@ -486,7 +486,7 @@ class OperandReader:
     def _check_padding(
         self, access: Access, batch: CoreBatch, cores: Sequence[int], numbers: NDArray[Any]
     ) -> None:
-        """Padding of a reduced dim reads as the neutral value: another one would change the result."""
+        """Check that padding of a reduced dim reads as the neutral value: any other value would change the result."""
         plan, box = self._plan, access.box
         for axis in plan.work.reduced:
             valid, extent = box.valid[axis], box.extents[axis]
@@ -509,24 +509,24 @@ class OperandReader:
 
 
 def _require_one(cores: Sequence[int], batch: CoreBatch) -> None:
-    """Raise the error of a batch of several cores, which are then run one by one to name the first."""
+    """Raise the error of a batch of several cores, which are then run one by one to name the first core that fails."""
     if len(cores) > 1 or batch.split:
         raise SimulationError("batch", f"an operand of the cores {list(cores)} cannot be read.")
 
 
 def _masked_part(masked: MaskedRange) -> tuple[slice, ...]:
-    """The index of what a mask covers, in elements with an axis of cores."""
+    """Return the index of the elements that a mask covers, with an axis of cores."""
     axis, first, last = masked
     return (slice(None),) * (axis + 1) + (slice(first, last),)
 
 
-# Windows that slide over an operand: from the positions in memory to a view that has each window.
+# Windows that slide over an operand: from the positions in memory to a view with an axis for each window.
 
 
 def slid(plan: Plan, access: Access, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return what a core reads of an operand by windows, an axis for each dim of the design; a view of a copy.
+    """Return the part of an operand that a core reads by windows, an axis for each dim of the design; a view of a copy.
 
-    ``numbers`` has the positions that are in memory; those of padding hold the neutral number of the operation.
+    ``numbers`` has the positions that are in memory; padding positions get the neutral number of the operation.
     """
     design, operand = plan.design, plan.design.operands[access.operand]
     labels, counts = list(design.sizes), slice_sizes(design, access.core)

@@ -2,8 +2,8 @@
 """Elements of operands in memory: from a design to strided windows, per core.
 
 Every array here has one axis per iteration label, in the order of ``Design.sizes``; a label along which
-an operand does not vary has extent 1. In memory a label in the stick takes two axes, sticks and lanes, which a
-window splits and merges.
+an operand does not vary has extent 1. In memory a label in the stick takes two axes, sticks and element slots, which
+a window splits and merges.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spyre_mlir.target.formats import FORMATS
 class StridedWindow:
     """A rectangular part of an operand in memory, relative to the address of its first element.
 
-    ``shape`` and ``strides`` (bytes) have each label in the stick, the axes ``inside``, split in two: sticks and lanes;
+    ``shape`` and ``strides`` (bytes) have each label in the stick (the axes ``inside``) split in two: sticks and slots.
     ``merged`` is the shape with one axis per label, of which ``trim`` keeps the positions to read.
     """
 
@@ -38,12 +38,12 @@ class StridedWindow:
     trim: tuple[slice, ...] | None
 
     def view(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray[Any]:
-        """The elements in place, in the split shape."""
+        """Return a view of the elements in memory, in the split shape."""
         return np.ndarray(self.shape, raw, memory, address, self.strides)
 
     @functools.cached_property
     def stick_axes(self) -> tuple[int, ...]:
-        """The axes of the split shape that go from stick to stick."""
+        """The axes of the split shape that advance from stick to stick."""
         axes: list[int] = []
         place = 0
         for axis in range(len(self.merged)):
@@ -52,23 +52,23 @@ class StridedWindow:
         return tuple(axes)
 
     def bytes_in_stick(self, raw: np.dtype) -> int | None:
-        """The first bytes of each stick that have elements of one label; None if a stick has several."""
+        """Return the leading bytes of each stick with elements of one label; None if a stick has several labels."""
         if len(self.inside) != 1:
             return None
         return self.shape[self.stick_axes[self.inside[0]] + 1] * raw.itemsize
 
     @functools.cached_property
     def count_of_sticks(self) -> tuple[int, ...]:
-        """The numbers of sticks along each axis."""
+        """The number of sticks along each axis."""
         return tuple(self.shape[axis] for axis in self.stick_axes)
 
     @functools.cached_property
     def stride_of_sticks(self) -> tuple[int, ...]:
-        """The bytes from a stick to the next along each axis."""
+        """The bytes from one stick to the next along each axis."""
         return tuple(self.strides[axis] for axis in self.stick_axes)
 
     def address_of(self, position: tuple[int, ...], address: int) -> int:
-        """The address of one position of the merged array."""
+        """Return the address of one position of the merged array."""
         split: list[int] = []
         for axis, index in enumerate(position):
             split += divmod(index, self.shape[len(split) + 1]) if axis in self.inside else (index,)
@@ -80,8 +80,8 @@ class Box:
     """The part of one operand that one core accesses: whole sticks, padding included.
 
     ``origin`` is the coordinate of its first position per label, ``extents`` its size (elements),
-    ``valid`` the leading positions that are not padding, ``varies`` says whether the operand has the label.
-    ``whole`` covers all lanes of all sticks, ``read_window`` what the operation reads.
+    ``valid`` the number of leading positions that are not padding; ``varies`` is True if the operand has the label.
+    ``whole`` covers all element slots of all sticks, ``read_window`` the elements that the operation reads.
     """
 
     origin: tuple[int, ...]
@@ -100,7 +100,7 @@ class Box:
 
     @functools.cached_property
     def is_sparse(self) -> bool:
-        """Return whether the box is padded within its sticks alone, of each of which the first lanes are valid."""
+        """Return whether all padding of the box is inside of its sticks, after the valid first slots of each stick."""
         return (
             self.read_window.trim is None
             and len(self.whole.inside) == 1
@@ -111,13 +111,13 @@ class Box:
 
     @functools.cached_property
     def geometry(self) -> tuple[tuple[int, ...], ...]:
-        """All but the origin: boxes of equal geometry are accessed together, each at its address."""
+        """Everything but the origin: boxes of equal geometry are accessed together, each at its own address."""
         whole, read = self.whole, self.read_window
         return (self.extents, self.valid, whole.shape, whole.strides, read.shape, read.strides, read.inside)
 
     @functools.cached_property
     def stick_offsets(self) -> NDArray[np.int64]:
-        """Byte offset of every stick of the box from its first, sorted."""
+        """The byte offsets of the sticks of the box from the first stick, sorted."""
         unit = self.stick_bytes
         offsets = np.zeros(1, np.int64)
         for count, stride in zip(self.whole.shape, self.whole.strides, strict=True):
@@ -126,7 +126,7 @@ class Box:
         return np.sort(offsets)
 
     def same_place(self, other: Box) -> bool:
-        """Return whether both boxes have equal offsets; lane 0 of a sparse stick stands for all its lanes."""
+        """Return whether both boxes have equal offsets; slot 0 of a sparse stick represents all its slots."""
         mine, theirs = self.whole, other.whole
         if mine.shape != theirs.shape:
             return False
@@ -136,7 +136,7 @@ class Box:
 
 
 def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[str]:
-    """The labels along which an operand varies, after checking that its description is consistent."""
+    """Return the labels along which an operand varies, after checking that its description is consistent."""
     fail = functools.partial(SimulationError, "geometry", design=design, tensor=tensor)
     form = FORMATS.get(operand.data_format)
     if form is None:
@@ -159,12 +159,12 @@ def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[s
 
 
 def slices_of(design: Design, operand: Operand, core: int) -> Mapping[str, int] | None:
-    """The slices that a core has of an operand, None if it has nothing of it."""
+    """Return the slices that a core has of an operand; None if it has nothing of the operand."""
     return design.core_slices[core] if operand.held is None else operand.held.core_slices[core]
 
 
 def share_of(design: Design, operand: Operand, label: str) -> int:
-    """Elements of the largest slice of a dim of an operand: whole sticks along its stick."""
+    """Return the elements of the largest slice of a dim of an operand: whole sticks along its stick dim."""
     size = design.sizes[label]
     if operand.held is None:
         return design.shares.get(label, size)
@@ -175,7 +175,7 @@ def share_of(design: Design, operand: Operand, label: str) -> int:
 
 
 def slice_range(design: Design, operand: Operand, label: str, core: int) -> tuple[int, int]:
-    """First coordinate and length of a core's slice of a dim."""
+    """Return the first coordinate and the length of a core's slice of a dim."""
     size, share = design.sizes[label], share_of(design, operand, label)
     start = (slices_of(design, operand, core) or {}).get(label, 0) * share
     return start, min(share, size - start)
@@ -190,9 +190,9 @@ def make_box(
     varying: frozenset[str],
     strides: Mapping[str, int],
 ) -> Box:
-    """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too.
+    """Return the box of ``operand`` on ``core``; along the ``reduced`` labels the core also reads padding.
 
-    ``varying`` are its labels, ``strides`` those of ``element_strides``.
+    ``varying`` are the labels of the operand, ``strides`` the result of ``element_strides``.
     """
     bytes_ = FORMATS[operand.data_format].bytes
     origin, extents, valid, read = [], [], [], []
@@ -205,7 +205,7 @@ def make_box(
             start, extent = slice_range(design, operand, label, core)
             good = min(max(size - design.padding.get(label, 0) - start, 0), extent)
         elif label == operand.stick_dim:
-            # One stick, whose lane 0 alone holds a value.
+            # One stick, in which only element slot 0 holds a value.
             extent = operand.stick_elements
         lanes = operand.per_stick(label)
         if extent < 1 or start % lanes or extent % lanes:
@@ -234,10 +234,10 @@ def make_box(
 
 
 def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, int]:
-    """Stride in elements of each dim that the operand varies along (for the stick dim: from stick to stick).
+    """Return the stride in elements of each dim that the operand varies along (for the stick dim: from stick to stick).
 
-    In LX the memory holds one core's slice. All cores run one program, so its dims have the size of a full
-    share on every core, also on the last one, whose slice may be smaller.
+    In LX the memory holds one core's slice. All cores run one program, so the dims have the size of a full
+    share on every core, including the last core, whose slice may be smaller.
     """
     strides: dict[str, int] = {}
     stride = operand.elements_per_stick
@@ -260,7 +260,7 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
 
 
 def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int, tuple[int, int]]:
-    """The axes that a stick holds elements of: how many, and the bytes from one to the next."""
+    """Return the axes that a stick holds elements of, with their count and the bytes between neighbours."""
     axes, stride = {}, bytes_
     for label, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
         axes[labels.index(label)] = (count, stride)

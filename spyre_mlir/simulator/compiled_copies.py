@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies between arrays whose elements lie in another order, compiled by numba: for large arrays.
+"""Copies between arrays with different element orders, compiled by numba: for large arrays.
 
-Numpy goes along the rows of one array, and of the other one it takes each line of memory many times.
+numpy goes along the rows of one array, and loads each cache line of the other array many times.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-#: Elements of a tile along the rows of the source and of the target: part of a line of memory, and a stick.
+#: Elements of a tile along the rows of the source and of the target: part of a cache line, and a stick.
 _ROWS, _COLUMNS = 16, 64
 
-#: Elements of a plane that one call is worth.
+#: The number of elements of a plane from which a compiled call is faster.
 _PLANE_ELEMENTS = 1 << 12
 
 
@@ -33,7 +33,7 @@ def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
 
 
 def _planes(target: NDArray[Any], source: NDArray[Any]) -> tuple[int, int] | None:
-    """Return the axes along which source and target have neighbours, if these differ and span planes worth a call."""
+    """Return the axes of contiguous elements of source and target, if they differ and span a large enough plane."""
     row, column = (_axis_of_neighbours(array) for array in (source, target))
     if row is None or column is None or row == column:
         return None
@@ -51,7 +51,7 @@ def _axis_of_neighbours(array: NDArray[Any]) -> int | None:
 
 
 def _flat(plane: NDArray[Any], is_writeable: bool) -> NDArray[Any]:
-    """All elements from the first of a plane to its last one."""
+    """Return a flat view from the first to the last element of a plane."""
     elements = 1 + sum((n - 1) * s // plane.itemsize for n, s in zip(plane.shape, plane.strides, strict=True))
     return np.lib.stride_tricks.as_strided(plane, (elements,), (plane.itemsize,), writeable=is_writeable)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise functions of two arrays of 16-bit codes, compiled by numba: decoded, computed and encoded in one pass.
 
-Each gives the bits that numpy gives in float32.
+The results have the same bits as float32 results of numpy.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from spyre_mlir.target.compiled_conversion import dl16_code, dl16_number, fp16_code, fp16_number
 
-#: Functions by their number; division is the other one.
+#: Functions by their code; division is the remaining function.
 _ADD, _SUB, _MUL = 0, 1, 2
 
-#: Numbers of a block that stays in the nearest cache.
+#: The number of elements of a block that stays in the nearest cache.
 _BLOCK = 1024
 
-#: Numbers of a row that are worth its overhead.
+#: The number of elements of a row from which its overhead pays off.
 _ROW = 32
 
 
@@ -30,8 +30,8 @@ def compute_codes(
 ) -> tuple[NDArray[np.uint16], float] | None:
     """Return the codes of a function of two arrays that broadcast, and the largest finite magnitude before rounding.
 
-    They are of DL16, whose numbers ``bias_step`` and ``nan`` are those of ``dl16_number``, or of IEEE fp16. None where
-    a result is NaN, whose bits go by the order of the operands, or where rows are too short to pay.
+    The codes are DL16, for which ``bias_step`` and ``nan`` are the constants of ``dl16_number``, or IEEE fp16. Return
+    None if a result is NaN, whose bits depend on the operand order, or if rows are too short for compiled code.
     """
     shape = np.broadcast_shapes(*(array.shape for array in codes))
     arrays = [np.broadcast_to(array, shape) for array in codes]
@@ -62,7 +62,7 @@ def compute_codes(
 
 
 def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Merge neighbouring axes that are one for all arrays; the counts first, then the strides of each array."""
+    """Merge adjacent axes that form one axis in all arrays; the counts come first, then the strides of each array."""
     axes: list[list[int]] = []
     for count, *steps in zip(shape, *strides, strict=True):
         if count == 1:
@@ -75,7 +75,7 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list
 
 
 def _begins(axes: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """The place of each row, from the counts and strides of the axes before the last."""
+    """Return the offset of each row, from the counts and strides of the axes before the last."""
     begins = np.zeros(1, np.int64)
     for count, stride in axes:
         begins = np.add.outer(begins, np.arange(count, dtype=np.int64) * stride).ravel()
@@ -83,7 +83,7 @@ def _begins(axes: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def _flat(array: NDArray[Any]) -> NDArray[Any]:
-    """All elements from the first of an array to its last one."""
+    """Return a flat view from the first to the last element of an array."""
     elements = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True))
     return np.lib.stride_tricks.as_strided(array, (elements,), (array.itemsize,), writeable=False)
 
@@ -92,7 +92,7 @@ def _flat(array: NDArray[Any]) -> NDArray[Any]:
 def _decode(
     codes: NDArray[Any], step: int, numbers: NDArray[Any], kind: int, bias_step: int, nan: int
 ) -> None:
-    """Decode as many codes as there are numbers; without ``step`` one for all."""
+    """Decode one code per number; without ``step`` one code for all numbers."""
     if step == 0:
         number = dl16_number(codes[0], bias_step, nan) if kind else fp16_number(codes[0])
         for index in range(numbers.size):
@@ -133,7 +133,7 @@ def _encode(numbers: NDArray[Any], codes: NDArray[Any], kind: int, bias_step: in
 
 @njit(cache=True, nogil=True)
 def _magnitudes(bits: NDArray[Any]) -> tuple:
-    """The largest magnitude of all numbers, and of those that are finite, as bits."""
+    """Return the largest magnitude of all numbers, and of the finite numbers, as bits."""
     largest, largest_finite = np.int32(0), np.int32(0)
     for index in range(bits.size):
         magnitude = np.int32(bits[index] & 0x7FFFFFFF)
@@ -157,14 +157,14 @@ def _compute_rows(
     bias_step: int,
     nan: int,
 ) -> float:
-    """Fill the target with rows of so many columns; the largest finite magnitude, or -1 once a result is NaN."""
+    """Fill the target with rows of ``columns``; return the largest finite magnitude, or -1 if a result is NaN."""
     width = min(columns, _BLOCK)
     height = _BLOCK // width
     x, y, results = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
     x_bits, y_bits, result_bits = x.view(np.int32), y.view(np.int32), results.view(np.int32)
     largest_finite = np.int32(0)
     for top in range(0, first_begins.size, height):
-        # Several rows, or a part of one.
+        # Several rows, or a part of one row.
         rows = min(height, first_begins.size - top)
         for left in range(0, columns, width):
             count = min(width, columns - left)

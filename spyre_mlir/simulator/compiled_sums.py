@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sums in float64 of float32 numbers, compiled by numba: for arrays that are large enough to pay."""
+"""Sums of float32 numbers in float64, compiled by numba: for large arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 def add_along(numbers: NDArray[np.float32], axis: int) -> NDArray[np.float64]:
-    """Add numbers along an axis, which stays with extent 1."""
+    """Add numbers along an axis, which is kept with extent 1."""
     order = sorted(range(numbers.ndim), key=lambda a: -abs(numbers.strides[a]))
     place = order.index(axis)
     shape = [numbers.shape[a] for a in order]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numpy function of every device operation, from its expression in the table of operations.
+"""Numpy functions of all device operations, from their expressions in the table of operations.
 
-Operands are float32 (int32 for the integer operations) with one axis per iteration label, extent 1 where
-an operand does not vary, so that numpy broadcasting is the device's. Sums and products over many elements are
-accumulated in float64: numpy's order goes by the shape of a slice, which the bits must not depend on. Long products
-of 16-bit numbers are the exception (``plan._accumulator``).
+Operands are float32 (int32 for the integer operations) with one axis per iteration label, of extent 1 where
+an operand does not vary, so that numpy broadcasting matches the device. Sums and products over many elements are
+accumulated in float64, because the order in numpy depends on the shape of a slice, and the result bits must not.
+Long products of 16-bit numbers are the exception (``plan._accumulator``).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FLOAT64 = np.dtype(np.float64)
 
 @dataclass(frozen=True)
 class Work:
-    """Axes and constants that the function of an operation needs beside its operands.
+    """Axes and constants that the function of an operation needs in addition to its operands.
 
-    ``reduced`` are the axes the result lacks; ``varies[k]`` says per axis whether operand ``k`` has it,
-    the result last. Products are summed in the type ``accumulator``.
+    ``reduced`` are the axes that the result lacks; ``varies[k]`` states for each axis whether operand ``k`` has it
+    (the result is last). Products are summed in the type ``accumulator``.
     """
 
     reduced: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Work:
 
 
 def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
-    """The result of one operation on one core, in the numbers of its operands."""
+    """Return the result of one operation on one core, in the numbers of its operands."""
     op = DEVICE_OPS[opcode]
     if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
         return _matmul(operands, work)
@@ -61,17 +61,17 @@ def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
 
 @functools.cache
 def _compiled_sums() -> ModuleType:
-    """The compiled sums, which import numba."""
+    """Return the module of compiled sums, which imports numba."""
     return importlib.import_module("spyre_mlir.simulator.compiled_sums")
 
 
-#: Numbers from which compiled sums pay.
+#: The number of elements from which compiled sums are faster.
 _COMPILED = 1 << 16
 
 
 def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
     function = cast(np.ufunc, SCALARS[combine].compute)
-    # Those far apart in memory first, over which numpy goes by whole rows.
+    # Axes with large strides first, because numpy then reduces whole rows.
     order = sorted(axes, key=lambda axis: -abs(elements.strides[axis]))
     with np.errstate(all="ignore"):
         if combine in ("maximum", "minimum"):
@@ -86,26 +86,26 @@ def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _chosen(function: np.ufunc, elements: Array, order: Sequence[int]) -> Array:
-    """Reduce by a function that chooses one of its operands, so that float64 would change nothing."""
+    """Reduce by a function that returns one of its operands, so that float64 would not change the result."""
     total = elements
     for axis in order:
         total = function.reduce(total, axis, keepdims=True)
-    # Which of two zeros of unlike signs is chosen goes by their order, which must be that of the labels.
+    # The order decides which of two zeros with different signs is chosen; it must be the order of the labels.
     if len(order) < 2 or total.all():
         return total
     return function.reduce(np.ascontiguousarray(elements), tuple(sorted(order)), keepdims=True)
 
 
 def _rows(operands: Sequence[Array], work: Work) -> Array:
-    """The rows of a table at the given positions, which are checked before."""
+    """Return the rows of a table at the given positions, which were checked before."""
     positions, table = operands[0].view(np.int32), operands[1]
     return np.take_along_axis(table, positions, work.reduced[0])
 
 
 def _matmul(operands: Sequence[Array], work: Work) -> Array:
-    """Contract what both inputs have and the result lacks; labels of all three are batches.
+    """Contract the labels that both inputs have and the result lacks; labels of all three are batches.
 
-    Axes in front of those of labels, such as one of cores, are batches that are broadcast.
+    Leading axes before the axes of labels, such as an axis of cores, are broadcast batches.
     """
     has_left, has_right, has_out = work.varies
     axes = range(len(has_out))
@@ -114,7 +114,7 @@ def _matmul(operands: Sequence[Array], work: Work) -> Array:
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
     inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
-    # In float32 the last bit depends on the shape, so on the slices of the cores.
+    # In float32 the last bit depends on the shape, and so on the slices of the cores.
     lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
     with np.errstate(all="ignore"):
         product = np.matmul(
@@ -128,7 +128,7 @@ def _matmul(operands: Sequence[Array], work: Work) -> Array:
 
 
 def _grouped(array: Array, front: int, *groups: list[int]) -> Array:
-    """``array`` as three axes behind those in ``front``: the product of each group of axes; others have extent 1."""
+    """Return ``array`` with three axes after the ``front`` axes: one per group of axes; other axes have extent 1."""
     order = [axis for group in groups for axis in group]
     rest = [axis for axis in range(array.ndim - front) if axis not in order]
     shape = [math.prod(array.shape[front + axis] for axis in group) for group in groups]
@@ -137,11 +137,11 @@ def _grouped(array: Array, front: int, *groups: list[int]) -> Array:
 
 
 def combine_partials(opcode: str, partials: Sequence[Array]) -> Array:
-    """The value of a reduction that several cores share, combined in the order of their slices."""
+    """Return the value of a reduction that several cores share, combined in the order of their slices."""
     if len(partials) == 1:
         return partials[0]
     function = SCALARS[COMBINE[opcode]].compute
-    # One after the other, as the ring adds them: the order decides the last bit.
+    # One after the other, in the order of the ring: the order decides the last bit.
     total = partials[0]
     with np.errstate(all="ignore"):
         for partial in partials[1:]:

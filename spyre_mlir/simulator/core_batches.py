@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Groups of cores with equal shapes: what they do is one call on arrays with an axis of cores in front."""
+"""Groups of cores with equal shapes: one call computes a group on arrays with a leading axis of cores."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from spyre_mlir.simulator.boxes import Box, StridedWindow
 from spyre_mlir.simulator.compute import Work
 from spyre_mlir.target.ops import DeviceOp, Kind
 
-#: Elements that one call is worth: as many as stay in the caches between its steps.
+#: Elements per call: as many as stay in the caches between the steps of a call.
 _CALL_ELEMENTS = 1 << 20
-#: Multiply-adds that take the time of one element.
+#: Multiply-adds that take as long as one element.
 _MULTIPLY_ADDS = 64
 
-#: Cores that share a part of the result, the last of which writes it.
+#: Cores that share a part of the result; the last core writes it.
 Group = tuple[int, ...]
-#: Of an axis the positions from one on, up to another, that a mask covers.
+#: An axis, and the first and last (exclusive) position that a mask covers.
 MaskedRange = tuple[int, int, int]
 
-#: Operations whose form is that of a core: a batch of them is no larger operation.
+#: Operations that are computed core by core, because a batch of cores is not one larger operation.
 _BY_CORE = (Kind.MATMUL, Kind.CONVOLUTION, Kind.GATHER)
 
 
 @dataclass(frozen=True)
 class SplitForm:
-    """Windows of all operands, the result last, in which all have a label in a stick as sticks and lanes.
+    """Windows of all operands (the result is last) in which every label in a stick is split into sticks and slots.
 
-    Elements are then read, computed and written in the order of memory. ``axes`` are those of each label, behind the
+    Elements are then read, computed and written in memory order. ``axes`` lists the axes of each label, after the
     axis of cores.
     """
 
@@ -40,7 +40,7 @@ class SplitForm:
 
 @dataclass(frozen=True)
 class CoreBatch:
-    """Groups of cores whose operands have equal shapes, and the form in which these are one call."""
+    """Groups of cores whose operands have equal shapes, and the form in which they are computed in one call."""
 
     groups: tuple[Group, ...]
     split: SplitForm | None
@@ -48,7 +48,7 @@ class CoreBatch:
 
 
 def masked_ranges(design: Design, box: Box) -> list[MaskedRange]:
-    """The coordinates that masks cover, in the wanted part of a box."""
+    """Return the coordinates that masks cover, in the part of a box that is read."""
     ranges = []
     for axis, label in enumerate(design.sizes):
         if label not in design.masks or not box.varies[axis]:
@@ -64,7 +64,7 @@ def masked_ranges(design: Design, box: Box) -> list[MaskedRange]:
 def make_batches(
     design: Design, op: DeviceOp, boxes: Sequence[Mapping[int, Box]], groups: Sequence[Group], work: Work
 ) -> tuple[CoreBatch, ...]:
-    """Batches of the groups of a design, each small enough for one call."""
+    """Return batches of the groups of a design, each small enough for one call."""
     by_shape: dict[tuple, list[Group]] = {}
     for group in groups:
         by_shape.setdefault(_shape_key(design, op, boxes, group), []).append(group)
@@ -79,12 +79,12 @@ def make_batches(
 
 
 def single_batch(group: Group, work: Work) -> CoreBatch:
-    """A group by itself, in the form whose errors name the element."""
+    """Return a batch of a single group, in the form whose errors name the element."""
     return CoreBatch((group,), None, _work_of_cores(work, None))
 
 
 def _shape_key(design: Design, op: DeviceOp, boxes: Sequence[Mapping[int, Box]], group: Group) -> tuple:
-    # Windows that slide, and positions of a gather, are read by what a core has.
+    # Sliding windows and gather positions depend on the data of the core.
     if op.kind is Kind.GATHER or any(operand.windows for operand in design.operands):
         return (group,)
     inputs = [by_core[core] for core in group for by_core in boxes[:-1]]
@@ -93,7 +93,7 @@ def _shape_key(design: Design, op: DeviceOp, boxes: Sequence[Mapping[int, Box]],
 
 
 def _call_elements(op: DeviceOp, boxes: Sequence[Mapping[int, Box]], group: Group) -> int:
-    """The elements that a group goes through, or what takes as long."""
+    """Return the number of elements that a group processes, or the equivalent by time."""
     extents = [by_core[group[-1]].extents for by_core in boxes]
     if op.kind.on_array:
         return math.prod(map(max, *extents)) // _MULTIPLY_ADDS + 1
@@ -103,14 +103,14 @@ def _call_elements(op: DeviceOp, boxes: Sequence[Mapping[int, Box]], group: Grou
 def _split_form(
     design: Design, boxes: Sequence[Mapping[int, Box]], group: Group, work: Work
 ) -> SplitForm | None:
-    """The split form of a group, None where its operands do not meet in one."""
+    """Return the split form of a group; None if the shapes of its operands do not match in split form."""
     inputs = [by_core[group[0]] for by_core in boxes[:-1]]
     output = boxes[-1][group[-1]]
-    # Padding is looked for, and masks are laid, along labels.
+    # Padding checks and masks work along labels.
     padded = any(box.valid[axis] != box.extents[axis] for box in inputs for axis in work.reduced)
     if design.masks or padded or any(operand.windows for operand in design.operands):
         return None
-    # The last core of a split reduction may have less than the others.
+    # The last core of a split reduction may have a smaller slice than the others.
     if any(by_core[core].geometry != by_core[group[0]].geometry for by_core in boxes[:-1] for core in group):
         return None
     result = output.read_window if output.padded else output.whole
@@ -128,7 +128,7 @@ def _split_form(
 
 
 def _with_axes(window: StridedWindow, inside: tuple[int, ...]) -> StridedWindow | None:
-    """A window with the labels ``inside`` split in sticks and lanes; None if there are several of one without lanes."""
+    """Return a window with labels ``inside`` split in sticks and slots; None if a label without slots has size > 1."""
     shape, strides, place = [], [], 0
     for axis in range(len(window.merged)):
         width = 2 if axis in window.inside else 1
@@ -152,12 +152,12 @@ def _axes_of_labels(labels: int, inside: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def _work_of_cores(work: Work, split: SplitForm | None) -> Work:
-    """The axes of an operation behind that of cores."""
+    """Return the work of an operation with its axes after the axis of cores."""
     axes = split.axes if split else tuple((axis + 1,) for axis in range(max(work.reduced, default=0) + 1))
     reduced = tuple(axis for label in work.reduced for axis in axes[label])
     return Work(reduced, work.varies, work.constants, work.accumulator)
 
 
 def merged_shape(split: SplitForm, shape: Sequence[int]) -> tuple[int, ...]:
-    """Merge the shape of elements in the split form, with the axis of cores, to one axis for each label."""
+    """Return the shape of the split form, with the axis of cores, merged to one axis for each label."""
     return tuple(math.prod(shape[axis] for axis in axes) for axes in split.axes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One window at the places of several cores in one memory, as arrays with an axis of cores in front."""
+"""One window at the addresses of several cores in one memory, as arrays with a leading axis of cores."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from spyre_mlir.simulator.boxes import StridedWindow
 from spyre_mlir.simulator.memory import POISON, Memory, carries, spread, stick_tag
 
-#: Cores, the place of the first of them, and the bytes from one to the next.
+#: Cores, the offset of the first core, and the bytes from one core to the next.
 _Run = tuple[slice, int, int]
 
 
 def runs_of(offsets: Sequence[int]) -> list[_Run]:
-    """Return runs of cores whose places have equal distances."""
+    """Return runs of cores whose offsets have equal distances."""
     runs: list[_Run] = []
     begin, count = 0, len(offsets)
     while begin < count:
@@ -31,46 +31,46 @@ def runs_of(offsets: Sequence[int]) -> list[_Run]:
 
 
 class CoreViews:
-    """A window at the places ``offsets`` of a memory, one for each of some cores; elements are of type ``raw``."""
+    """A window at the ``offsets`` of a memory, one for each of some cores; elements are of type ``raw``."""
 
     def __init__(self, memory: Memory, window: StridedWindow, offsets: Sequence[int], raw: np.dtype) -> None:
         self._memory, self._window, self._raw = memory, window, raw
         self._runs, self._count = runs_of(offsets), len(offsets)
-        # The tags of sticks stand for sticks that begin where those of the memory do.
+        # A stick tag describes a stick of the memory, so the offsets must be multiples of the stick size.
         self._is_aligned = all(offset % memory.stick_bytes == 0 for offset in offsets)
         self._kept: list[tuple[slice, NDArray[Any]]] | None = None
 
     def keep(self) -> CoreViews:
-        """Keep views of the bytes, which stay in their place from now on."""
+        """Keep views of the bytes, which stay at their addresses from now on."""
         self._kept = list(self._views(self._memory.data, self._raw))
         return self
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The split shape of the window behind the axis of cores."""
+        """The split shape of the window, after the axis of cores."""
         return (self._count, *self._window.shape)
 
     @property
     def is_one_view(self) -> bool:
-        """True if ``bits`` is a view of the memory, which is kept."""
+        """Return whether ``bits`` is a view of the memory, which is kept."""
         return self._kept is not None and len(self._kept) == 1
 
     def bits(self) -> NDArray[Any]:
-        """The elements in the split shape of the window; may be a view, so they must not be written."""
+        """Return the elements in the split shape of the window; the result may be a view, so do not write to it."""
         return self._joined(self._data_views())
 
     def tags(self) -> NDArray[Any]:
-        """The tags of the elements in the split shape of the window."""
+        """Return the tags of the elements in the split shape of the window."""
         return self._joined(self._views(self._shadow(), self._raw))
 
     def merged(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Elements with one axis for each label in the place of the split shape; those to read."""
+        """Return elements with one axis for each label instead of the split shape, limited to the positions to read."""
         window = self._window
         array = array.reshape(len(array), *window.merged)
         return array if window.trim is None else array[(slice(None), *window.trim)]
 
     def are_written_by(self, tags: Sequence[int]) -> bool:
-        """Return whether each stick was written as a whole by one of ``tags``; if not, the tags of elements tell."""
+        """Return whether each stick was written as a whole by one of ``tags``; if not, check the tags of elements."""
         if not self._is_aligned:
             return False
         wanted = self._window.bytes_in_stick(self._raw)
@@ -104,7 +104,7 @@ class CoreViews:
             view[...] = bits
 
     def write_tag(self, tag: int, first_bytes: int = 0) -> None:
-        """Note that ``tag`` wrote all sticks, or the first bytes of each and poison behind them."""
+        """Record that ``tag`` wrote all sticks, or only ``first_bytes`` of each stick, followed by poison."""
         if not self._is_aligned:
             tags = np.full(self._window.shape, spread(tag, self._raw))
             if first_bytes:
@@ -115,7 +115,7 @@ class CoreViews:
             view[...] = stick_tag(tag, self._raw, first_bytes)
 
     def write_tags(self, tags: NDArray[Any] | np.integer) -> None:
-        """Note who wrote the elements, by tags in the split shape, the same on all cores."""
+        """Record the writers of the elements, by tags in the split shape, the same on all cores."""
         for _, view in self._views(self._shadow(), self._raw):
             view[...] = tags
 
@@ -141,7 +141,7 @@ class CoreViews:
         return joined
 
     def _sticks(self) -> Iterator[NDArray[np.uint32]]:
-        """Views of the tags of the sticks of the window."""
+        """Yield views of the tags of the sticks of the window."""
         memory, window = self._memory, self._window
         unit, bytes_ = memory.stick_bytes, memory.stick_tags.itemsize
         strides = [stride // unit * bytes_ for stride in window.stride_of_sticks]
@@ -151,7 +151,7 @@ class CoreViews:
             yield np.ndarray(shape, np.uint32, memory.stick_tags, first // unit * bytes_, steps)
 
     def _shadow(self) -> NDArray[np.uint8]:
-        """The shadow of the memory, which from now on tells the tags of the window."""
+        """The shadow of the memory, in which the tags of the window are stored per element from now on."""
         memory, window = self._memory, self._window
         if not self._is_aligned:
             return memory.shadow

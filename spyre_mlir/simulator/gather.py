@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Indirect access: positions that are data must be rows of the table, and only these rows are moved."""
+"""Indirect access: positions, which are data, must be rows of the table, and only these rows are moved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spyre_mlir.simulator.plan import Plan
 
 
 def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[NDArray[Any]]) -> None:
-    """A position of no row of the table is an error: it names the first that a core has."""
+    """Check that every position is a row of the table; the error names the first core and position that is not."""
     assert plan.op.index is not None and plan.op.table is not None
     positions = operands[plan.op.index].view(np.int32)
     access, rows = accesses[plan.op.index], _rows(plan, operands[plan.op.table].shape)
@@ -30,11 +30,11 @@ def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[N
 
 
 def rows_bytes(plan: Plan, positions: Access, table: Access) -> int:
-    """Bytes of the rows that a core reads of a table."""
-    # Rows have equal bytes; one that several positions name is moved for each of them.
+    """Return the bytes of the rows that a core reads of a table."""
+    # Rows have equal sizes; a row is moved once for each position that names it.
     return table.box.accessed_bytes // _rows(plan, table.box.extents) * math.prod(positions.box.valid)
 
 
 def _rows(plan: Plan, extents: Sequence[int]) -> int:
-    """Number of rows of a table: the extent of the dim that the result lacks."""
+    """Return the number of rows of a table: the extent of the dim that the result lacks."""
     return extents[plan.work.reduced[0]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A bundle on the machine: interprets its statements, hands each operation to ``execute``, reads the results back."""
+"""Interpreter of a bundle: runs its statements, passes each operation to ``execute``, and reads the results back."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from spyre_mlir.target.ops import Kind
 #: Plans of the designs of bundles, by file name.
 _PLANS: IdentityTable[str, Plan] = IdentityTable()
 
-#: Executions of a run that is recorded at most.
+#: The largest number of executions of a recorded run.
 _MOST_RECORDED = 1 << 10
 
 
@@ -78,8 +78,8 @@ class Result:
 
     Attributes:
         outputs: The results as host arrays by argument name; bfloat16 as float32 numbers.
-        statistics: What the run moved.
-        losses: Numbers that left the range of the device's format.
+        statistics: The data that the run moved.
+        losses: Numbers that left the range of the device format.
     """
 
     outputs: dict[str, NDArray[Any]]
@@ -108,7 +108,7 @@ class Machine:
             check_form(argument)
 
     def allocate(self) -> None:
-        """Reserve what the bundle allocates itself."""
+        """Reserve the memory that the bundle allocates itself."""
         allocates = [s for s in self.bundle.statements if isinstance(s, Allocate)]
         if sum(s.bytes for s in allocates) > self.bundle.target.pool_bytes:
             text = f"the allocations exceed the {self.bundle.target.pool_bytes} bytes of the pool."
@@ -120,14 +120,14 @@ class Machine:
             self.space.allocate(statement.result, statement.bytes)
 
     def parameter_bytes(self, name: str) -> int:
-        """The size of a parameter's memory; one without host argument is a pool, as large as its buffers."""
+        """Return the bytes of a parameter; a parameter without host argument is a pool, as large as its buffers."""
         manifest = self.bundle.manifest
         sizes = [argument.bytes for argument in manifest.arguments if argument.parameter == name]
         ends = [buffer.offset + buffer.bytes for buffer in manifest.buffers if buffer.base == name]
         return max(sizes or ends, default=0)
 
     def load(self, arrays: Mapping[str, NDArray[Any]], images: Images) -> None:
-        """Put the host arrays into simulated HBM; an argument without one has its image."""
+        """Put the host arrays into simulated HBM; an argument without an array must have an image."""
         inputs = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
         names = list(dict.fromkeys(argument.array_name for argument in inputs))
         unknown = sorted(set(arrays) - set(names))
@@ -152,7 +152,7 @@ class Machine:
         self.indices = index_values(self.bundle, self.space, self.numerics)
 
     def run(self, kept: Collection[str]) -> None:
-        """Run the statements; arguments are given back behind their last use but those ``kept`` for other bundles."""
+        """Run the statements; free arguments after their last use, except those ``kept`` for other bundles."""
         last = self._last_uses(kept)
         index = 0
         for statement in self.bundle.statements:
@@ -162,7 +162,7 @@ class Machine:
                 del last[parameter]
 
     def _last_uses(self, kept: Collection[str]) -> dict[str, int]:
-        """By parameter that holds inputs alone the number behind that of the last execute that uses it."""
+        """For each parameter that holds only inputs, return the index after the last execute that uses it."""
         manifest = self.bundle.manifest
         results = {argument.parameter for argument in manifest.arguments if argument.kind == "result"}
         inputs = {argument.parameter for argument in manifest.arguments} - results - set(kept)
@@ -175,7 +175,7 @@ class Machine:
         }
 
     def results(self) -> dict[str, NDArray[Any]]:
-        """The host arrays of the result arguments."""
+        """Return the host arrays of the result arguments."""
         arrays = {}
         for argument in self.bundle.manifest.arguments:
             if argument.kind == "result":
@@ -188,7 +188,7 @@ class Machine:
 
     @property
     def multiplies(self) -> bool:
-        """True if the machine has run products of matrices."""
+        """Return whether the machine has run products of matrices."""
         return any(plan.op.kind.on_array for plan in self.plans.values())
 
     @property
@@ -197,7 +197,7 @@ class Machine:
         return self.ranges, self._wide[1]
 
     def losses(self) -> tuple[RangeLoss, ...]:
-        """What left the range of the numerics so far, of wide sums that of DL16."""
+        """Return the numbers that left the range of the numerics so far; for wide sums, the range of DL16."""
         return (*self.ranges.losses, *self._wide[1].losses)
 
     def _check_parameter(self, argument: KernelArgument) -> None:
@@ -206,7 +206,7 @@ class Machine:
             raise SimulationError("manifest", text, tensor=argument.name)
 
     def block(self, statements: tuple[Statement, ...], index: int) -> int:
-        """Run statements; ``index`` numbers the executes of the program text. Returns the next number."""
+        """Run statements; ``index`` is the index of the next execute in the program text. Return the next index."""
         for statement in statements:
             if isinstance(statement, Loop):
                 index = self._loop(statement, index)
@@ -222,7 +222,7 @@ class Machine:
         if step < 1:
             raise SimulationError("loop", f"the step of the loop over '{loop.induction}' is {step}.")
         trips = range(lower, upper, step)
-        # Before it runs: a wrong bound could keep the simulator busy for days.
+        # Checked before the loop runs: a wrong bound could keep the simulator busy for days.
         if len(trips) > self.bundle.target.loop_iterations:
             text = f"has {len(trips)} iterations; {self.bundle.target.loop_iterations} are possible."
             raise SimulationError("loop", f"the loop over '{loop.induction}' {text}")
@@ -270,7 +270,7 @@ class Machine:
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
         regions = self._regions(design, index)
-        # Layers share designs, and calls of a program its bundle.
+        # Layers share designs, and calls of a program share its bundle.
         plan = self.plans.get(statement.filename)
         if plan is None or plan.design is not design:
             plan = self.plans[statement.filename] = make_plan(
@@ -289,14 +289,14 @@ class Machine:
         _note_lx(self.statistics, design, regions)
 
     def _check_elements(self, design: Design, regions: tuple[AddressRange, ...], index: int) -> None:
-        """Check that an execution read the elements in LX that its slices name, and note what it wrote."""
+        """Check that an execution read the elements in LX that its slices denote, and record its writes."""
         for operand, region in enumerate(regions[:-1]):
             if problem := self.elements.problem(self.first_execute + index, design, operand):
                 raise SimulationError("elements", problem, design=design, tensor=region.name)
         self.elements.write(self.first_execute + index, design)
 
     def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
-        """The address that each symbol id stands for in this execution."""
+        """Return the address of each symbol id in this execution."""
         if len(statement.operands) != len(statement.symbol_ids):
             text = f"{len(statement.operands)} operands do not pair with {len(statement.symbol_ids)} symbols."
             raise SimulationError("symbol", text, design=design)
@@ -310,7 +310,7 @@ class Machine:
 
     def _regions(self, design: Design, index: int) -> tuple[AddressRange, ...]:
         uses = self.bundle.manifest.uses
-        # A manifest that is too short gets the error below, not an IndexError.
+        # A manifest that is too short gets the error below and not an IndexError.
         names = uses[index] if index < len(uses) else ()
         if len(names) != len(design.operands):
             text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
@@ -322,7 +322,7 @@ class Machine:
 
 
 def _note_lx(statistics: Statistics, design: Design, regions: tuple[AddressRange, ...]) -> None:
-    """Note how much of the LX of each core the operands of a design reach."""
+    """Record how much of the LX of each core the operands of a design use."""
     end = max((region.end for region in regions if region.lx), default=0)
     high = statistics.lx_high_water_bytes
     for core in range(design.cores if end else 0):
@@ -330,15 +330,15 @@ def _note_lx(statistics: Statistics, design: Design, regions: tuple[AddressRange
 
 
 def executes_of(statements: tuple[Statement, ...]) -> int:
-    """Number of `sdsc_execute` in the statements, one in a loop counted once."""
+    """Return the number of `sdsc_execute` in the statements; an execute in a loop counts once."""
     return sum(executes_of(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)
 
 
-# Values of the parameters of a bundle that are no addresses: indices that the host reads in arguments.
+# Values of the parameters of a bundle that are not addresses: indices that the host reads in arguments.
 
 
 def index_values(bundle: Bundle, space: AddressSpace, numerics: Numerics) -> dict[str, int]:
-    """Read the indices in the arguments, which are in memory already; an index out of range is a SimulationError."""
+    """Read the indices in the arguments, which are already in memory; SimulationError for an index out of range."""
     arguments = {argument.name: argument for argument in bundle.manifest.arguments}
     values: dict[str, int] = {}
     for index in bundle.manifest.indices:
@@ -359,13 +359,13 @@ def index_values(bundle: Bundle, space: AddressSpace, numerics: Numerics) -> dic
     return values
 
 
-# One `sdsc_execute`: every core reads, computes and writes.
+# Execution of one `sdsc_execute`: every core reads, computes and writes.
 #
-# Cores run concurrently, so the result may not depend on their order: no core may write what another one
-# reads or writes in the same operation. Within one core an elementwise operation may work in place.
-# Of a split reduction the last core of each group has the result; into LX, it alone.
+# Cores run concurrently, so the result must not depend on their order: a core must not write data that another
+# core reads or writes in the same operation. Within one core an elementwise operation may work in place.
+# In a split reduction the last core of each group has the result; in LX, only the last core has it.
 
-#: What repeats the operations of a run, in order.
+#: Functions that repeat the operations of a run, in order.
 Recording = list[Callable[[], None]]
 
 
@@ -379,9 +379,9 @@ def execute(
     ranges: RangeCheck,
     recording: Recording | None = None,
 ) -> None:
-    """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` the addresses bound.
+    """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` are the bound addresses.
 
-    What repeats the operation on the same memory is added to a ``recording``.
+    A function that repeats the operation on the same memory is appended to a ``recording``.
     """
     *inputs, outputs = resolve(plan, regions, symbols, space)
     statistics.runs += 1
@@ -392,7 +392,7 @@ def execute(
         return
     writers = {group[-1] for group in plan.groups}
     written = [outputs[core] for core in outputs.boxes if core in writers]
-    # The cores of a split reduction add up in the place of the result; in LX each has one.
+    # The cores of a split reduction add up at the address of the result; in LX each core has its own copy there.
     used = list(outputs) if outputs.region.lx else written
     check_conflicts(plan, inputs, used)
     ranges.begin()
@@ -410,7 +410,7 @@ def execute(
 
 
 def _repeat(batches: BatchRun, ranges: RangeCheck, plan: Plan) -> None:
-    """Run the batches of an operation again, on what their memory holds now."""
+    """Run the batches of an operation again, on the current contents of their memory."""
     ranges.begin()
     batches.run()
     ranges.finish(plan)
@@ -426,21 +426,21 @@ def _count(
 
 
 def _load(plan: Plan, inputs: Sequence[OperandAccesses], access: Access) -> tuple[Hashable, int]:
-    """Return a key, equal for cores that share a load, and the bytes of the load: of a table the rows that are read."""
+    """Return a key, equal for cores that share a load, and the bytes of the load: for a table, the rows read."""
     if plan.op.index is None or access.operand != plan.op.table:
         return access.key, access.box.accessed_bytes
     positions = inputs[plan.op.index][access.core]
     return (access.key, positions.key), rows_bytes(plan, positions, access)
 
 
-# Data races between the cores of one operation, and overlaps of a core's output with its inputs.
+# Check for data races between the cores of one operation, and for overlaps of a core's output with its inputs.
 #
 # Address ranges decide most cases; where ranges interleave, the sticks themselves are compared.
 
 
 def check_conflicts(plan: Plan, inputs: Sequence[OperandAccesses], outputs: Sequence[Access]) -> None:
     """Raise if two cores write one stick, or a core reads a stick that the operation writes elsewhere."""
-    # No core reads the LX of another one, so only input and output of one core can meet there.
+    # A core does not read the LX of another core, so only input and output of one core can overlap in LX.
     is_lx = outputs[0].region.lx
     low, high = min(access.address for access in outputs), max(access.end for access in outputs)
     near = [
@@ -463,7 +463,7 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
     low, high = ordered[0].address, max(access.end for access in ordered)
     near = [access for access in inputs if access.address < high and low < access.end]
     disjoint = all(a.end <= b.address for a, b in itertools.pairwise(ordered))
-    # Ranges decide most operations; lists of sticks cost far more.
+    # Address ranges decide most operations; lists of sticks cost far more.
     if disjoint and not near:
         return
     if _are_apart(near, outputs):
@@ -472,7 +472,7 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
     by_core = {output.core: output for output in outputs}
     for access in near:
         mine = _sticks(access)
-        # searchsorted gives the length for an address behind the last one.
+        # searchsorted returns the length for an address after the last one.
         place = np.minimum(np.searchsorted(sticks, mine), len(sticks) - 1)
         hit = sticks[place] == mine
         other = hit & (cores[place] != access.core)
@@ -485,11 +485,11 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
 
 
 def _are_apart(inputs: Sequence[Access], outputs: Sequence[Access]) -> bool:
-    """Return whether no stick is written twice and none of ``inputs`` reads one that is written."""
+    """Return whether no stick is written twice and ``inputs`` do not read a written stick."""
     unit = outputs[0].box.stick_bytes
     low, high = min(access.address for access in outputs), max(access.end for access in outputs)
     first, last = low // unit, -(-high // unit)
-    # Parts that begin between two sticks are an error that the sticks themselves tell.
+    # Accesses that begin inside of a stick are compared by the lists of sticks.
     if any(access.address % unit for access in (*inputs, *outputs)):
         return False
     written = np.zeros(last - first, bool)
@@ -507,14 +507,14 @@ def _are_apart(inputs: Sequence[Access], outputs: Sequence[Access]) -> bool:
 
 
 def _marks(access: Access, marks: NDArray[np.bool_], first: int) -> NDArray[np.bool_]:
-    """A view of the marks of the sticks that an access has; ``first`` is the number of the first stick of all."""
+    """Return a view of the marks of the sticks of an access; ``first`` is the index of the first marked stick."""
     window, unit = access.box.whole, access.box.stick_bytes
     strides = tuple(stride // unit for stride in window.stride_of_sticks)
     return np.ndarray(window.count_of_sticks, np.bool_, marks, access.address // unit - first, strides)
 
 
 def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sorted addresses of all sticks written, and the core that writes each."""
+    """Return the sorted addresses of all written sticks, and the core that writes each."""
     lists = [_sticks(access) for access in outputs]
     sticks = np.concatenate(lists)
     cores = np.repeat([access.core for access in outputs], [len(addresses) for addresses in lists])
@@ -530,7 +530,7 @@ def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray[Any]
 
 
 def _check_own(plan: Plan, source: Access, output: Access) -> None:
-    """One core's input and output: apart, or element for element in place in an elementwise operation."""
+    """Check that a core's input and output are disjoint, or that an elementwise operation works in place."""
     if source.end <= output.address or output.end <= source.address:
         return
     aligned = source.address == output.address and source.box.same_place(output.box)
@@ -548,18 +548,18 @@ def _sticks(access: Access) -> NDArray[np.int64]:
 
 # Transfers between host arrays and simulated HBM, checked byte by byte.
 
-#: Types of the host that numpy does not know.
+#: Host types that numpy does not support.
 _OWN_DTYPES = ("bfloat16", "float8_e4m3fn")
 
 
 def check_form(argument: KernelArgument) -> None:
-    """The type, the format and the loops of an argument are such that it can be moved at all."""
+    """Check that the type, the format and the loops of an argument permit a transfer."""
     if argument.data_format not in FORMATS:
         text = f"its data format '{argument.data_format}' is unknown."
         raise SimulationError("argument", text, tensor=argument.name)
     try:
         is_type = argument.host_dtype in _OWN_DTYPES or np.dtype(argument.host_dtype).kind in "biuf"
-    # np.dtype raises for a name that it does not know.
+    # np.dtype raises for an unknown name.
     except TypeError:
         is_type = False
     if not is_type:
@@ -582,7 +582,7 @@ def load_argument(
 ) -> None:
     """Lay out a host array at ``address``; all other bytes of the argument become the fill value.
 
-    Without one they hold what nobody may read.
+    Without a fill value, the other bytes become undefined and must not be read.
     """
     check_array(argument, array)
     parts = _checked_parts(argument)
@@ -596,9 +596,9 @@ def load_argument(
 
 
 def load_image(memory: Memory, address: int, argument: KernelArgument, image: NDArray[np.uint8]) -> None:
-    """Put at ``address`` what ``load_argument`` would make there, laid out ahead of time.
+    """Put an image at ``address``: the result of ``load_argument``, laid out ahead of time.
 
-    An image of the whole memory is not copied: the memory becomes it.
+    An image of the whole memory is not copied: it becomes the memory.
     """
     if image.dtype != np.uint8 or image.shape != (argument.bytes,):
         text = f"its image holds {image.size} elements of {image.dtype}, but it has {argument.bytes} bytes."
@@ -618,7 +618,7 @@ def _bytes_of(memory: Memory, address: int, argument: KernelArgument) -> NDArray
 
 
 def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Part]) -> None:
-    """Says that the host wrote an argument: its elements, and all of it if it writes the padding."""
+    """Record that the host wrote an argument: its elements, and all bytes if it writes the padding."""
     raw, end, unit = FORMATS[argument.data_format].raw, address + argument.bytes, memory.stick_bytes
     if argument.fill is not None or fills_all(argument):
         if address % unit == 0 and end % unit == 0:
@@ -635,7 +635,7 @@ def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Par
 
 
 def _tag_whole_sticks(memory: Memory, begin: int, end: int) -> None:
-    """Give a stick all of which the host wrote a tag of its own, as most have between those with padding."""
+    """Give a stick tag to each stick that the host wrote as a whole; most sticks between padded sticks are whole."""
     unit = memory.stick_bytes
     tags = memory.shadow_of(0, 0)[begin:end].view(np.uint16).reshape(-1, unit // 2)
     whole = (tags[:, :1] != NOBODY)[:, 0] & (tags == tags[:, :1]).all(axis=1)
@@ -643,11 +643,11 @@ def _tag_whole_sticks(memory: Memory, begin: int, end: int) -> None:
 
 
 def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray[Any]:
-    """The host array of a result; bytes that nobody wrote, or that are padding, are an error."""
+    """Return the host array of a result; SimulationError for bytes that are padding or were never written."""
     raw, end = FORMATS[argument.data_format].raw, address + argument.bytes
     parts = _checked_parts(argument)
     sticks = slice(address // memory.stick_bytes, -(-end // memory.stick_bytes))
-    # Sticks that were written as a whole need no look at their elements.
+    # The elements of sticks that were written as a whole are not checked one by one.
     tags = memory.stick_tags[sticks]
     if not ((tags != NOBODY) & (tags != stick_tag(POISON, raw)) & ~is_partial(tags)).all():
         shadow = memory.shadow_of(address, end)
@@ -664,7 +664,7 @@ def read_argument(memory: Memory, address: int, argument: KernelArgument, numeri
 
 
 def _checked_parts(argument: KernelArgument) -> list[Part]:
-    """The valid parts, after checking that they stay inside the host array and the device bytes."""
+    """Return the valid parts, after checking that they stay inside the host array and the device bytes."""
     transfer = argument.transfer
     parts = filled_parts(transfer)
     device_elements = argument.bytes // FORMATS[argument.data_format].bytes

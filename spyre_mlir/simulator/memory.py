@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Simulated memory: the allocations of HBM, the LX of the cores, and beside every byte who wrote it.
+"""Simulated memory: the allocations of HBM, the LX of the cores, and a shadow that records the writer of each byte.
 
 The shadow of a memory has the same size and is read through the same windows. It holds one 16-bit tag
-per two bytes: who wrote them. So one comparison finds uninitialised bytes and stale ones, which were
-overwritten through another buffer since. Elements of 1 byte have a tag of one byte each: the host alone writes them,
-and no tag of a buffer has a byte that could be the host's.
+per two bytes, which identifies their writer. So one comparison finds uninitialised bytes and stale bytes, which were
+overwritten through another buffer. Elements of 1 byte have a tag of one byte each: the host is their only writer,
+and the tags of buffers do not contain a byte that equals the host's tag.
 
-Most sticks were written as a whole, so each has a tag of its own: where that is not 0, it stands for all its bytes, and
-the shadow of these is neither read nor there. Bytes cost what the bundle touches of them: an argument is laid out when
-something reads it first, and given back behind its last use.
+Most sticks are written as a whole, so each stick has its own tag: a tag other than 0 stands for all bytes of the stick,
+whose shadow is then neither read nor allocated. The bundle pays only for the bytes it accesses: an argument is laid out
+before its first read, and freed after its last use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.target import Target
 
-#: Tags: nobody; the host; padding that an operation wrote over; a part of a sum that another core finished; from
+#: Tags: nobody; the host; padding that an operation wrote over; a partial sum that another core finished; from
 #: FIRST_BUFFER on, one per buffer.
 NOBODY, HOST, POISON, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3, 4
 _WORDS = {
@@ -31,16 +31,16 @@ _WORDS = {
     POISON: "an operation's padding",
     PARTIAL: "a part of a sum",
 }
-# A byte of no tag, which stands for any buffer in the shadow of an element of 1 byte.
+# A byte that is not a tag; it represents any buffer in the shadow of an element of 1 byte.
 _NO_BYTE = 0xFF
 _DIGITS = _NO_BYTE - FIRST_BUFFER
-# Tags of two bytes, of which the upper one may be 0 as well.
+# Tags have two bytes, of which the upper one may also be 0.
 _MOST_BUFFERS = _DIGITS * (1 + _DIGITS)
 
-#: The tag in that of a stick, above which is the number of bytes that carry it, 0 if all do.
+#: The tag inside of a stick tag; the bits above it are the number of bytes that carry the tag, 0 for all bytes.
 _TAG, _COUNT_SHIFT = np.uint32(0xFFFF), np.uint32(16)
 
-#: What an operation leaves in the padding of its result: NaN in every float format.
+#: The byte that an operation leaves in the padding of its result: NaN in every float format.
 POISON_BYTE = 0xFF
 
 _FIRST_ADDRESS = 1 << 20
@@ -48,46 +48,46 @@ _GUARD_BYTES = 4096
 
 
 def tag_pattern(tag: int, bytes_: int) -> int:
-    """The shadow of one element of ``bytes_`` bytes whose bytes all carry ``tag``."""
+    """Return the shadow of one element of ``bytes_`` bytes whose bytes all carry ``tag``."""
     if bytes_ == 1:
         return tag if tag < FIRST_BUFFER else _NO_BYTE
     return tag * sum(1 << 16 * i for i in range(bytes_ // 2))
 
 
 def spread(tag: int, raw: np.dtype) -> np.integer:
-    """``tag_pattern`` as a scalar of the raw element type."""
+    """Return ``tag_pattern`` as a scalar of the raw element type."""
     return raw.type(tag_pattern(tag, raw.itemsize))
 
 
 def buffer_tag(number: int) -> int:
-    """The tag of a buffer: two bytes of which none is that of another tag; the upper one is 0 for the first buffers."""
+    """Return the tag of a buffer: two bytes, neither of them another tag; the upper one is 0 for the first buffers."""
     upper, lower = divmod(number, _DIGITS)
     return (FIRST_BUFFER + lower) + ((FIRST_BUFFER + upper - 1) << 8 if upper else 0)
 
 
 def stick_tag(tag: int, raw: np.dtype, first_bytes: int = 0) -> int:
-    """The tag of a stick whose elements of type ``raw`` all carry ``tag``: what is in the shadow of its first bytes.
+    """Return the tag of a stick whose elements of type ``raw`` all carry ``tag``: the shadow of its first bytes.
 
-    With ``first_bytes`` only these carry it; the others are poison.
+    With ``first_bytes`` only these bytes carry the tag; the other bytes are poison.
     """
     return (tag_pattern(tag, 1) * 0x101 if raw.itemsize == 1 else tag) | first_bytes << int(_COUNT_SHIFT)
 
 
 def is_partial(tags: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return which sticks carry their tag in their first bytes alone."""
+    """Return which sticks carry their tag only in their first bytes."""
     return tags > _TAG
 
 
 def carries(tags: NDArray[np.uint32], tag: int, wanted_bytes: int) -> NDArray[np.bool_]:
-    """Return which sticks carry a ``stick_tag`` in their first bytes, if not in all."""
+    """Return which sticks carry a ``stick_tag`` in their first ``wanted_bytes`` or in all bytes."""
     return ((tags & _TAG) == tag) & ((tags >> _COUNT_SHIFT) >= wanted_bytes)
 
 
 class Memory:
-    """Bytes and their shadow. Pages cost nothing until they are touched (the arrays start as zero pages).
+    """Bytes and their shadow. Memory pages cost nothing until they are accessed (the arrays start as zero pages).
 
-    ``stick_tags`` has the tag of each stick that was written as a whole (``stick_tag``); 0 where the shadow tells them
-    byte by byte.
+    ``stick_tags`` has the tag of each stick that was written as a whole (``stick_tag``); 0 if the shadow has the tags
+    of the stick byte by byte.
     ``base`` is the simulated address of the first byte.
     """
 
@@ -104,15 +104,15 @@ class Memory:
 
     @property
     def shadow(self) -> NDArray[np.uint8]:
-        """The tags of all bytes, to read and to write: no stick has a tag of its own any more."""
+        """The tags of all bytes, for reads and writes: all stick tags move into the shadow."""
         return self.shadow_of(0, self.data.size)
 
     def shadow_of(self, begin: int, end: int) -> NDArray[np.uint8]:
-        """The shadow of the whole memory, which from now on tells the tags of the bytes from ``begin`` to ``end``."""
+        """Return the shadow of the whole memory; the stick tags from ``begin`` to ``end`` move into the shadow."""
         unit = self.stick_bytes
         first, last = begin // unit, -(-end // unit)
         tags = self.stick_tags[first:last]
-        # The last stick of an odd size is no whole one.
+        # If the size is not a multiple of a stick, the last stick is not whole.
         whole = min(last, self.data.size // unit) - first
         sticks = self._shadow[first * unit : (first + whole) * unit].view(np.uint16).reshape(whole, unit // 2)
         self.spread(sticks, tags[:whole])
@@ -123,7 +123,7 @@ class Memory:
 
     @staticmethod
     def spread(shadow: NDArray[np.uint16], tags: NDArray[np.uint32]) -> None:
-        """Put the tags of sticks into their shadow, which from now on tells them; it has a last axis for a stick."""
+        """Move the tags of sticks into their shadow and clear the tags; the last axis of the shadow is one stick."""
         whole = tags != 0
         if not whole.any():
             return
@@ -132,13 +132,13 @@ class Memory:
         for count in set(counts[whole].tolist()) - {0}:
             sticks, (words, odd) = counts == count, divmod(count, 2)
             shadow[sticks, words + odd :] = POISON
-            # Of elements of one byte the last one of the tag may share its word with padding.
+            # For elements of one byte, the last byte of the tag may share its word with padding.
             if odd:
                 shadow[sticks, words] = (tags[sticks] & 0xFF) | POISON << 8
         tags[whole] = 0
 
     def part(self, begin: int, end: int) -> Memory:
-        """The bytes from ``begin`` to ``end``, whole sticks, as a memory that shares them."""
+        """Return the bytes from ``begin`` to ``end``, whole sticks, as a memory that shares them."""
         part = object.__new__(Memory)
         part.stick_bytes, part.base = self.stick_bytes, self.base + begin
         part.data, part._shadow = self.data[begin:end], self._shadow[begin:end]
@@ -146,20 +146,20 @@ class Memory:
         return part
 
     def forget_writers(self) -> None:
-        """Give up the shadow and the tags of sticks, which nothing reads any more."""
+        """Free the shadow and the stick tags, which are not read any more."""
         self._shadow, self.stick_tags = np.zeros(0, np.uint8), np.zeros(0, np.uint32)
 
     def own(self) -> None:
-        """Make the bytes writable, which those of a mapped file are not."""
+        """Make the bytes writable; the bytes of a mapped file are copied first."""
         if not self.data.flags.writeable:
             self.data = self.data.copy()
 
 
 @dataclass(frozen=True)
 class AddressRange:
-    """An address range ``[start, end)`` that a buffer names, and the tag of what is written through it.
+    """The address range ``[start, end)`` of a buffer, and the tag of data written through the buffer.
 
-    In HBM it is a part of an ``allocation``.
+    In HBM the range is a part of an ``allocation``.
     """
 
     name: str
@@ -170,15 +170,15 @@ class AddressRange:
     allocation: str = ""
 
 
-#: Puts what the host has into the memory of an allocation.
+#: A function that puts the host data into the memory of an allocation.
 Load = Callable[[Memory], None]
 
 
 class AddressSpace:
     """HBM with its allocations, the LX of the cores, and the buffers in them.
 
-    Simulated addresses start at ``_FIRST_ADDRESS`` so that a missing base is seen; between allocations
-    lies a guard gap that belongs to nobody.
+    Simulated addresses start at ``_FIRST_ADDRESS`` so that a missing base is detected; allocations are separated
+    by a guard gap that does not belong to any of them.
     """
 
     def __init__(self, target: Target) -> None:
@@ -192,18 +192,18 @@ class AddressSpace:
         self._is_kept = False
 
     def keep(self) -> None:
-        """Give back no memory from now on."""
+        """Do not free memory from now on."""
         self._is_kept = True
 
     @property
     def most_bytes(self) -> int:
-        """Bytes of the memory that is there once all of it is used."""
+        """The bytes of the memory after all of it has been used."""
         of_hbm = sum(size for _, size in self.allocations.values())
         return of_hbm + self.target.device_cores * self.lx_row_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the memory that is there."""
+        """The bytes of the memory that is allocated now."""
         return sum(memory.data.nbytes for memory in self._held)
 
     @property
@@ -211,13 +211,13 @@ class AddressSpace:
         return [*self._hbm.values(), *([self._lx] if self._lx is not None else [])]
 
     def keep_bytes_alone(self) -> int:
-        """Forget who wrote the bytes of the memory that is there; return the number of bytes."""
+        """Free the shadows of the allocated memory, but not its bytes; return the number of bytes."""
         for memory in self._held:
             memory.forget_writers()
         return self.held_bytes
 
     def allocate(self, name: str, size: int) -> int:
-        """Reserve HBM for a parameter or a `device_mem_allocate`; returns its address."""
+        """Reserve HBM for a parameter or a `device_mem_allocate`, and return its address."""
         unit = self.target.hbm_alignment_bytes
         address = self._next
         self.allocations[name] = (address, size)
@@ -255,7 +255,7 @@ class AddressSpace:
             raise SimulationError("lx-capacity", text, tensor=name, address=address)
 
     def hbm(self, allocation: str) -> Memory:
-        """The memory of an allocation, made and loaded at its first use."""
+        """Return the memory of an allocation, which is created and loaded at its first use."""
         if allocation not in self._hbm:
             base, size = self.allocations[allocation]
             self._hbm[allocation] = Memory(size, self.target.stick_bytes, base)
@@ -269,55 +269,55 @@ class AddressSpace:
         return frozenset(self._hbm)
 
     def load(self, allocation: str, load: Load) -> None:
-        """Fill an allocation when something uses it next."""
+        """Register a load that fills an allocation at its next use."""
         self._loads.setdefault(allocation, []).append(load)
 
     def finish_loads(self) -> None:
-        """Do the loads that nothing has needed so far, for what they check."""
+        """Run the remaining loads for the sake of their checks."""
         for allocation in list(self._loads):
             self.hbm(allocation)
             self.release(allocation)
 
     def release(self, allocation: str) -> None:
-        """Give back the memory of an allocation that nothing reads any more."""
+        """Free the memory of an allocation that is not read any more."""
         if not self._is_kept:
             self._hbm.pop(allocation, None)
 
     @property
     def lx_row_bytes(self) -> int:
-        """The distance from one core's scratchpad to the next in the memory of all: as much as a buffer uses."""
+        """The distance between the scratchpads of two cores in the shared memory: the end of the last LX buffer."""
         end = max((region.end for region in self.regions.values() if region.lx), default=0)
         return -(-end // self.target.stick_bytes) * self.target.stick_bytes
 
     @property
     def lx_of_all(self) -> Memory:
-        """The scratchpads of all cores, made at their first use: no buffer can be added afterwards."""
+        """The scratchpads of all cores, created at their first use; no buffer can be added afterwards."""
         if self._lx is None:
             self._lx = Memory(self.target.device_cores * self.lx_row_bytes, self.target.stick_bytes)
         return self._lx
 
     def lx(self, core: int) -> Memory:
-        """The scratchpad of a core."""
+        """Return the scratchpad of a core."""
         row = self.lx_of_all.data.size // self.target.device_cores
         return self.lx_of_all.part(core * row, (core + 1) * row)
 
     def wipe_lx(self) -> None:
-        """Forget what the scratchpads hold: reading it from now on is reading what nobody wrote."""
+        """Discard the contents of the scratchpads: later reads are reads of memory that was never written."""
         if not self._is_kept:
             self._lx = None
 
     def memory(self, region: AddressRange) -> Memory:
-        """The memory that a region is in: that of its allocation, or the scratchpads of all cores."""
+        """Return the memory of a region: the memory of its allocation, or the scratchpads of all cores."""
         return self.lx_of_all if region.lx else self.hbm(region.allocation)
 
     def place(self, region: AddressRange, core: int, address: int) -> int:
-        """The place of an address of a region in its memory, on a core."""
+        """Return the offset of an address of a region in its memory, on a core."""
         if not region.lx:
             return address - self.allocations[region.allocation][0]
         return address + core * (self.lx_of_all.data.size // self.target.device_cores)
 
     def owner(self, tag: int) -> str:
-        """Who a tag stands for, as words for a message."""
+        """Return the owner of a tag as text for a message."""
         if tag in _WORDS:
             return _WORDS[tag]
         names = [region.name for region in self.regions.values() if region.tag == tag]

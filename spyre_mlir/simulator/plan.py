@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A design made ready to run: boxes per operand and core, reduced dims, constants. Made once per design."""
+"""A design prepared for runs: boxes per operand and core, reduced dims, constants. Built once per design."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, INT32, NEUTRAL, DeviceOp, Kind
 
-#: Multiply-adds of an operation from which it sums in float32, which is twice as fast; below, all is exact.
+#: The number of multiply-adds from which an operation sums in float32, which is twice as fast; below, sums are exact.
 _FLOAT32_MULTIPLY_ADDS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``boxes[k][c]`` is operand ``k`` on core ``c``, of those that have a part of it; equal boxes are one object.
+    """A design prepared for runs. ``boxes[k][c]`` is the part of operand ``k`` on core ``c``, for cores that have one.
 
-    ``groups`` lists the cores that share each part of the result, in the order of their partial sums; the
-    last one writes. ``mask_value`` is set where the design has masks. ``neutral`` are the numbers that leave
-    a reduction as it is: in a format without infinity its last number stands for it.
+    Equal boxes are one object. ``groups`` lists the cores that share each part of the result, in the order of their
+    partial sums; the last core writes. ``mask_value`` is set if the design has masks. ``neutral`` are the numbers that
+    do not change a reduction: in a format without infinity, its last number represents infinity.
     """
 
     design: Design
@@ -40,7 +40,7 @@ class Plan:
 
     @functools.cached_property
     def batches(self) -> tuple[CoreBatch, ...]:
-        """The groups by the calls that compute them."""
+        """The groups, divided into the calls that compute them."""
         return make_batches(self.design, self.op, self.boxes, self.groups, self.work)
 
     @property
@@ -49,7 +49,7 @@ class Plan:
 
 
 def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
-    """Check a design and lay out its operands, which messages call ``tensors``."""
+    """Check a design and lay out its operands; messages name the operands by ``tensors``."""
     op = _checked_op(design)
     _check_held(design, op)
     varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
@@ -78,8 +78,8 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
 
 
 def _accumulator(design: Design, op: DeviceOp) -> np.dtype:
-    """Return the type in which a product is summed: float32 where that is long, and rounded to 16 bits afterwards."""
-    # The products of 16-bit numbers are exact in float32, and the error of their sum is far below that of rounding it.
+    """Return the type in which a product is summed: float32 for a long product that is then rounded to 16 bits."""
+    # The products of 16-bit numbers are exact in float32; the error of their sum is far below the error of rounding it.
     is_long = math.prod(design.sizes.values()) >= _FLOAT32_MULTIPLY_ADDS
     return np.dtype(np.float32 if is_long and op.kind.on_array and op.formats == (DL16,) else np.float64)
 
@@ -142,7 +142,7 @@ def _check_reduced(
 
 
 def _check_windows(design: Design, op: DeviceOp) -> None:
-    """Windows are of the first operand of operations that have some, and undivided."""
+    """Check that windows belong to the first operand of operations with windows, and that they are undivided."""
     if design.operands[0].windows and not op.kind.slides:
         raise SimulationError("design", f"no windows slide over what '{op.name}' reads.", design=design)
     for label, window in design.operands[0].windows.items():
@@ -152,7 +152,7 @@ def _check_windows(design: Design, op: DeviceOp) -> None:
 
 
 def _check_held(design: Design, op: DeviceOp) -> None:
-    """The operands of a relayout say what the cores hold of them, and no others do."""
+    """Check that exactly the operands of a relayout state their distribution over the cores."""
     for k, operand in enumerate(design.operands):
         distribution = operand.held
         if (distribution is not None) != (op.kind is Kind.RELAYOUT):
@@ -174,7 +174,7 @@ def _check_held(design: Design, op: DeviceOp) -> None:
 
 
 def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]]) -> None:
-    """A relayout goes from LX to LX and keeps dims and sticks."""
+    """Check that a relayout goes from LX to LX and keeps dims and sticks."""
     if op.kind is not Kind.RELAYOUT:
         return
     source, target = design.operands
@@ -194,7 +194,7 @@ def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict
     operand = design.operands[k]
     varying = operand_labels(design, operand, tensor)
     strides = element_strides(design, operand, tensor)
-    # Equal boxes are one object, by which accesses that share a load are recognised (``Access.key``).
+    # Equal boxes are one object, which identifies accesses that share a load (``Access.key``).
     known: dict[tuple[int, ...], Box] = {}
     boxes: dict[int, Box] = {}
     for core in range(design.cores):
@@ -209,7 +209,7 @@ def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict
 
 
 def _groups(design: Design, reduced: frozenset[str], result: frozenset[str]) -> tuple[tuple[int, ...], ...]:
-    """Cores by the part of the result they work on; only a split reduction makes them share one."""
+    """Return the cores by the part of the result they compute; only in a split reduction do cores share a part."""
     if all(design.slices.get(label, 1) == 1 for label in reduced):
         return tuple((core,) for core in range(design.cores))
     result_labels = [label for label in design.sizes if label in result]
@@ -237,7 +237,7 @@ def _neutral(design: Design) -> tuple[float, ...]:
     if design.opcode not in NEUTRAL:
         return ()
     value, form = NEUTRAL[design.opcode], design.operands[0].data_format
-    # In a format without infinity its last number stands in for it, so both count.
+    # In a format without infinity its last number represents infinity, so both are neutral.
     return (value, constant_value(constant_bits(value, form), form))
 
 

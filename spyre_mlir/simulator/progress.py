@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Progress of a simulation that takes long, as a line on the terminal: never in a log, a pipe or a notebook."""
+"""Progress of a long simulation, as a line on the terminal: never in a log, a pipe or a notebook."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 from spyre_mlir import logs
 
-#: Seconds before the line is shown first, and between two changes of it.
+#: Seconds before the line is first shown, and between two updates.
 PATIENCE_SECONDS, INTERVAL_SECONDS = 2.0, 0.2
 
-#: Takes the number of an execute of the program text, from 0 on, and its opcode.
+#: A function of the index of an execute in the program text, from 0 on, and its opcode.
 Advance = Callable[[int, str], None]
 
 
@@ -22,7 +22,7 @@ def ignore(index: int, opcode: str) -> None:
 
 @contextlib.contextmanager
 def simulation_progress(executes: int) -> Iterator[Advance]:
-    """Give what is called at each of so many executes; those of a loop are called for again and again."""
+    """Yield a function to call at each of the ``executes``; it is called repeatedly for an execute in a loop."""
     shown = time.monotonic() + PATIENCE_SECONDS - INTERVAL_SECONDS
 
     def advance(index: int, opcode: str) -> None:

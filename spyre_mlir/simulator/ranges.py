@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers that leave the range of the 16-bit format, which programs in other types never lose.
+"""Range check: numbers that leave the range of the 16-bit format, although the program's types can represent them.
 
 An operation computes in float32 and rounds its result to 16 bits: a number may become an infinity (in DL16 the largest
-number) or 0. Where the program has a type there that holds the number, float32 or bfloat16, an overflow is an error;
-elsewhere it is what the program's own fp16 does, and the run says so once. A number that rounds to 0 counts where it is
-more than a thousandth of the largest of the result, and in a program without bfloat16 only if DL16 would hold it.
-Infinities and numbers at the end of their format, of which masks are made, are not the operation's.
+number) or 0. If the program's type there can represent the number (float32 or bfloat16), an overflow is an error;
+otherwise the program's own fp16 overflows as well, and the run reports this once. A number that rounds to 0 counts if
+it is more than a thousandth of the largest number of the result, and in a program without bfloat16 only if DL16 could
+represent it. Infinities and numbers at the end of their format, from which masks are made, do not count.
 
-Scores that an exponential follows lose no range but digits: what rounding takes from them becomes a relative error of
-the weights. The run says so where that may show.
+Scores before an exponential stay in range but lose digits: the rounding error becomes a relative error of
+the weights. The run reports this where it may matter.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationE
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, Kind
 
-#: What to do about a number that IEEE fp16 cannot hold.
+#: Advice for a number that IEEE fp16 cannot represent.
 ADVICE = (
     f"the numerics '{BIT_TRUE}' have the device's range, the precision 'strict' that of the program's types"
 )
 
 
-#: The error that rounding may make of the exponential of a number without a word, beside numbers of fp16 and of
-#: bfloat16, which has an eighth of its digits.
+#: The error of an exponential by rounding that is not reported: for numbers of fp16, and for numbers of
+#: bfloat16, which has an eighth of the precision.
 _AMPLIFIED_ERROR, _AMPLIFIED_BFLOAT_ERROR = 0.003, 0.02
 
 
 @dataclass
 class RangeLoss:
-    """Numbers of a run that are not what they should be: ``what`` they are, how many, and the first of them."""
+    """Numbers of a run that were not represented correctly: ``what`` they are, their count, and the first of them."""
 
     what: str
     elements: int
@@ -51,7 +51,7 @@ class RangeLoss:
 
 
 def described(losses: Iterable[RangeLoss]) -> list[str]:
-    """The losses of several runs, a sentence for each thing that happened."""
+    """Return the losses of several runs, one sentence for each kind of loss."""
     total: dict[str, RangeLoss] = {}
     for loss in losses:
         first = total.setdefault(loss.what, replace(loss, elements=0))
@@ -62,75 +62,75 @@ def described(losses: Iterable[RangeLoss]) -> list[str]:
 
 
 class RangeCheck:
-    """Looks at each result of one run before it is rounded; ``losses`` is what was lost so far."""
+    """Check of each result of one run before it is rounded; ``losses`` has the losses so far."""
 
     def __init__(self, manifest: Manifest, numerics: Numerics) -> None:
         self._losses: dict[str, RangeLoss] = {}
         self._numerics, self._range = numerics, numerics.range
         self._demoted, self._amplified = frozenset(manifest.demoted), frozenset(manifest.amplified)
         self._has_bfloat = manifest.numerics == BIT_TRUE
-        # What DL16 loses too is no matter of IEEE fp16.
+        # A loss that DL16 has too is not reported for IEEE fp16.
         coarse = numerics.mode == IEEE and not self._has_bfloat
         self._too_small = Numerics(BIT_TRUE).range.underflow if coarse else 0.0
         self._small = self._range.underflow / TOLERANCE
         self._coarse = (
             _AMPLIFIED_BFLOAT_ERROR if self._has_bfloat else _AMPLIFIED_ERROR
         ) / self._range.rounding
-        # Codes rise with the numbers: strictly between these two, numbers are not all small and none overflowed.
+        # Codes rise with the numbers: strictly between these two codes, not all numbers are small and none overflowed.
         ends = np.array([self._small, self._range.overflow if numerics.mode == IEEE else self._range.largest])
         self._plain_codes = tuple(int(code) for code in numerics.store(ends.astype(np.float32), DL16))
         self._suspects: list[NDArray[Any]] = []
         self._is_small = True
 
     def reset(self) -> None:
-        """Begin another run."""
+        """Begin a new run."""
         self._losses = {}
 
     @property
     def losses(self) -> tuple[RangeLoss, ...]:
-        """Losses of the run so far."""
+        """The losses of the run so far."""
         return tuple(self._losses.values())
 
     def begin(self) -> None:
-        """A new execution: whether its numbers are all small is a matter of all cores together."""
+        """Begin a new execution: whether all numbers are small is decided over all cores together."""
         self._suspects, self._is_small = [], True
 
     def is_plain(self, index: int, result: NDArray[Any]) -> bool:
-        """Return whether ``stored`` would say nothing about a float32 result but that its numbers are not all small."""
+        """Return whether ``stored`` would only find that not all numbers of a float32 result are small."""
         largest = max(float(np.maximum.reduce(result, None)), -float(np.minimum.reduce(result, None)))
         if not math.isfinite(largest):
             largest = float(np.max(np.abs(result), where=np.isfinite(result), initial=0))
         return self.is_plain_size(index, largest)
 
     def is_plain_size(self, index: int, largest: float) -> bool:
-        """Return the same of a result whose largest finite magnitude is given."""
+        """Return ``is_plain`` for a result whose largest finite magnitude is given."""
         if index in self._amplified and largest > self._coarse:
             return False
         return self._small < largest < self._range.overflow
 
     def are_plain(self, index: int, codes: NDArray[np.uint16]) -> bool:
-        """Return whether the same is true of numbers that were rounded to these codes, whatever they were."""
+        """Return whether ``is_plain`` holds for all numbers that round to these codes."""
         if index in self._amplified:
             return False
         first, last = self._plain_codes
         return first < int(np.maximum.reduce(codes & np.uint16(0x7FFF), None)) < last
 
     def has_last(self, codes: NDArray[np.uint16]) -> bool:
-        """Return whether codes have the number that stands for an infinity in DL16."""
+        """Return whether codes contain the number that represents infinity in DL16."""
         if self._numerics.mode != BIT_TRUE:
             return False
         return bool(((codes & np.uint16(0x7FFF)) == self._plain_codes[1]).any())
 
     def note_plain(self, is_plain: bool) -> None:
-        """Note whether some results of the execution were plain, so that not all its numbers are small."""
+        """Record whether some results of the execution were plain, so that not all its numbers are small."""
         self._is_small = self._is_small and not is_plain
 
     def stored(self, plan: Plan, index: int, result: NDArray[Any], operands: list[NDArray[Any]]) -> None:
-        """Look at the float32 result of a core that is to be rounded to 16 bits, elementwise of some operands."""
+        """Check the float32 result of a core before rounding to 16 bits; ``operands`` if elementwise."""
         if index in self._amplified:
             self._score(plan, result)
         largest = max(float(result.max()), -float(result.min()))
-        # Almost every result leaves here: no overflow, and not all numbers are small.
+        # Almost every result returns here: no overflow, and not all numbers are small.
         if self._small < largest < self._range.overflow:
             self._is_small = False
             return
@@ -142,7 +142,7 @@ class RangeCheck:
         if np.max(size, where=np.isfinite(size), initial=0) > self._small:
             self._is_small = False
         elif self._is_small:
-            # Judged in ``finish``: small numbers of one core may stand beside larger ones of another.
+            # Decided in ``finish``: another core may have larger numbers than the small numbers of this core.
             self._suspects.append(size[np.isfinite(size)])
 
     def finish(self, plan: Plan) -> None:
@@ -160,7 +160,7 @@ class RangeCheck:
         self._note(plan, lost.size, float(lost[0]), "0")
 
     def _score(self, plan: Plan, result: NDArray[Any]) -> None:
-        """Look at float32 scores whose exponential is taken of their 16-bit form."""
+        """Check float32 scores that are rounded to 16 bits before an exponential."""
         size = np.where(np.isfinite(result), np.abs(result), 0)
         error = _AMPLIFIED_BFLOAT_ERROR if self._has_bfloat else _AMPLIFIED_ERROR
         coarse = (size > error / self._range.rounding) & (size < _LAST[1])
@@ -210,15 +210,15 @@ class RangeCheck:
         )
 
     def computed(self, plan: Plan, operands: list[NDArray[Any]], result: NDArray[Any]) -> None:
-        """Look at what some cores made of infinities, for which DL16 has its largest number.
+        """Check the results of some cores from infinities, which DL16 represents by its largest number.
 
-        It is another number than an infinity gives unless both are infinite for a type of the program. A float32 that
-        equals the largest number of DL16 was one before a cast.
+        Such a result differs from the result of a true infinity, unless both are infinite in the program's type. A
+        float32 number that equals the largest number of DL16 was an infinity before a cast.
         """
         last = self._range.largest
         if not self.reads_infinities(plan, operands):
             return
-        # Computed again with true infinities, to see whether the result would differ.
+        # Compute again with true infinities, to check whether the result would differ.
         infinite = [np.where(np.abs(x) == last, np.copysign(np.inf, x).astype(x.dtype), x) for x in operands]
         expected = compute(plan.op.name, infinite, plan.work)
         end = last if self._has_bfloat else FP16_MAX
@@ -231,7 +231,7 @@ class RangeCheck:
             self._add("Results of infinities, which DL16 has not", int(wrong.sum()), text)
 
     def read(self, argument: KernelArgument, array: NDArray[Any]) -> None:
-        """Look at a float32 result, in which nothing tells an infinity of DL16."""
+        """Check a float32 result, which cannot represent an infinity of DL16 as such."""
         if self._numerics.mode != BIT_TRUE or argument.data_format != FP32:
             return
         wrong = int(np.count_nonzero(np.abs(array) == self._range.largest))
@@ -247,7 +247,7 @@ def _place(plan: Plan) -> str:
 
 
 def check_integers(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
-    """Check that numbers fit 32-bit integers; 2^31 does, which is the largest integer in float32."""
+    """Check that numbers fit 32-bit integers; 2^31 fits, because float32 rounds the largest integer to it."""
     wrong = ~(np.abs(numbers) <= 2.0**31)
     if wrong.any():
         infinite = wrong & ~np.isfinite(numbers)
@@ -258,7 +258,7 @@ def check_integers(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
 
 
 def check_bytes(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
-    """Check that numbers are integers of 8 bits: a cast to them would wrap, saturate or round as no program says."""
+    """Check that numbers are 8-bit integers: a cast of others would wrap, saturate or round unlike the program."""
     wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers + 0.5) < 128))
     if wrong.any():
         text = (
@@ -268,7 +268,7 @@ def check_bytes(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
 
 
 def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray[Any]]) -> NDArray[Any] | bool:
-    """Mask of the positions at which an operand of an elementwise operation is infinite or the last of its format."""
+    """Return a mask of positions at which an operand of an elementwise operation is infinite or its format's last."""
     if not plan.elementwise:
         return False
     masks = np.zeros(shape, bool)
@@ -279,7 +279,7 @@ def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray[Any]]) -> 
     return masks
 
 
-#: The last numbers of IEEE fp16, by themselves and in DL16, and of DL16.
+#: The last numbers of IEEE fp16, exact and rounded to DL16, and the last number of DL16.
 _LAST = [65504.0, 65472.0, Numerics(BIT_TRUE).range.largest]
 
 

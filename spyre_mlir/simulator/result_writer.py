@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The result of one execution in memory: the bits that cores made, and who wrote them."""
+"""Writer of the result of one execution to memory: the computed bits, and the tags of their writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.target.formats import FORMATS
 
 
 class ResultWriter:
-    """Writes what batches of cores make to their places in a buffer."""
+    """Writer of the results of core batches to their addresses in a buffer."""
 
     def __init__(self, plan: Plan, space: AddressSpace, outputs: OperandAccesses) -> None:
         self._outputs, self._tag = outputs, outputs.region.tag
@@ -30,15 +30,15 @@ class ResultWriter:
         }
 
         self._kept: dict[tuple[int, bool], CoreViews] | None = None
-        #: Views of results without padding, of writes that are kept.
+        #: Views of results without padding, for kept writes.
         self._plain: dict[int, CoreViews] = {}
 
     def keep(self) -> None:
-        """Keep views of what is written, whose tags stay as they are from the second time on."""
+        """Keep views of the written memory, whose tags do not change after the first write."""
         self._kept = {}
 
     def _views(self, batch: CoreBatch, is_whole: bool, window: StridedWindow) -> tuple[CoreViews, bool]:
-        """Views of a window of a batch, and whether their tags are known."""
+        """Return views of a window of a batch, and whether their tags are already written."""
         key = (id(batch), is_whole)
         if self._kept is not None and key in self._kept:
             return self._kept[key], True
@@ -49,7 +49,7 @@ class ResultWriter:
         return views, False
 
     def write(self, batch: CoreBatch, bits: NDArray[Any]) -> None:
-        """Store the valid part; the rest of the sticks becomes poison that nobody may read."""
+        """Store the valid part; the rest of the sticks becomes poison that must not be read."""
         if (plain := self._plain.get(id(batch))) is not None:
             plain.write(bits.reshape(plain.shape))
             return
@@ -68,7 +68,7 @@ class ResultWriter:
         poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
         if box.is_sparse:
             window = box.read_window
-            # The bits of a copy in place are those that the poison overwrites.
+            # A copy in place reads the memory that the poison overwrites.
             bits = bits.reshape(len(cores), *window.shape).copy()
             whole.fill(poison)
             self._views(batch, False, window)[0].write(bits)
@@ -85,6 +85,6 @@ class ResultWriter:
             whole.write_tags(tags.reshape(box.whole.shape))
 
     def leave_part(self, access: Access) -> None:
-        """Note that a core of a split reduction, which does not finish it, has nothing there that anybody may read."""
+        """Record that a core of a split reduction that does not finish it holds only a partial sum, not to be read."""
         views = CoreViews(self._memory, access.box.whole, [self._places[access.core]], self._raw)
         views.write_tag(PARTIAL)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A relayout: every core gathers its part of a buffer from the LX of cores that hold it, over the ring.
+"""Relayout over the ring: every core gathers its part of a buffer from the LX of the cores that hold it.
 
-Each *piece*, what a core wants of one slice of the source, comes from the nearest core that holds the slice, of equally
-near ones from the one of the lower id. All cores read before any writes. Bits go as they are, those of padding too.
+A *piece* is the part of one slice of the source that a core wants. It comes from the nearest core that holds the slice;
+ties go to the lower core id. All cores read before any core writes. Bits are copied unchanged, including padding.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from spyre_mlir.target.formats import FORMATS
 
 @dataclass(frozen=True)
 class _Piece:
-    """A rectangle of the iteration space, ``begins[k]`` to ``ends[k]`` of label ``k``, and the slices it lies in."""
+    """A rectangle of the iteration space, ``begins[k]`` to ``ends[k]`` of label ``k``, and its slices."""
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     slices: tuple[int, ...]
 
     def index(self, box: Box) -> tuple[slice, ...]:
-        """Its place in the windows of a box, whose stick label has an axis of sticks and one of lanes."""
+        """Return the index of the piece in the windows of a box, whose stick label has two axes: sticks and slots."""
         (axis,) = box.whole.inside
         lanes = box.whole.shape[axis + 1]
         units = [lanes if k == axis else 1 for k in range(len(box.origin))]
@@ -46,7 +46,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Move:
-    """A piece that a core gets from a core of the source, and its places in the windows of both."""
+    """A piece that a core gets from a source core, and its index in the windows of both."""
 
     piece: _Piece
     source: int
@@ -54,12 +54,12 @@ class _Move:
     target: tuple[slice, ...]
 
 
-#: The moves of plans by the core that gets them.
+#: The moves of plans, by the receiving core.
 _MOVES: IdentityTable[int, list[_Move]] = IdentityTable()
 
 
 def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace) -> int:
-    """Give each core of ``targets`` its part of what the cores of ``sources`` hold; the bytes that change the core."""
+    """Copy to each core of ``targets`` its part of the ``sources``; return the bytes that move between cores."""
     _check_apart(plan, sources, targets)
     gather = _Gather(plan, sources, targets[0].box, space)
     results = gather.parts(targets)
@@ -76,18 +76,18 @@ def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], s
 def relayout_again(
     plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace
 ) -> Callable[[], None]:
-    """Return what moves the bits of a relayout again, which was checked."""
+    """Return a function that repeats the copies of a relayout, which was checked before."""
     return _Gather(plan, sources, targets[0].box, space).again(targets)
 
 
 def ring_distance(nodes: int, one: int, other: int) -> int:
-    """Hops between two cores of a ring of so many, which are all cores of the device."""
+    """Return the hops between two cores of a ring of ``nodes`` cores, which are all cores of the device."""
     around = abs(one - other)
     return min(around, nodes - around)
 
 
 def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access]) -> None:
-    """Source and result share no byte: what a core writes there another one may not have read yet."""
+    """Check that source and result are disjoint: a core may write before another core has read."""
     low, high = min(target.address for target in targets), max(target.end for target in targets)
     for source in sources:
         if source.address < high and low < source.end:
@@ -101,7 +101,7 @@ def _views(access: Access, space: AddressSpace, raw: np.dtype) -> CoreViews:
 
 
 class _Gather:
-    """Reads the parts of a relayout's result, of which ``box`` is one."""
+    """Reader of the parts of a relayout's result, one of which is ``box``."""
 
     def __init__(self, plan: Plan, sources: Sequence[Access], box: Box, space: AddressSpace) -> None:
         self._plan, self._space = plan, space
@@ -115,7 +115,7 @@ class _Gather:
         self.moved_bytes = 0
 
     def parts(self, targets: Sequence[Access]) -> list[tuple[NDArray[Any], NDArray[Any] | None]]:
-        """The bits and the tags of each core's part, in the shape of its window; no tags where all is of the source."""
+        """Return the bits and tags of each core's part, in its window's shape; no tags if all are the source's."""
         moves = [self._moves(target) for target in targets]
         used = sorted({move.source for of_target in moves for move in of_target})
         held = {core: self._held(self._sources[core]) for core in used}
@@ -131,7 +131,7 @@ class _Gather:
         return results
 
     def again(self, targets: Sequence[Access]) -> Callable[[], None]:
-        """Return what moves the bits to the windows of cores."""
+        """Return a function that copies the bits to the windows of cores again."""
         pairs = [
             (
                 bits[move.target],
@@ -160,7 +160,7 @@ class _Gather:
         return _Move(piece, source.core, piece.index(source.box), piece.index(target.box))
 
     def _held(self, source: Access) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """What a core holds, and its tags unless all of it was written through the source."""
+        """Return the data of a core, and its tags unless all of it was written through the source."""
         views = _views(source, self._space, self._raw)
         is_whole = views.are_written_by([source.region.tag])
         return views.bits()[0], None if is_whole else views.tags()[0]
@@ -191,7 +191,7 @@ class _Gather:
                 continue
             source_tags = of_source[move.inside]
             good = source_tags == spread(source.region.tag, self._raw)
-            # Only a part that is not all good is worth a look at its padding.
+            # Only a part with other tags needs a check of its padding.
             if not good.all():
                 self._check_valid(move.piece, source, source_tags, good)
                 tags[move.target][~good] = spread(POISON, self._raw)
@@ -207,7 +207,7 @@ class _Gather:
         return holders
 
     def _pieces(self, box: Box) -> Iterator[_Piece]:
-        """A box cut where the slices of the source meet."""
+        """Yield the pieces of a box, which is cut at the slice boundaries of the source."""
         ends = [low + extent for low, extent in zip(box.origin, box.extents, strict=True)]
         parts = list(zip(box.origin, ends, self._shares, strict=True))
         ranges = (range(low // share, (end - 1) // share + 1) for low, end, share in parts)
@@ -224,11 +224,11 @@ class _Gather:
             text = f"{element_text(self._plan, target.box, position)} is in the LX of no core."
             raise access_error(self._plan, target, "not-held", text)
         holders, nodes = self._holders[piece.slices], self._plan.design.target.device_cores
-        # Ties go to the lower core id, as in ``cost/ring_traffic.py``, so that bytes per link agree.
+        # Ties go to the lower core id, as in ``cost/ring_traffic.py``, so that the bytes per link agree.
         return min(holders, key=lambda holder: (ring_distance(nodes, holder.core, target.core), holder.core))
 
     def _check_valid(self, piece: _Piece, source: Access, tags: NDArray[Any], good: NDArray[Any]) -> None:
-        """Only padding may be what nobody wrote."""
+        """Check that only padding may be data that was never written."""
         box = source.box
         places = list(zip(piece.begins, piece.ends, box.origin, box.valid, strict=True))
         extents = [end - begin for begin, end, _, _ in places]

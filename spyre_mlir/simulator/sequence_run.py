@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs bundles: one, or several one after the other with what each leaves to the next."""
+"""Runs of bundles: a single bundle, or several, each of which leaves data to the next."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def run(
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
 ) -> Result:
-    """Execute a bundle on host arrays. Run-time sizes are those of the arrays.
+    """Execute a bundle on host arrays. Run-time sizes follow from the arrays.
 
     Args:
         bundle: The bundle.
         arrays: An array by name for every argument that is not a result, of its dtype and shape (bfloat16: uint16
-            bits or float32); one with a source takes that of its source, and one without an array may have an image.
-        numerics: "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
-        lx_backend_fraction: The part of LX, 0 to 1, that the bundle may not use; by default that of its target.
-        images: Bytes of arguments as the device holds them.
+            bits or float32); one with a source takes the array of its source, one without an array may have an image.
+        numerics: "ieee" or "dl16"; by default the numerics that the bundle needs: "dl16" for bfloat16.
+        lx_backend_fraction: The fraction of LX, 0 to 1, that the bundle may not use; by default from its target.
+        images: The device bytes of arguments.
 
     Raises:
         SimulationError: The bundle misuses memory, or an array is missing or has another form.
@@ -69,7 +69,7 @@ def run(
 
 @dataclass(frozen=True)
 class BundleCall:
-    """A bundle and what the host gives it."""
+    """A bundle with its host arrays and images."""
 
     bundle: Bundle
     arrays: Mapping[str, NDArray[Any]]
@@ -79,18 +79,18 @@ class BundleCall:
 def run_sequence(
     sequence: Sequence[BundleCall], numerics: str | None = None, lx_backend_fraction: float | None = None
 ) -> list[Result]:
-    """Execute bundles one after the other on one machine, of which each but the first expects what is left there.
+    """Execute bundles one after the other on one machine; each but the first uses the data that earlier ones left.
 
-    Parameters of one name are one address in all of them. LX is what the bundle before has left if that is
-    non-terminal; otherwise nothing is there any more.
+    Parameters of one name have one address in all bundles. LX keeps its contents after a non-terminal bundle;
+    otherwise its contents are lost.
 
     Args:
         sequence: The bundles, with the arrays of each.
-        numerics: As ``run`` takes them.
-        lx_backend_fraction: As ``run`` takes it.
+        numerics: See ``run``.
+        lx_backend_fraction: See ``run``.
 
     Raises:
-        SimulationError: As of ``run``, or a bundle does not follow the one before it.
+        SimulationError: See ``run``; or a bundle does not follow the bundle that it expects.
     """
     first, choices = sequence[0], (numerics, lx_backend_fraction)
     is_single = len(sequence) == 1 and not first.images.by_name
@@ -109,7 +109,7 @@ def run_sequence(
 def _run(
     sequence: Sequence[BundleCall], numerics: str | None, lx_backend_fraction: float | None, is_recorded: bool
 ) -> tuple[list[Result], list[Machine]]:
-    """Results of an ordinary run, in which all is checked, and the machines of the bundles."""
+    """Return the results of an ordinary run, in which everything is checked, and the machines of the bundles."""
     sequence = [replace(entry, bundle=at_arrays(entry.bundle, entry.arrays)) for entry in sequence]
     _check_order([entry.bundle for entry in sequence])
     keep_freed_memory()
@@ -135,21 +135,21 @@ def _run(
             space.finish_loads()
             executes += executes_of(entry.bundle.statements)
             if not entry.bundle.manifest.non_terminal:
-                # Behind a terminal bundle other programs may use the LX.
+                # After a terminal bundle other programs may use the LX.
                 space.wipe_lx()
                 elements = Elements(target)
     return results, machines
 
 
 def _expected_bases(machines: Sequence[Machine]) -> set[str]:
-    """The memory in which bundles expect what those before them leave."""
+    """Return the bases in which bundles expect data that earlier bundles leave."""
     manifests = [machine.bundle.manifest for machine in machines]
     names = {resident.buffer for manifest in manifests for resident in manifest.expects}
     return {buffer.base for manifest in manifests for buffer in manifest.buffers if buffer.name in names}
 
 
 def require_first(manifest: Manifest) -> None:
-    """``SimulationError`` for a bundle that expects something of one before it."""
+    """Raise ``SimulationError`` for a bundle that expects data of a previous bundle."""
     if manifest.expects:
         names = listed(resident.buffer for resident in manifest.expects)
         text = f"the bundle goes on with what the one before it leaves ({names}); run the program that it is a part of."
@@ -157,7 +157,7 @@ def require_first(manifest: Manifest) -> None:
 
 
 def _check_order(bundles: Sequence[Bundle]) -> None:
-    """Check that a bundle runs before each that expects buffers, and is non-terminal if they are in LX."""
+    """Check that each bundle with expected buffers follows a bundle, which is non-terminal if the buffers are in LX."""
     require_first(bundles[0].manifest)
     for before, bundle in itertools.pairwise(bundles):
         bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
@@ -168,13 +168,13 @@ def _check_order(bundles: Sequence[Bundle]) -> None:
 
 
 def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
-    """Memory for the parameters, allocations and buffers of all machines of a sequence, by their names."""
+    """Allocate the parameters, allocations and buffers of all machines of a sequence, by their names."""
     sizes: dict[str, int] = {}
     for machine in machines:
         for name, parameter in machine.parameters.items():
             if not parameter.is_address:
                 continue
-            # One bundle may use less of a parameter than another one; its one address has to hold the largest.
+            # Bundles may use different sizes of one parameter; its address has to hold the largest size.
             sizes[name] = max(sizes.get(name, 0), machine.parameter_bytes(name))
     for name, size in sizes.items():
         space.allocate(name, size)
@@ -194,18 +194,18 @@ def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
         known |= buffers
 
 
-# A run of a bundle that is repeated with other numbers: memory, views and batches of a run before it are kept.
+# Repetition of a run with other numbers: the memory, views and batches of an earlier run are kept.
 #
-# Addresses, and the writer of each byte, do not depend on numbers where no operation gathers rows and no parameter is
-# an index. The run that is kept has checked them. A repetition lays out the arguments, computes, and looks at numbers
-# as every run does. A repetition that finds an error gives up, and an ordinary run reports the error.
+# Addresses and the writer of each byte do not depend on numbers if no operation gathers rows and no parameter is
+# an index. The kept run has checked them. A repetition lays out the arguments, computes, and checks numbers
+# like every run. If a repetition finds an error, it stops, and an ordinary run reports the error.
 
-#: Bytes of simulated memory that a kept run has at most, and that all of them have.
+#: The largest number of bytes of simulated memory of a kept run, and of all kept runs together.
 MOST_BYTES, _MOST_BYTES_OF_ALL = 1 << 20, 1 << 26
 
 
 class _PreparedArgument:
-    """An argument at its place in a memory."""
+    """An argument at its address in a memory."""
 
     def __init__(self, argument: KernelArgument, memory: Memory, numerics: Numerics) -> None:
         self.argument, self._numerics = argument, numerics
@@ -217,7 +217,7 @@ class _PreparedArgument:
             (part, part_of(memory.data, 0, self._raw, transfer.device_strides, part))
             for part in filled_parts(transfer)
         ]
-        # The type and shape of the last array that fits.
+        # The type and shape of the last accepted array.
         self._dtype, self._shape = None, None
         self._first = transfer.host_offset * self._raw.itemsize
 
@@ -239,7 +239,7 @@ class _PreparedArgument:
         return True
 
     def read(self) -> NDArray[Any]:
-        """Copy the elements to an array of the host."""
+        """Copy the elements to a host array."""
         argument = self.argument
         host = np.zeros(argument.host_shape, self._raw)
         for part, device in self._parts:
@@ -248,7 +248,7 @@ class _PreparedArgument:
 
 
 class PreparedRun:
-    """A machine after a run that was recorded, ready to run again."""
+    """A machine after a recorded run, ready to run again."""
 
     def __init__(self, machine: Machine) -> None:
         space, arguments = machine.space, machine.bundle.manifest.arguments
@@ -264,12 +264,12 @@ class PreparedRun:
         self._steps: list[Callable[[], None]] = machine.recording or []
         self._statistics, self._ranges = machine.statistics, machine.all_ranges
         self._lock = threading.Lock()
-        #: Context of products, which other runs need not enter.
+        #: The context for products, which runs without products do not enter.
         self._blas = single_threaded_blas if machine.multiplies else contextlib.nullcontext
         self.nbytes: int = space.keep_bytes_alone()
 
     def run(self, arrays: Mapping[str, NDArray[Any]]) -> Result | None:
-        """Run with other arrays; None where an ordinary run has to report an error, or if the memory is in use."""
+        """Run with other arrays; None if an ordinary run has to report an error, or if the memory is in use."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -299,13 +299,13 @@ class PreparedRun:
 
 
 class PreparedRuns:
-    """Kept runs by bundle; the least recently used ones are given up where all together have too many bytes."""
+    """Kept runs by bundle; the least recently used runs are dropped if all together have too many bytes."""
 
     def __init__(self) -> None:
-        #: By the choices of a run: None once a bundle ran, False for one that cannot be kept.
+        #: Keyed by the choices of a run: None after the first run of a bundle, False for a bundle that cannot be kept.
         self._runs: IdentityTable[Any, PreparedRun | bool | None] = IdentityTable()
         self._used: OrderedDict[int, tuple[PreparedRun, dict[Any, Any], Any]] = OrderedDict()
-        # Reentrant: a collection of garbage may give up runs inside of ``keep``.
+        # Reentrant: a garbage collection inside of ``keep`` may drop runs.
         self._lock = threading.RLock()
         self.nbytes = 0
 
@@ -320,7 +320,7 @@ class PreparedRuns:
         return known
 
     def wants(self, bundle: Bundle, choices: Any) -> bool:
-        """Return whether the next run of a bundle is worth recording: the second one, of what may be repeated."""
+        """Return whether the next run of a bundle is recorded: the second run of a bundle that may be repeated."""
         entries = self._runs.entries_of(bundle)
         if choices in entries:
             return entries[choices] is None
@@ -328,7 +328,7 @@ class PreparedRuns:
         return False
 
     def keep(self, machine: Machine, choices: Any) -> None:
-        """Keep the run of a machine that was recorded."""
+        """Keep the recorded run of a machine."""
         entries = self._runs.entries_of(machine.bundle)
         entries[choices] = False
         if machine.recording is None:
@@ -342,7 +342,7 @@ class PreparedRuns:
                 self._drop(next(iter(self._used)))
 
     def _drop(self, key: int) -> None:
-        """Give up a kept run."""
+        """Drop a kept run."""
         with self._lock:
             if key in self._used:
                 run, entries, choices = self._used.pop(key)

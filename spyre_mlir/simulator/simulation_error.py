@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The error of the simulator: one misuse, with its operation, tensor, core and address."""
+"""The error of the simulator: one violation, with its operation, tensor, core and address."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from spyre_mlir.errors import CompileError
 
 
 class SimulationError(CompileError):
-    """A bundle that cannot be run, or that would read or write something it must not.
+    """A bundle that cannot be run, or that would read or write data that it must not.
 
     Attributes:
-        kind: A fixed word per misuse (the tests and the report go by it).
-        tensor: The tensor, where it is known.
-        core: The core, where it is known.
-        address: The address in bytes, where it is known.
-        filename: The design's file, where it is known.
+        kind: A fixed word per kind of violation (tests and reports use it).
+        tensor: The tensor, if it is known.
+        core: The core, if it is known.
+        address: The address in bytes, if it is known.
+        filename: The design's file, if it is known.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class SimulationError(CompileError):
         core: int | None = None,
         address: int | None = None,
     ) -> None:
-        """Create an error of a ``kind`` with a ``text``, of ``design``, ``tensor``, ``core`` and ``address``."""
+        """Create an error of a ``kind`` with a ``text``, about ``design``, ``tensor``, ``core`` and ``address``."""
         self.kind: str = kind
         self.tensor: str | None = tensor
         self.core: int | None = core
@@ -46,4 +46,4 @@ class SimulationError(CompileError):
 
 
 class IntegerRangeError(SimulationError):
-    """Integers of 64 bits that the 32 bits of the device cannot hold: an argument, or what a number became."""
+    """64-bit integers that do not fit the 32 bits of the device: in an argument, or as the result of a cast."""

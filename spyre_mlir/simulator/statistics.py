@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Counters of a run: bytes of HBM per operation and in total, LX high water, cores in use."""
+"""Counters of a run: HBM bytes per operation and in total, highest LX address, cores in use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class ExecuteStatistics:
     """One `sdsc_execute` of the bundle, summed over its runs. Bytes are padded device bytes of HBM operands.
 
     Attributes:
-        index: Its position in the program.
-        filename: The file of its design.
+        index: The index of the execute in the program.
+        filename: The file of the design.
         opcode: The device operation.
-        cores: The cores that it uses.
-        runs: Iterations of the loops around it.
+        cores: The number of cores that the operation uses.
+        runs: The iterations of the loops around the execute.
         read_bytes: Bytes read; a load that several cores share counts once (multicast).
         write_bytes: Bytes written.
         core_read_bytes: Bytes read, once per core.
-        relayout_bytes: Whole sticks, in bytes, that a core got from the LX of another one over the ring, once per
-            core that got them, however far they went.
+        relayout_bytes: Whole sticks, in bytes, that a core got from the LX of another core over the ring, counted once
+            per receiving core, at any distance.
     """
 
     index: int
@@ -39,11 +39,11 @@ class ExecuteStatistics:
 
 @dataclass
 class Statistics:
-    """What a whole run moved.
+    """The data moved by a whole run.
 
     Attributes:
-        executes: The executions by their positions in the program.
-        lx_high_water_bytes: By core the largest end address in bytes of a buffer that it used.
+        executes: The executions by their indices in the program.
+        lx_high_water_bytes: For each core, the largest end address in bytes of a buffer that it used.
     """
 
     executes: dict[int, ExecuteStatistics] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Statistics:
 
     @property
     def relayout_bytes(self) -> int:
-        """Bytes that cores got from the LX of others over the ring."""
+        """Bytes that cores got from the LX of other cores over the ring."""
         return sum(execute.relayout_bytes for execute in self.executes.values())
 
     @property
@@ -76,7 +76,7 @@ class Statistics:
 
     @property
     def opcodes(self) -> Counter[str]:
-        """Number of runs of each opcode."""
+        """The number of runs of each opcode."""
         counts: Counter[str] = Counter()
         for execute in self.executes.values():
             counts[execute.opcode] += execute.runs

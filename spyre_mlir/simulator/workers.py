@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Threads that share the work of one operation: numpy, BLAS and compiled code run beside one another in them.
+"""Threads that share the work of one operation: numpy, BLAS and compiled code run concurrently in the threads.
 
-What a task computes does not depend on the others, so results are the same with any number of threads.
+The result of a task does not depend on other tasks, so results are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from spyre_mlir.systems import processor_count
 
 T = TypeVar("T")
 
-#: Just below the size from which the C library always takes and gives back single blocks.
+#: Just below the size from which the C library allocates and frees each block separately.
 _KEPT_BYTES = 31 << 20
 
-#: Bytes from which an array is copied by several threads.
+#: The number of bytes from which an array is copied by several threads.
 _SHARED_COPY_BYTES = 1 << 22
 
 
@@ -38,32 +38,32 @@ def worker_count() -> int:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let the C library keep memory that is given back, up to twice this size, for the next operation.
+    """Let the C library keep freed memory, up to twice this size, for the next operation.
 
-    It learns so by the largest block that was given back; otherwise each array of an operation is made of new pages.
+    The C library adapts to the largest freed block; otherwise each array of an operation gets new pages.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
 
 @functools.cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """The threads of a process: those of the one that it was forked from are not there."""
+    """Return the thread pool of a process; a forked process does not have the threads of its parent."""
     return ThreadPoolExecutor(threads, "simulator")
 
 
 def run_tasks(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Run tasks, several at a time, and return their results in order; the error is that of the first that fails."""
+    """Run tasks, several at a time, and return their results in order; raise the error of the first task that fails."""
     if len(tasks) < 2 or (threads := worker_count()) < 2:
         return [task() for task in tasks]
     futures = [_pool(os.getpid(), threads).submit(task) for task in tasks]
     for future in futures:
-        # All are done before an error leaves, so that none works on what the caller changes next.
+        # Wait for all tasks before raising, so that no task uses data that the caller changes next.
         future.exception()
     return [future.result() for future in futures]
 
 
 def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
-    """Copy an array to another one of its shape, by several threads if it is large."""
+    """Copy an array to another array of its shape, by several threads if it is large."""
     if target.nbytes < _SHARED_COPY_BYTES:
         np.copyto(target, source)
         return
@@ -74,18 +74,18 @@ def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
 
 @functools.cache
 def _compiled_copies() -> ModuleType:
-    """The compiled copies, which import numba."""
+    """Return the module of compiled copies, which imports numba."""
     return importlib.import_module("spyre_mlir.simulator.compiled_copies")
 
 
 class _BlasThreads:
-    """How many threads a product of numpy takes: one while somebody runs a bundle."""
+    """The number of threads of a numpy product: one while a bundle runs."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._before = threading.Lock(), 0, 0
 
     def enter(self) -> None:
-        """Go down to one thread."""
+        """Set one thread."""
         with self._lock:
             self._users += 1
             if self._users == 1 and (library := _blas()):
@@ -93,7 +93,7 @@ class _BlasThreads:
                 library.scipy_openblas_set_num_threads64_(1)
 
     def leave(self) -> None:
-        """Go back to as many as there were when the first entered."""
+        """Restore the number of threads from before the first ``enter``."""
         with self._lock:
             self._users -= 1
             if not self._users and (library := _blas()):
@@ -105,7 +105,7 @@ _BLAS_THREADS = _BlasThreads()
 
 @contextlib.contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Let each product run in the thread that asks for it: the order of its sums goes by its shape alone."""
+    """Run each product in the calling thread, so that the order of its sums depends only on its shape."""
     _BLAS_THREADS.enter()
     try:
         yield
@@ -115,7 +115,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 @functools.cache
 def _blas() -> ctypes.CDLL | None:
-    """The BLAS inside numpy, if it is the one of its wheels; another one keeps its threads."""
+    """Return the BLAS of numpy if it is the one in its wheels; the threads of another BLAS do not change."""
     try:
         library = ctypes.CDLL(importlib.import_module("numpy.linalg._umath_linalg").__file__)
         library.scipy_openblas_get_num_threads64_.restype = ctypes.c_int

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Conversion between 16-bit codes and float32 numbers, compiled by numba: for arrays that are large enough to pay.
+"""Conversion between 16-bit codes and float32 numbers, compiled by numba: for large arrays.
 
-Each function gives the bits that its counterpart in ``formats`` gives.
+The results have the same bits as the results of the function of the same name in ``formats``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def decode_fp16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def decode_dl16(codes: NDArray[np.uint16], bias_step: int, nan: int) -> NDArray[np.float32]:
-    """Return the float32 numbers of codes of DL16, of which ``nan`` is NaN (``encode_dl16``)."""
+    """Return the float32 numbers of codes of DL16; the code ``nan`` is NaN (``encode_dl16``)."""
     function = functools.partial(_decode_dl16, bias_step=bias_step, nan=nan)
     return _each(function, codes, np.dtype(np.int32)).view(np.float32)
 
 
 def encode_fp16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round float32 numbers to the codes of IEEE fp16: nearest, ties to even; subnormals and infinities as they are."""
+    """Round float32 numbers to IEEE fp16 codes: nearest, ties to even; keep subnormals and infinities."""
     return _each(_encode_fp16, values.view(np.int32), np.dtype(np.uint16))
 
 
 def encode_dl16(values: NDArray[np.float32], bias_step: int, last: int) -> NDArray[np.uint16]:
-    """Round float32 numbers to the codes of DL16: nearest, ties away from zero; ``last`` is that of the largest.
+    """Round float32 numbers to DL16 codes: nearest, ties away from zero; ``last`` is the code of the largest number.
 
     ``bias_step`` is the distance between the exponent fields of float32 and DL16, in codes; ``last`` + 1 is NaN.
     """
@@ -48,7 +48,7 @@ def encode_dl16(values: NDArray[np.float32], bias_step: int, last: int) -> NDArr
 def _each(
     function: Callable[[NDArray[Any], NDArray[Any]], None], source: NDArray[Any], result: np.dtype
 ) -> NDArray[Any]:
-    """Apply a function of flat arrays, the second its result, to elements in the order in which they lie in memory."""
+    """Apply a function of flat arrays, the second of which is its result, to elements in memory order."""
     order = sorted(range(source.ndim), key=lambda axis: -abs(source.strides[axis]))
     flat = np.ascontiguousarray(source.transpose(order))
     target = np.empty(flat.shape, result)
@@ -62,7 +62,7 @@ def _lookup(table: NDArray[Any], codes: NDArray[Any], entries: NDArray[Any]) -> 
         entries[index] = table[codes[index]]
 
 
-# Nothing below has branches, so that the compiler makes vector instructions of the loops.
+# The functions below do not have branches, so that the compiler vectorizes the loops.
 
 
 @njit(cache=True, nogil=True)
@@ -70,7 +70,7 @@ def fp16_number(code: np.integer) -> np.int32:
     """Return the bits of the float32 number of a code of IEEE fp16."""
     code = np.int32(code)
     magnitude = np.int32((code & 0x7FFF) << 13)
-    # The fields of fp16 in the place of those of float32: a number, a subnormal one too, that lacks 2^112.
+    # Shift the fields of fp16 to the positions of the fields of float32; the number then lacks a factor of 2^112.
     number = np.float32(magnitude.view(np.float32) * np.float32(2.0**112)).view(np.int32)
     number = number | 0x7F800000 if magnitude >= 0x7C00 << 13 else number
     return np.int32(number | (code & 0x8000) << 16)
@@ -91,14 +91,14 @@ def dl16_number(code: np.integer, bias_step: int, nan: int) -> np.int32:
 def fp16_code(bits: np.integer) -> np.uint16:
     """Round a float32 number, given as its bits, to the code of IEEE fp16 (``encode_fp16``)."""
     magnitude = np.int32(bits & 0x7FFFFFFF)
-    # Half of the last place less one, and one more where the last bit is odd: ties go to even. A carry into the
-    # exponent field is the next binade, behind the last one infinity.
+    # Add half of the last place less one, and one more if the last bit is odd: ties go to even. A carry into the
+    # exponent field gives the next binade, and after the last binade infinity.
     code = np.int32((magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13)
-    # The last place of 0.5 is 2^-24, to whose multiples the addition rounds.
+    # The last place of 0.5 is 2^-24, so the addition rounds to multiples of 2^-24.
     tiny = np.int32(np.float32(magnitude.view(np.float32) + np.float32(0.5)).view(np.int32) - 0x3F000000)
     code = tiny if magnitude < 0x38800000 else code
     code = np.int32(0x7C00) if magnitude >= 0x47800000 else code
-    # NaN keeps the upper bits of its payload, one of which is 1.
+    # NaN keeps the upper bits of its payload; one of them must be 1.
     nan = np.int32(max(0x7C00 + ((magnitude & 0x7FFFFF) >> 13), 0x7C01))
     code = nan if magnitude > 0x7F800000 else code
     return np.uint16(((bits >> 16) & 0x8000) | code)
@@ -108,7 +108,7 @@ def fp16_code(bits: np.integer) -> np.uint16:
 def dl16_code(bits: np.integer, bias_step: int, last: int) -> np.uint16:
     """Round a float32 number, given as its bits, to the code of DL16 (``encode_dl16``)."""
     magnitude = np.int32(bits & 0x7FFFFFFF)
-    # As a number without sign: half of the last place may carry into its bit.
+    # Unsigned, because adding half of the last place may carry into the sign bit.
     code = np.int32((np.uint32(magnitude) + np.uint32(1 << 13)) >> np.uint32(14)) - np.int32(bias_step)
     code = np.int32(min(max(code, np.int32(0)), np.int32(last)))
     code = np.int32(last + 1) if magnitude > 0x7F800000 else code

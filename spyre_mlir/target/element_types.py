@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Element types of programs: their names in MLIR and on the host, and the types in which the device has them.
+"""Element types of programs: their names in MLIR and on the host, and the element types that the device uses for them.
 
-The host is numpy and PyTorch. A type that numpy lacks lies there in an unsigned integer of its size.
+The host is numpy and PyTorch. A type that numpy lacks is stored in an unsigned integer of its size.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class ElementType:
     """An element type of MLIR.
 
     ``host`` is its name in numpy or PyTorch, ``storage`` the numpy type that holds its elements. ``device`` is the
-    element type in which the device computes with its numbers, None where it has none; ``layout_bits`` are those of an
-    element in a stick, None for a type that no layout has.
+    element type in which the device computes with its numbers, None if the device cannot; ``layout_bits`` is the number
+    of bits of an element in a stick, None for a type that layouts do not support.
     """
 
     name: str
@@ -50,7 +50,7 @@ def _element_type(
     return ElementType(name, host, None if storage is None else np.dtype(storage), device, layout_bits)
 
 
-#: Element types by their MLIR names. fp16, bf16 and booleans all run as DL16; matmuls alone read those of 8 bits.
+#: Element types by their MLIR names. fp16, bf16 and booleans all run as DL16; only matmuls read 8-bit types.
 ELEMENT_TYPES: dict[str, ElementType] = {
     element.name: element
     for element in (
@@ -72,18 +72,18 @@ ELEMENT_TYPES: dict[str, ElementType] = {
 #: Number formats of the device by the element types in which it computes.
 DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": FP8}
 
-#: Element types that matmuls alone read.
+#: Element types that only matmuls read.
 ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
 
 
 def widening_block(shape: Sequence[int], per_stick: int) -> int | None:
-    """Return the size of the unit matrix whose product with an int8 tensor is that in fp16; None if there is none.
+    """Return the size of the identity matrix whose product with an int8 tensor is its fp16 form; None if there is none.
 
-    ``per_stick`` is how many elements of int8 a stick has.
+    ``per_stick`` is the number of int8 elements in a stick.
 
-    A stick of int8, or the last dim where that is shorter: parts of it that are no whole sticks would have to be laid
-    out anew, and so would an odd one, as a stick has pairs of it. A batched matmul has two batch dims, of which the
-    number of parts is one.
+    The size is a stick of int8, or the last dim if it is shorter. Parts of the last dim that are not whole sticks would
+    need a relayout. An odd last dim would need one too, because a stick holds pairs of the dim. A batched matmul has
+    two batch dims, one of which counts the parts.
     """
     if not 2 <= len(shape) <= 3 or shape[-1] % (2 if shape[-1] <= per_stick else per_stick):
         return None
@@ -91,7 +91,7 @@ def widening_block(shape: Sequence[int], per_stick: int) -> int | None:
 
 
 def cast_between(source: str, target: str) -> str:
-    """Return the operation that casts from one element type of the device to another; ``KeyError`` without one."""
+    """Return the operation that casts from one device element type to another; ``KeyError`` if there is none."""
     formats = (DATA_FORMATS[source],), DATA_FORMATS[target]
     for op in DEVICE_OPS.values():
         if op.kind is Kind.CAST and (op.formats, op.result) == formats:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Expressions in which the table of device operations says what an operation computes.
+"""Expressions: the form in which the table of device operations states what an operation computes.
 
 An expression is the name of an operand or constant, a number, or ``(function, expression..)``, such as
-``("mul", "x", ("sigmoid", "x"))``. Its functions are the scalar functions below and other device operations, whose
+``("mul", "x", ("sigmoid", "x"))``. The functions are the scalar functions below and other device operations, whose
 constants follow their operands.
 """
 
@@ -25,7 +25,7 @@ Expression = str | float | tuple[Any, ...]
 class ScalarFunction:
     """A function that is one scalar op: ``op`` in the IR (``integer_op`` on integers), ``compute`` on numpy arrays.
 
-    ``predicate`` is that of ``arith.cmpf`` for a comparison, whose truth is 1.0 or 0.0 as a number.
+    ``predicate`` is the predicate of ``arith.cmpf`` for a comparison, whose truth value is 1.0 or 0.0 as a number.
     """
 
     op: str
@@ -37,7 +37,7 @@ class ScalarFunction:
 
 @functools.cache
 def _erf_table() -> NDArray[np.float64]:
-    """Per interval of width 1/64 up to 6, the cubic through erf and its slope at both ends."""
+    """Return, per interval of width 1/64 up to 6, the cubic that matches erf and its slope at both ends."""
     grid = np.arange(6 * 64 + 1) / 64
     value = np.array([math.erf(x) for x in grid])
     slope = 2 / math.sqrt(math.pi) * np.exp(-grid * grid) / 64
@@ -47,7 +47,7 @@ def _erf_table() -> NDArray[np.float64]:
 
 
 def erf(x: NDArray[Any]) -> NDArray[np.float64]:
-    """The error function to 1e-8 (absolute), by cubic interpolation of the exact one; odd, NaN stays NaN."""
+    """Return the error function to 1e-8 (absolute), by cubic interpolation of exact values; odd, NaN stays NaN."""
     scaled = np.minimum(np.abs(np.asarray(x, np.float64)), 6 - 1e-9) * 64
     index = np.nan_to_num(scaled).astype(np.intp)
     c0, c1, c2, c3 = _erf_table()[:, index]
@@ -56,12 +56,12 @@ def erf(x: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _to_int32(x: NDArray[Any]) -> NDArray[np.int32]:
-    """Towards zero; out of range becomes the nearest end of the range, NaN becomes 0."""
+    """Convert towards zero; numbers out of range become the nearest end of the range, NaN becomes 0."""
     whole = np.trunc(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))
     return np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 
-# Predicates of arith.cmpf are ordered, so false for NaN; but unordered "ne", as in C and PyTorch.
+# Predicates of arith.cmpf are ordered, so false for NaN; except "ne", which is unordered as in C and PyTorch.
 SCALARS: dict[str, ScalarFunction] = {
     "add": ScalarFunction("arith.addf", np.add, 2, "arith.addi"),
     "sub": ScalarFunction("arith.subf", np.subtract, 2),
@@ -101,8 +101,8 @@ SCALARS: dict[str, ScalarFunction] = {
     "csqint8ch": ScalarFunction("arith.fptosi", lambda x: x),
 }
 
-#: Numbers at which two forms of one operation are compared: of both signs, a few equal ones, and the special numbers,
-#: which are NaN, infinities, a negative zero, subnormal and largest numbers of fp16 and of float32.
+#: Numbers at which two forms of one operation are compared: of both signs, some equal, and the special numbers NaN,
+#: infinities, negative zero, and the subnormal and largest numbers of fp16 and float32.
 POINTS = np.array(
     (0.75, -1.25, 3.0, 0.5, 0.5, -7.0, 2.0, 2.0, 1.0, 0.0, 6.5, -0.5, 30.0,
      math.nan, math.inf, -math.inf, -0.0, 65504.0, -65504.0, 2.0**-24, -(2.0**-24),
@@ -114,7 +114,7 @@ COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal", "notequal"
 
 
 def points(count: int) -> list[NDArray[np.float64]]:
-    """Return arrays of ``POINTS`` for operands: all pairs of the first two, with a third number for the others."""
+    """Return arrays of ``POINTS`` for operands: all pairs for the first two, a third number for the others."""
     first, second = (grid.reshape(-1) for grid in np.meshgrid(POINTS, POINTS))
     index = np.arange(first.size)
     others = [POINTS[(index * (2 * number + 5) + number) % POINTS.size] for number in range(count - 2)]
@@ -122,7 +122,7 @@ def points(count: int) -> list[NDArray[np.float64]]:
 
 
 def agree(first: Any, second: Any, has_signed_zeros: bool = True) -> bool:
-    """Return whether two forms give the same numbers in float64 but for rounding, NaN and signs of zero included."""
+    """Return whether two forms give the same float64 numbers up to rounding, including NaN and signs of zero."""
     first, second = np.broadcast_arrays(np.asarray(first, np.float64), np.asarray(second, np.float64))
     is_same = np.isclose(first, second, rtol=1e-6, atol=1e-12, equal_nan=True)
     if has_signed_zeros:
@@ -131,14 +131,14 @@ def agree(first: Any, second: Any, has_signed_zeros: bool = True) -> bool:
 
 
 def names_of(expression: Expression) -> set[str]:
-    """Return the operands and constants that an expression reads."""
+    """Return the names of operands and constants that an expression reads."""
     if isinstance(expression, tuple):
         return set().union(*map(names_of, expression[1:]))
     return {expression} if isinstance(expression, str) else set()
 
 
 def applications_of(expression: Expression) -> Iterator[tuple]:
-    """Yield the applications of functions in an expression, the outermost first."""
+    """Yield the function applications in an expression, the outermost first."""
     if isinstance(expression, tuple):
         yield expression
         for argument in expression[1:]:
@@ -146,7 +146,7 @@ def applications_of(expression: Expression) -> Iterator[tuple]:
 
 
 def substitute(expression: Expression, arguments: Mapping[str, Expression]) -> Expression:
-    """Return an expression with others in the place of its names."""
+    """Return an expression with its names replaced by other expressions."""
     if isinstance(expression, tuple):
         return (expression[0], *(substitute(argument, arguments) for argument in expression[1:]))
     return arguments[expression] if isinstance(expression, str) else expression
@@ -155,7 +155,7 @@ def substitute(expression: Expression, arguments: Mapping[str, Expression]) -> E
 def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
     """Compute an expression of scalar functions on arrays that broadcast, in the type of the arrays.
 
-    Several functions compute in float64, and only their result is rounded.
+    An expression of several functions is computed in float64, and only its result is rounded.
     """
     with np.errstate(all="ignore"):
         if _is_one_function(expression):

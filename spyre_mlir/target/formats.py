@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The number formats of the device, bit for bit.
+"""The number formats of the device, bit-exact.
 
 DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits, value
-``(-1)^s * 2^(e-31) * (1 + m/512)``. The format is that of "DLFloat"; choices that it leaves open:
+``(-1)^s * 2^(e-31) * (1 + m/512)``. The format is DLFloat with these choices, which DLFloat leaves open:
 
-- No subnormals: exponent 0 is an ordinary binade, except that mantissa 0 there is zero. So the smallest
-  positive number is ``2^-31 * (1 + 1/512)``; what rounds to less becomes a zero that keeps its sign.
-- No infinities: exponent 63 mantissa 511 is NaN. What is above the maximum, 8573157376, becomes the maximum
-  with its sign, an infinity too, so that masks and neutral elements compare as they should. The host
-  takes the maximum for an infinity.
+- No subnormals: exponent 0 is an ordinary binade, except that mantissa 0 is zero. So the smallest
+  positive number is ``2^-31 * (1 + 1/512)``; a number that rounds to less becomes a zero that keeps its sign.
+- No infinities: exponent 63 mantissa 511 is NaN. Numbers above the maximum, 8573157376, and infinities become the
+  maximum with their sign, so that masks and neutral elements compare as they should. The host
+  interprets the maximum as infinity.
 - Rounding is to nearest, ties away from zero: fp16 0.5903 became 0.5908 on a card (torch-spyre #1938), a tie that
-  rounding to even would take to 0.5898, and IBM's host code adds half a unit and cuts (onnx-mlir).
+  rounding to even would take to 0.5898, and IBM's host code adds half a unit and truncates (onnx-mlir).
 - The host's conversion from IEEE fp16 stays inside the fp16 range: 65504 is a tie that would go to
   65536, and becomes 65472, as on a card (``fp16_to_dl16``; torch-spyre #2516).
 
 FP8 (``SEN143_FP8``): 1 sign, 4 exponent (bias 7), 3 mantissa bits, with subnormals; exponent 15 mantissa 7 is NaN, the
-largest number is 448. The host hands over the bits of float8_e4m3fn as they are (torch-spyre). Rounding is to nearest,
-ties to even; what is above the largest number becomes it, an infinity too, as PyTorch has it. INT8 (``SENINT8``): two's
-complement.
+largest number is 448. The host passes the bits of float8_e4m3fn unchanged (torch-spyre). Rounding is to nearest, ties
+to even; larger numbers and infinities become 448, as in PyTorch. INT8 (``SENINT8``): two's complement.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ DL16_SMALLEST = 2.0**-31 * (1 + 1 / 512)
 FP16_MAX = 65504.0
 BFLOAT16_MAX = 2.0**127 * (1 + 127 / 128)
 
-#: Numbers that round to 0 are not reported up to this part of the largest number of their tensor.
+#: Numbers that round to 0 are not reported if they are at most this fraction of the largest number of their tensor.
 TOLERANCE = 1e-3
 
 #: Distance between the exponent fields of float32 and DL16, in units of DL16 codes.
 DL16_BIAS_STEP = (127 - 31) << 9
 DL16_NAN_CODE = 63 << 9 | 511
 
-#: The largest number of FP8, the smallest that is no subnormal one, and the step between those.
+#: The largest number of FP8, its smallest normal number, and its step between subnormal numbers.
 FP8_MAX, FP8_NORMAL, FP8_STEP = 448.0, 2.0**-6, 2.0**-9
 
 #: The code of the largest number, and the distance between the exponent fields of float32 and FP8, in FP8 codes.
@@ -59,10 +58,10 @@ _MAX_CODE = DL16_NAN_CODE - 1
 _FP16_MAX_CODE = (15 + 31) << 9 | 511  # 65472
 _SIGN = 0x8000
 
-#: Elements from which conversion by compiled code pays: below, numpy is done before numba is imported.
+#: The number of elements from which compiled conversion is faster: below, numpy is done before numba is imported.
 _COMPILED = 1 << 16
 
-#: Elements from which it pays when numba is there.
+#: The number of elements from which compiled conversion is faster once numba is imported.
 _COMPILED_ONCE_LOADED = 1 << 10
 
 
@@ -75,7 +74,7 @@ class Format:
     storage: np.dtype
 
     def stick_elements(self, stick_bytes: int) -> int:
-        """Return the number of elements in a stick of so many bytes."""
+        """Return the number of elements in a stick of ``stick_bytes`` bytes."""
         return stick_bytes // self.bytes
 
     @property
@@ -95,7 +94,7 @@ FORMATS: dict[str, Format] = {
 
 
 def find_format(name: str) -> Format:
-    """Return the format of this name; an unknown name is a CompileError."""
+    """Return the format of this name; ``CompileError`` for an unknown name."""
     if name not in FORMATS:
         raise CompileError(f"Number format '{name}' is unknown; the known ones are {', '.join(FORMATS)}.")
     return FORMATS[name]
@@ -103,23 +102,23 @@ def find_format(name: str) -> Format:
 
 @functools.cache
 def _compiled() -> ModuleType:
-    """The compiled conversions, which import numba."""
+    """Return the module of compiled conversions, which imports numba."""
     return importlib.import_module("spyre_mlir.target.compiled_conversion")
 
 
 def _compiles(elements: int) -> bool:
-    """Return whether conversion of an array by compiled code pays: of a small one only if that is there already."""
+    """Return whether compiled conversion is faster; for a small array only if numba is already imported."""
     return elements >= (_COMPILED_ONCE_LOADED if _compiled.cache_info().currsize else _COMPILED)
 
 
 def encode_dl16(values: NDArray[Any]) -> NDArray[np.uint16]:
-    """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
+    """Encode floats (read as float32) in DL16: nearest, ties away from zero; overflow and infinities saturate."""
     if _compiles(np.size(values)):
         return _compiled().encode_dl16(np.asarray(values, np.float32), DL16_BIAS_STEP, _MAX_CODE)
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     # Mantissas have 23 and 9 bits: adding half of the last place before the shift rounds ties away from zero, and
-    # a carry into the exponent field is the next binade.
+    # a carry into the exponent field gives the next binade.
     rounded = (magnitude + np.uint32(1 << 13)) >> np.uint32(14)
     code = np.clip(rounded.astype(np.int32) - DL16_BIAS_STEP, 0, _MAX_CODE).astype(np.uint16)
     code[magnitude > 0x7F800000] = DL16_NAN_CODE  # above the bits of infinity float32 has its NaNs
@@ -151,7 +150,7 @@ def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
 
 @functools.cache
 def _host_codes() -> NDArray[np.uint16]:
-    """Table of the DL16 codes of all IEEE fp16 numbers of the host."""
+    """Return the table of the DL16 codes of all IEEE fp16 numbers of the host."""
     return fp16_to_dl16(np.arange(1 << 16, dtype=np.uint16).view(np.float16))
 
 
@@ -179,14 +178,14 @@ def lookup(table: NDArray[Any], codes: NDArray[np.uint16]) -> NDArray[Any]:
 
 @functools.cache
 def all_numbers(mode: str) -> NDArray[np.float32]:
-    """Table of the float32 numbers of all 16-bit codes of a mode."""
+    """Return the table of the float32 numbers of all 16-bit codes of a mode."""
     codes = np.arange(1 << 16, dtype=np.uint16)
     return decode_dl16(codes) if mode == BIT_TRUE else codes.view(np.float16).astype(np.float32)
 
 
 @functools.cache
 def _fp8_numbers() -> NDArray[np.float32]:
-    """Table of the numbers of all FP8 codes."""
+    """Return the table of the numbers of all FP8 codes."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
@@ -200,11 +199,11 @@ def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def encode_fp8(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Encode floats (read as float32) in FP8: nearest, ties to even; overflow saturates, infinities too."""
+    """Encode floats (read as float32) in FP8: nearest, ties to even; overflow and infinities saturate."""
     number = np.ascontiguousarray(values, dtype=np.float32)
     bits = number.view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
-    # Mantissas have 23 and 3 bits: just less than half of the last place, plus that place, rounds ties to even.
+    # Mantissas have 23 and 3 bits: adding just less than half of the last place, plus that place, rounds ties to even.
     rounded = (
         magnitude + np.uint32((1 << 19) - 1) + (magnitude >> np.uint32(20) & np.uint32(1))
     ) >> np.uint32(20)
@@ -217,9 +216,9 @@ def encode_fp8(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def fits_fp16(values: NDArray[Any] | float) -> NDArray[np.bool_]:
-    """Return for each number whether fp16 has it with the precision of DL16.
+    """Return for each number whether fp16 represents it with the precision of DL16.
 
-    True of NaN, of infinities and of numbers from the largest of bfloat16 on, which stand for infinity.
+    True for NaN, for infinities and for numbers from the largest bfloat16 number on, which represent infinity.
     """
     size = np.abs(np.asarray(values, np.float64))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -228,9 +227,9 @@ def fits_fp16(values: NDArray[Any] | float) -> NDArray[np.bool_]:
 
 
 def constant_bits(value: float, format_name: str) -> int:
-    """Encode a number as the unsigned bits of a format; ``CompileError`` where the format lacks it.
+    """Encode a number as the unsigned bits of a format; ``CompileError`` if the format cannot represent it.
 
-    In DL16 no other number becomes 0: a small constant may guard a division from it.
+    In DL16 a number other than 0 never becomes 0: a small constant may guard a division by zero.
     """
     form = find_format(format_name)
     if form.name == DL16:
@@ -267,7 +266,7 @@ def _saturated(value: float) -> float:
 
 
 def _integer_bits(value: float, form: Format) -> int:
-    """Encode a number in two's complement; ``CompileError`` if it is no integer of the format."""
+    """Encode a number in two's complement; ``CompileError`` if it is not an integer of the format."""
     if value != value or value in (math.inf, -math.inf) or int(value) != value:
         raise CompileError(f"Constant {value} is no integer and cannot be held in {form.name}.")
     bits = 8 * form.bytes
@@ -277,7 +276,7 @@ def _integer_bits(value: float, form: Format) -> int:
 
 
 def _fp8_bits(value: float) -> int:
-    """Encode a number in FP8; ``CompileError`` if the format lacks it."""
+    """Encode a number in FP8; ``CompileError`` if the format cannot represent it."""
     codes = np.flatnonzero(_fp8_numbers() == value)
     if not codes.size:
         raise CompileError(f"Constant {value} is no number of {FP8}.")
@@ -286,7 +285,7 @@ def _fp8_bits(value: float) -> int:
 
 @dataclass(frozen=True)
 class FormatRange:
-    """Magnitudes of a 16-bit format: ``largest`` is its last, from ``overflow`` on nothing rounds to it any more.
+    """Magnitudes of a 16-bit format: ``largest`` is its largest number; numbers from ``overflow`` on are out of range.
 
     Magnitudes up to ``underflow`` round to 0. ``rounding`` is the largest relative error of any other number.
     """
@@ -307,7 +306,7 @@ _RANGES = {
 
 
 def require_mode(mode: str | None) -> None:
-    """Raise ``CompileError`` for numerics that there are not; None is what a bundle needs."""
+    """Raise ``CompileError`` for unknown numerics; None selects the numerics that a bundle needs."""
     if mode is not None and mode not in MODES:
         raise CompileError(f"Numerics '{mode}' is unknown; choose one of {', '.join(MODES)}.")
 
@@ -331,7 +330,7 @@ class Numerics:
         return _RANGES[self.mode]
 
     def load_for_host(self, raw: NDArray[Any], format_name: str) -> NDArray[Any]:
-        """Convert raw bits to numbers for the host, which takes the largest number of DL16 for infinity."""
+        """Convert raw bits to numbers for the host, which interprets the largest number of DL16 as infinity."""
         values = self.load(raw, format_name)
         if format_name != DL16 or self.mode != BIT_TRUE:
             return values
@@ -346,7 +345,7 @@ class Numerics:
         return raw.view(_computable(format_name).storage)
 
     def store(self, values: NDArray[Any], format_name: str) -> NDArray[Any]:
-        """Convert numbers to raw bits; the caller keeps values inside the range of an integer format."""
+        """Convert numbers to raw bits; the caller must keep values inside the range of an integer format."""
         if format_name == FP8:
             return encode_fp8(values)
         form = _computable(format_name)

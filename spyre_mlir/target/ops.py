@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The device operations as one table: name, kind, what it computes, formats, constants.
+"""The device operations as one table: name, kind, computation, formats, constants.
 
-Every level refers to it. From the expression of an entry follow the body in the IR, the function of the simulator, the
-folding of constants and the pattern by which it is fused; from its kind the stick rules, the division and the cost.
-``define`` checks an entry and adds it; ``opFuncName`` of the SuperDSC specification is the key.
+All levels use the table. The expression of an entry determines its body in the IR, its simulator function,
+its constant folding and its fusion pattern; the kind determines the stick rules, the division and the cost.
+``define`` checks an entry and adds it; the key is the ``opFuncName`` of the SuperDSC specification.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from spyre_mlir.target.expressions import (
 )
 from spyre_mlir.target.patterns import ANY, Pattern, ordered, require_distinct
 
-# Kinds of device operations, by what they do to the iteration space.
+# Kinds of device operations, by their use of the iteration space.
 
 
 class Kind(enum.Enum):
-    """Class of an operation by its use of the iteration space; decides stick rules and lowering.
+    """Class of an operation by its use of the iteration space; determines stick rules and lowering.
 
     Attributes:
-        POINTWISE: Each element of the result is computed from those at its position.
+        POINTWISE: Each element of the result is computed from the elements at its position.
         CAST: A change of the number format.
         REDUCE_STICK: A reduction over the stick dim.
         REDUCE_OTHER: A reduction over other dims.
@@ -72,12 +72,12 @@ class Kind(enum.Enum):
 
     @property
     def slides(self) -> bool:
-        """Return whether the first input is read by windows that slide over it."""
+        """Return whether windows slide over the first input."""
         return self in (Kind.CONVOLUTION, Kind.POOLING)
 
     @property
     def is_divided_by_cost(self) -> bool:
-        """Return whether the cheapest division is looked for: cores share operands, or windows overlap."""
+        """Return whether the division is chosen by cost: cores share operands, or windows overlap."""
         return self is Kind.MATMUL or self.slides
 
     @property
@@ -87,17 +87,17 @@ class Kind(enum.Enum):
 
     @property
     def moves_bits(self) -> bool:
-        """Return whether elements go elsewhere as they are."""
+        """Return whether elements move unchanged."""
         return self in (Kind.RESTICKIFY, Kind.RELAYOUT, Kind.GATHER)
 
     @property
     def takes_sticks_apart(self) -> bool:
-        """Return whether several cores read parts of sticks that others hold: in device memory, not in LX."""
+        """Return whether several cores read parts of sticks that others hold: possible in device memory, not in LX."""
         return self is Kind.RESTICKIFY
 
     @property
     def on_array(self) -> bool:
-        """Return whether the array of multiply-adds works, not the vector unit."""
+        """Return whether the operation runs on the array of multiply-adds and not on the vector unit."""
         return self in (Kind.MATMUL, Kind.CONVOLUTION)
 
 
@@ -114,21 +114,21 @@ class DeviceOp:
     """One device operation.
 
     Attributes:
-        name: Its name, the ``opFuncName`` of the interface unless ``function`` says another.
+        name: Its name, which is the ``opFuncName`` of the interface unless ``function`` gives another.
         kind: Its class.
         operands: The names of its inputs.
-        expression: What it computes of them, element by element: nested tuples of a scalar function and its arguments.
+        expression: The computation of an element from the operands: nested tuples of a function and its arguments.
         formats: The formats of its inputs.
-        result: The format of the result if it differs.
+        result: The format of the result, if it differs.
         constants: The names of its constants.
-        combine: The scalar function by which a reduction combines the elements that ``expression`` gives.
-        neutral: The input of a reduction that changes nothing.
-        written: Other expressions of programs that it takes the place of, each with the constants that it does not
+        combine: The scalar function by which a reduction combines the elements of ``expression``.
+        neutral: The input of a reduction that does not change the result.
+        written: Other expressions of programs that the operation replaces, each with the constants that it does not
             name.
         unit: The unit that computes it.
-        index: The position of an INT32 input with positions in the input after it.
-        function: The ``opFuncName`` of the interface where that differs from the name.
-        whole_sums: The contracted dim is never split over cores.
+        index: The index of an INT32 input whose numbers are positions in the next input.
+        function: The ``opFuncName`` of the interface, if it differs from the name.
+        whole_sums: True if the contracted dim is never split over cores.
     """
 
     name: str
@@ -158,14 +158,14 @@ class DeviceOp:
 
     @property
     def table(self) -> int | None:
-        """The number of the input that is read indirectly, at the positions of the index."""
+        """The index of the input that is read indirectly, at the positions from the index input."""
         return None if self.index is None else self.index + 1
 
     @property
     def indirect(self) -> frozenset[int]:
-        """The numbers of both inputs of an indirect access.
+        """The indices of both inputs of an indirect access.
 
-        Both are in device memory, and the table may span any distance there.
+        Both are in device memory, where the address span of the table is not limited.
         """
         return frozenset() if self.index is None else frozenset({self.index, self.index + 1})
 
@@ -175,24 +175,24 @@ class DeviceOp:
         return self.kind.on_array and self.formats[0] in (INT8, FP8)
 
     def formats_of(self, number: int, first: str) -> tuple[str, ...]:
-        """Formats allowed for an input; all but an index have the format ``first`` of the first data input."""
+        """Return the formats allowed for an input; all but an index have ``first``, the first data input's format."""
         if number == self.index:
             return (INT32,)
         return self.formats if number == self.first_data else (first,)
 
     @property
     def first_data(self) -> int:
-        """The number of the first input that is no index."""
+        """The index of the first input that is not an index input."""
         return 1 if self.index == 0 else 0
 
     def result_format(self, input_format: str) -> str:
-        """The format of the result for inputs of a format."""
+        """Return the format of the result for inputs of a format."""
         return self.result or input_format
 
 
 DEVICE_OPS: dict[str, DeviceOp] = {}
 
-#: The kind of every operation of the interface that the stick rules know; these have no lowering.
+#: The kinds of operations of the interface that only the stick rules know; these operations have no lowering.
 KINDS: dict[str, Kind] = {
     "batchmatmulint4": Kind.MATMUL,
     **dict.fromkeys(("conv2dfp8", "conv2dint8", "conv2dint4"), Kind.CONVOLUTION),
@@ -204,10 +204,10 @@ KINDS: dict[str, Kind] = {
 #: The neutral element of a reduction, and of the contracted dim of a matmul: the value of masked elements.
 NEUTRAL: dict[str, float] = {}
 
-#: The scalar function by which partial results become one.
+#: The scalar function that combines partial results.
 COMBINE: dict[str, str] = {}
 
-#: What the fused operations take the place of, in the order in which the patterns are tried.
+#: The patterns that fused operations replace, in the order in which they are tried.
 PATTERNS: list[Pattern] = []
 
 
@@ -218,7 +218,7 @@ def define(*ops: DeviceOp) -> None:
         *ops: The operations, with names that are not in the table.
 
     Raises:
-        CompileError: An operation is incomplete, or has the name of another; then none is added.
+        CompileError: An operation is incomplete, or its name is already used; then no operation is added.
     """
     table = {**DEVICE_OPS}
     for op in ops:
@@ -240,7 +240,7 @@ def _add(*ops: DeviceOp) -> None:
 
 
 def scalar_expression(expression: Expression, table: Mapping[str, DeviceOp] = DEVICE_OPS) -> Expression:
-    """Return an expression in scalar functions alone, those of other operations in their place."""
+    """Return an expression that uses only scalar functions; other operations are replaced by their expressions."""
     if not isinstance(expression, tuple):
         return expression
     function, *arguments = expression
@@ -254,13 +254,13 @@ def scalar_expression(expression: Expression, table: Mapping[str, DeviceOp] = DE
 
 
 def is_extreme(op: DeviceOp, table: Mapping[str, DeviceOp] = DEVICE_OPS) -> bool:
-    """Return whether an operation takes the larger or smaller of two numbers, which for zeros has either sign."""
+    """Return whether an operation takes a maximum or minimum, whose sign is unspecified for zeros."""
     calls = [] if op.expression is None else applications_of(scalar_expression(op.expression, table))
     return not {op.combine, *(function for function, *_ in calls)}.isdisjoint(("maximum", "minimum"))
 
 
 def _patterns(op: DeviceOp) -> Iterator[Pattern]:
-    """The patterns of an operation: its expression, unless that is one function of its operands, and the others."""
+    """Yield the patterns of an operation: its expression, unless it is a single function, and the written forms."""
     expressions = [*op.written]
     if isinstance(op.expression, tuple) and not op.kind.combines:
         if any(not isinstance(argument, str) for argument in op.expression[1:]):
@@ -273,7 +273,7 @@ def _patterns(op: DeviceOp) -> Iterator[Pattern]:
 
 
 def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
-    """Yield what is wrong with an entry, each as the rest of a sentence that begins with its name."""
+    """Yield the errors of an entry, each as the rest of a sentence that begins with its name."""
     if op.name in table:
         yield "is in the table already"
     unknown = [name for name in (*op.formats, op.result or DL16) if name not in _FORMATS]
@@ -293,14 +293,14 @@ def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
     yield from _problems_of_combination(op, table)
 
 
-#: Constants with which written forms are compared; as a limit, a number beyond the ordinary ones of ``POINTS``.
+#: Constants for the comparison of written forms; the limit is beyond the ordinary numbers of ``POINTS``.
 _SOME, _LIMIT = 0.5, 40.0
 
 
 def _deviations(
     op: DeviceOp, expression: Expression, fixed: Mapping[str, float], table: Mapping[str, DeviceOp]
 ) -> Iterator[str]:
-    """Yield that a written form gives other numbers than the operation, such as a NaN."""
+    """Yield an error if a written form gives other numbers than the operation, including NaN."""
     numbers = points(max(op.arity, 2))
     values: dict[str, Any] = dict.fromkeys((*op.constants, ANY), _SOME)
     values |= {**fixed, ANY: _LIMIT, **dict(zip(op.operands, numbers, strict=False))}
@@ -314,7 +314,7 @@ def _deviations(
 def _problems_of(
     op: DeviceOp, expression: Expression, fixed: Mapping[str, float], table: Mapping[str, DeviceOp]
 ) -> Iterator[str]:
-    """Yield what is wrong with an expression of an operation."""
+    """Yield the errors of an expression of an operation."""
     stated, read = {*op.operands, *op.constants}, names_of(expression)
     for name in sorted(read - stated - ({ANY} & fixed.keys())):
         yield f"reads '{name}' in {expression}, which is none of its operands and constants ({', '.join(stated)})"
@@ -333,7 +333,7 @@ def _problems_of(
 
 
 def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
-    """Yield what is wrong with how a reduction combines elements."""
+    """Yield the errors in how a reduction combines elements."""
     if not op.kind.combines:
         if op.combine is not None or op.neutral is not None:
             yield f"states how it combines elements, but a {op.kind.value} operation does not"
@@ -383,12 +383,12 @@ def _op(name: str, expression: Expression, operands: tuple[str, ...] = ("x",), *
 
 
 def _also(*expressions: tuple, **constants: float) -> tuple[tuple[tuple, Mapping[str, float]], ...]:
-    """Other ways to write an operation, with the constants that these do not name."""
+    """Return other expressions of an operation, with the constants that they do not name."""
     return tuple((expression, constants) for expression in expressions)
 
 
 def _functions(names: str, operands: tuple[str, ...] = ("x",), **fields) -> Iterator[DeviceOp]:
-    """Entries of operations that are one scalar function each."""
+    """Yield entries of operations that are a single scalar function."""
     for name in names.split():
         yield _op(name, (name, *operands), operands, **fields)
 
@@ -396,7 +396,7 @@ def _functions(names: str, operands: tuple[str, ...] = ("x",), **fields) -> Iter
 def _reductions(
     name: str, expression: Expression, combine: str, neutral: float, constants: tuple[str, ...] = ()
 ) -> Iterator[DeviceOp]:
-    """Entries of a reduction over the stick dim and over other dims."""
+    """Yield the entries of a reduction over the stick dim and over other dims."""
     for opcode, kind in ((name, Kind.REDUCE_STICK), (name + "nonstick", Kind.REDUCE_OTHER)):
         yield DeviceOp(
             opcode, kind, ("x",), expression, constants=constants, combine=combine, neutral=neutral
@@ -431,7 +431,7 @@ _add(
         ("mul", "x", ("sigmoid", "x")),
         written=_also(("realdiv", "x", ("add", 1.0, ("exp", ("neg", "x"))))),
     ),
-    # A choice by "x > 0" would make 0 of NaN.
+    # A choice by "x > 0" would turn NaN into 0.
     _op(
         "relufwd",
         ("maximum", "x", 0.0),
@@ -467,14 +467,14 @@ _add(
             ("where3", ("greaterthan", "x", "softplusThresh"), "x", ("log1p", ("exp", "x"))), softplusBeta=1.0
         ),
     ),
-    # Where a softplus becomes x is a matter of range, which differs by number format.
+    # The threshold from which a softplus is x depends on the range of the number format.
     _op(
         "mish",
         ("mul", "x", ("tanh", ("log1p", ("exp", "x")))),
         formats=(DL16,),
         written=_also(("mul", "x", ("tanh", ("softplus", "x", 1.0, ANY)))),
     ),
-    # Statistics lack the normalised dim: they come in, and leave, sparse.
+    # Statistics lack the normalised dim: they are sparse both as inputs and as results.
     _op("layernormscale", ("rsqrt", ("add", "x", "eps")), constants=("eps",)),
     _op("addi32toi32", ("add", "x", "y"), ("x", "y"), formats=(INT32,)),
     _op("muli32toi32", ("mul", "x", "y"), ("x", "y"), formats=(INT32,)),
@@ -484,7 +484,7 @@ _add(
     _cast("int32tofp32", INT32, FP32),
     _cast("fp8todl16", FP8, DL16),
     _cast("qfp8ch", DL16, FP8),
-    # Integers come in: the compiler scales and rounds before, in f32.
+    # The input is integers: the compiler scales and rounds before, in f32.
     DeviceOp(
         "csqint8ch",
         Kind.CAST,
@@ -510,8 +510,8 @@ _add(
         neutral=0.0,
     ),
     _matmul("batchmatmul", (DL16,)),
-    # Both accumulate in more than their operands have and round to DL16 at the end, an integer sum too. The kernels of
-    # 8-bit operands have no partial sums (torch-spyre, work_division_constraints.py).
+    # Both accumulate in a wider format than their operands and round to DL16 at the end, also for integer sums. The
+    # kernels of 8-bit operands do not have partial sums (torch-spyre, work_division_constraints.py).
     _matmul("batchmatmulint8", (INT8,), result=DL16, whole_sums=True),
     _matmul("batchmatmulfp8", (FP8,), result=DL16, whole_sums=True),
     # Windows slide over the first input, whose channels are contracted too (docs/convolutions.md).
@@ -540,6 +540,6 @@ _add(
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=_ANY),
     # Rows of a table by their positions: a copy whose source is read indirectly.
     DeviceOp("gather", Kind.GATHER, ("positions", "table"), formats=_ANY, index=0, function="identity"),
-    # From one distribution over the LX of the cores to another, bits as they are.
+    # A redistribution over the LX of the cores, with unchanged bits.
     DeviceOp("shuffle", Kind.RELAYOUT, formats=_FORMATS),
 )

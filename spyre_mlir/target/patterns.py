@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Patterns of operations that one device operation takes the place of, in the order in which they are tried.
+"""Patterns of operations that a single device operation replaces, in the order in which they are tried.
 
-A pattern is an expression of device operations whose names are operands and constants of the one that replaces it.
+A pattern is an expression of device operations whose names are operands and constants of the replacing operation.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import COMMUTATIVE, Expression, applications_of
 
-#: Name in a pattern for a constant of an operation that may be any number.
+#: The name in a pattern for a constant of an operation that may be any number.
 ANY = "_"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """``expression`` is ``opcode`` of the operands and constants that it names, and of the constants ``fixed``."""
+    """``expression`` equals ``opcode`` on the operands and constants that it names, and on the constants ``fixed``."""
 
     expression: tuple
     opcode: str
@@ -30,14 +30,14 @@ class Pattern:
 
     @property
     def size(self) -> int:
-        """Functions and numbers of the expression."""
+        """The number of functions and numbers in the expression."""
         applications = list(applications_of(self.expression))
         numbers = (argument for call in applications for argument in call[1:] if isinstance(argument, float))
         return len(applications) + sum(1 for _ in numbers)
 
 
 def operand_orders(opcode: str, count: int) -> list[tuple[int, ...]]:
-    """Return the orders in which the operands of an operation may stand, beginning with the one they are in."""
+    """Return the permitted orders of the operands of an operation, beginning with the given order."""
     order = tuple(range(count))
     return list(itertools.permutations(order)) if opcode in COMMUTATIVE else [order]
 
@@ -60,7 +60,7 @@ def require_distinct(patterns: Iterable[Pattern]) -> None:
 
 
 def _normal_form(expression: Expression) -> Expression:
-    """Return one expression for all that differ in names and in the order of operands that may be swapped."""
+    """Return one representative of all expressions that differ only in names and in the order of swappable operands."""
     return min((_numbered(reordered, {}) for reordered in _reordered(expression)), key=repr)
 
 
@@ -75,7 +75,7 @@ def _reordered(expression: Expression) -> Iterator[Expression]:
 
 
 def _numbered(expression: Expression, names: dict[str, str]) -> Expression:
-    """Return an expression with its names replaced by their number, in the order in which they occur."""
+    """Return an expression with each name replaced by its index, in the order in which names occur."""
     if isinstance(expression, tuple):
         return (expression[0], *(_numbered(argument, names) for argument in expression[1:]))
     return names.setdefault(expression, f"#{len(names)}") if isinstance(expression, str) else expression

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Windows that slide along a dim of a tensor: which positions of memory they touch, and what of them is padding."""
+"""Windows that slide along a dim of a tensor: the memory positions that windows access, and their padding."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spyre_mlir.records import dataclass
 class Sliding:
     """Position ``k`` of ``extent`` of window ``o`` is position ``stride * o + dilation * k - before`` of a dim.
 
-    The dim has ``size`` positions in memory. Those that it has not, ``before`` the first and behind the last, are
-    padding, which is nowhere in memory.
+    The dim has ``size`` positions in memory. The ``before`` positions before the first and all positions after the last
+    are padding, which is not in memory.
     """
 
     extent: int
@@ -26,17 +26,17 @@ class Sliding:
 
     @property
     def reach(self) -> int:
-        """Positions from the first of a window to its last."""
+        """The positions from the first to the last of a window, both included."""
         return self.dilation * (self.extent - 1) + 1
 
     def end(self, count: int) -> int:
-        """The position behind the last one of ``count`` windows; beyond ``size`` in the padding."""
+        """Return the position after the last one of ``count`` windows; beyond ``size`` it is in the padding."""
         return (count - 1) * self.stride + self.reach - self.before
 
     def accessed(self, first: int, count: int) -> tuple[int, int]:
-        """Return the first position that ``count`` windows from ``first`` on touch, and how many there are.
+        """Return the first position that ``count`` windows from ``first`` on access, and the number of positions.
 
-        What lies between the windows is touched, too, since a core reads one piece.
+        Positions between the windows count too, because a core reads one contiguous range.
         """
         begin = first * self.stride
         end = min(begin + self.end(count), self.size)
@@ -44,7 +44,7 @@ class Sliding:
         return begin, max(end - begin, 0)
 
     def most_accessed(self, count: Any) -> Any:
-        """Positions that ``count`` windows touch, at most; an array for an array of counts."""
+        """Return the largest number of positions that ``count`` windows access; an array for an array of counts."""
         reached = (count - 1) * self.stride + self.reach
         return np.minimum(reached, self.size) if isinstance(reached, np.ndarray) else min(reached, self.size)
 
@@ -53,5 +53,5 @@ class Sliding:
         return self.before > 0 or self.end(count) > self.size
 
     def has_empty(self, count: int) -> bool:
-        """Return whether one of ``count`` windows has nothing but padding."""
+        """Return whether one of ``count`` windows contains only padding."""
         return self.before >= self.reach or (count - 1) * self.stride - self.before >= self.size

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The target of a compilation: sizes, limits and rates of one device, read from a device file.
 
-Nothing else in the product writes down a size, a limit or a rate of the hardware. ``spyre.toml`` is the packaged device
-file; its comments name the source of each number. A field of ``Target`` is a key of the file, ``lx_bytes`` for instance
+This is the only place with sizes, limits or rates of the hardware. ``spyre.toml`` is the packaged device file; its
+comments state the source of each number. A field of ``Target`` is a key of the file; for instance, ``lx_bytes`` is
 ``bytes`` of ``[lx]``.
 """
 
@@ -26,12 +26,12 @@ from spyre_mlir.files import read_text
 from spyre_mlir.records import dataclass
 
 _MAX_FILE_BYTES = 1 << 20
-#: Bounds of bytes of LX and of cores: the validator and the simulator keep tables of both.
+#: Limits of the bytes of LX and the number of cores: the validator and the simulator keep tables of both.
 _MAX_LX_BYTES, _MAX_CORES = 1 << 28, 1024
-#: Bound of exponents: powers stay in the range of floats.
+#: Limit of exponents: powers stay in the range of floats.
 _MAX_EXPONENT = 8
 
-#: The cost model of a device that names none.
+#: The cost model of a device file that does not name one.
 ANALYTIC = "analytic"
 
 
@@ -65,7 +65,7 @@ class SharingRates:
 
 @dataclass(frozen=True)
 class RowReductionRates:
-    """Bandwidth of a reduction over the stick by its rows: the least, and what is added to it for few rows."""
+    """Bandwidth of a reduction over the stick by its number of rows: the minimum, and an addition for few rows."""
 
     least_bytes_per_ns: float  #: for many rows
     more_bytes_per_ns: float  #: added for no rows
@@ -86,7 +86,7 @@ class RingRates:
 
 @dataclass(frozen=True)
 class Target:
-    """Sizes, limits and rates of one device, and what of it a program may use: cores, and a part of LX.
+    """Sizes, limits and rates of one device, and the part of it that a program may use: cores, and a part of LX.
 
     The type of a field names its section and key in the device file; a field without key is a section.
     """
@@ -170,7 +170,7 @@ class Target:
             path: The file.
 
         Raises:
-            CompileError: It describes no device; the message names the file and the field.
+            CompileError: The file does not describe a device; the message names the file and the field.
         """
         return cls.of_text(read_text(path, _MAX_FILE_BYTES), path)
 
@@ -193,13 +193,13 @@ class Target:
         return target
 
     def overlaid(self, sections: Sections, source: str) -> Target:
-        """Return the target with the fields that ``sections`` name, as ``differences`` writes them."""
+        """Return the target with the fields in ``sections`` replaced, in the form of ``differences``."""
         return Target.of_sections(merged(self.sections(), sections), source) if sections else self
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Target:
-        """Return the target with other numbers by section and key, ``hbm.access_ns`` for instance, unchecked.
+        """Return the target with other numbers by section and key, for instance ``hbm.access_ns``, unchecked.
 
-        A fit tries fractions for whole numbers too.
+        A fit also tries fractions for integer fields.
         """
         changes: dict[str, Any] = {}
         for name, path in _paths().items():
@@ -227,7 +227,7 @@ class Target:
         return {**tables, "array": {**tables["array"], "speedup": dict(self.array.speedup)}}
 
     def differences(self) -> dict[str, Any]:
-        """Return the fields that differ from those of the packaged device, as tables of a device file."""
+        """Return the fields that differ from the packaged device, as tables of a device file."""
         packaged = packaged_target().sections()
         return {
             section: changed
@@ -240,17 +240,17 @@ class Target:
     def with_options(
         self, cores: int | None, backend_fraction: float | None, cost_model: str | None = None
     ) -> Target:
-        """Return the target with so many cores, such a part of LX for the back end and a cost model, if not None."""
+        """Return the target with ``cores``, the back end's fraction of LX and a cost model, each if it is not None."""
         target = self if cores is None else self.with_cores(cores)
         if cost_model not in (None, target.cost_model):
             target = _replaced(target, "cost_model", cost_model)
         return target if backend_fraction is None else target.with_backend_fraction(backend_fraction)
 
     def with_cores(self, cores: int) -> Target:
-        """Return the target of programs that use so many ``cores``.
+        """Return the target of programs that use ``cores`` cores.
 
         Raises:
-            CompileError: The device has fewer.
+            CompileError: The device has fewer cores.
         """
         if not 1 <= cores <= self.device_cores:
             raise CompileError(f"sencores is {cores}; the device has 1 to {self.device_cores} cores.")
@@ -260,7 +260,7 @@ class Target:
         """Return the target whose back end keeps a ``fraction`` of LX.
 
         Raises:
-            CompileError: It is not in [0, 1].
+            CompileError: The fraction is not in [0, 1].
         """
         if not 0 <= fraction <= 1:
             raise CompileError(f"lx-frac-avail is {fraction}; it is a part of LX, 0 to 1.")
@@ -282,7 +282,7 @@ class Target:
 
 @functools.lru_cache(maxsize=64)
 def _replaced(target: Target, name: str, value: float | str) -> Target:
-    """Return one object for equal changes: caches that have it in their keys compare it by identity."""
+    """Return one object for equal changes: caches with the target in their keys compare it by identity."""
     return replace(target, **{name: value})
 
 
@@ -296,13 +296,13 @@ _CURRENT: contextvars.ContextVar[Target | None] = contextvars.ContextVar("target
 
 
 def set_default_target(target: Target) -> None:
-    """Make ``target`` the default one, in this context (``contextvars``)."""
+    """Make ``target`` the default target in this context (``contextvars``)."""
     _CURRENT.set(target)
 
 
 @contextlib.contextmanager
 def compiling_for(target: Target) -> Iterator[None]:
-    """Make ``target`` the default one while the block runs."""
+    """Make ``target`` the default target while the block runs."""
     token = _CURRENT.set(target)
     try:
         yield
@@ -311,9 +311,9 @@ def compiling_for(target: Target) -> Iterator[None]:
 
 
 def default_target() -> Target:
-    """Return the target of ``compiling_for``; outside of it that of the environment.
+    """Return the target of ``compiling_for``, or outside of it the target of the environment.
 
-    That is the packaged one, or that of the file SPYRE_DEVICE, with SENCORES and DXP_LX_FRAC_AVAIL applied.
+    The environment gives the packaged device file or the file SPYRE_DEVICE; SENCORES and DXP_LX_FRAC_AVAIL override it.
     """
     current = _CURRENT.get()
     if current is not None:
@@ -345,12 +345,12 @@ def packaged_text() -> str:
 
 
 def check_fields(sections: Sections, source: str) -> None:
-    """Raise ``CompileError`` for tables with an unknown or a missing field, or one of another type."""
+    """Raise ``CompileError`` for tables with an unknown or a missing field, or a field of another type."""
     _fields_of(_with_defaults(sections), source)
 
 
 def _with_defaults(sections: Sections) -> Sections:
-    """Return the tables with all cores usable and the analytic cost model where nothing else is said."""
+    """Return the tables, by default with all cores usable and the analytic cost model."""
     cores, program = sections.get("cores"), sections.get("program")
     if isinstance(cores, Mapping):
         sections = {**sections, "cores": {"usable": cores.get("count"), **cores}}
@@ -360,7 +360,7 @@ def _with_defaults(sections: Sections) -> Sections:
 
 
 def is_integer(path: str) -> bool:
-    """Return whether a field, by section and key, is a whole number; ``KeyError`` if it is no single number."""
+    """Return whether a field, by section and key, is an integer; ``KeyError`` if it is not a single number."""
     kinds: dict[str, Any] = {}
     hints = typing.get_type_hints(Target)
     for name, where in _paths().items():
@@ -380,7 +380,7 @@ def _paths() -> dict[str, str]:
 
 
 def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
-    """Return the fields of ``Target`` from the tables of a device file, each read once and none left over."""
+    """Return the fields of ``Target`` from the tables of a device file; ``CompileError`` for unknown keys."""
     hints = typing.get_type_hints(Target)
     values, known = {}, {}
     for name, path in _paths().items():
@@ -398,13 +398,13 @@ def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
     return values
 
 
-# -- what makes sense of a device ------------------------------------------------------------------------
+# -- consistency of a device -----------------------------------------------------------------------------
 
-#: Fields that may be 0, or less.
+#: Fields that may be 0 or negative.
 _UNBOUNDED = ("lx_reserved_bytes", "lx_backend_fraction", "burst_overhead_bytes", "turnaround_ns_per_byte")
 _UNBOUNDED_RATES = ("relayout_run_ns", "relayout_run_split_ns", "more_bytes_per_ns", "contention_exponent")
 
-#: A field, and one that it must be a multiple of.
+#: Pairs of a field and a field that divides it.
 _MULTIPLES = (
     ("lx_bytes", "lx_alignment_bytes"),
     ("lx_reserved_bytes", "lx_alignment_bytes"),
@@ -416,7 +416,7 @@ _MULTIPLES = (
 
 
 def _problem(target: Target) -> str | None:
-    """Describe what is wrong with the fields of a target among each other; None if nothing is."""
+    """Describe an inconsistency between the fields of a target; None if there is none."""
     paths = _paths()
     for name, path, value in _numbers(target):
         if name not in _UNBOUNDED and name not in _UNBOUNDED_RATES and value <= 0:
@@ -457,7 +457,7 @@ def _problem(target: Target) -> str | None:
 
 
 def _numbers(target: Target) -> Iterator[tuple[str, str, float]]:
-    """Yield name, path and value of each field that is one number."""
+    """Yield the name, path and value of each field that is a single number."""
     for name, path in _paths().items():
         value = getattr(target, name)
         parts = (
@@ -484,12 +484,12 @@ def _problem_of_lists(target: Target) -> str | None:
     return None
 
 
-# Tables of a device file as values of the types that fields have; an error names the file and the field.
+# Conversion of the tables of a device file to the types of the fields; an error names the file and the field.
 
-#: A device as tables of a device file: of a section its keys and their values.
+#: A device as tables of a device file: the keys and values of each section.
 Sections = Mapping[str, Any]
 
-#: Bounds of every number but 0: counts of bytes have the largest; rates and their inverses stay in the range of floats.
+#: Bounds of every number but 0: counts of bytes are the largest; rates and their inverses stay in the range of floats.
 _MIN_NUMBER, _MAX_NUMBER = 1e-9, 1 << 48
 
 
@@ -537,7 +537,7 @@ def value_of(kind: Any, table: Sections, key: str, path: str, source: str) -> An
 
 
 def _converted(kind: Any, value: Any) -> Any:
-    """Return a value of TOML as ``kind``: bool, int, float, str, a tuple or the pairs of a table; None if it is not."""
+    """Return a TOML value as ``kind``: bool, int, float, str, a tuple or the pairs of a table; None for others."""
     if kind is bool:
         return value if isinstance(value, bool) else None
     if kind is str:
@@ -547,7 +547,7 @@ def _converted(kind: Any, value: Any) -> Any:
     if kind is int:
         return value if isinstance(value, int) and abs(value) <= _MAX_NUMBER else None
     if kind is float:
-        # NaN is in no range, and an integer may be too large for a float.
+        # NaN is outside of every range, and an integer may be too large for a float.
         is_number = isinstance(value, int | float) and (
             value == 0 or _MIN_NUMBER <= abs(value) <= _MAX_NUMBER
         )
@@ -582,7 +582,7 @@ def _noun(kind: Any) -> str:
 
 
 def to_toml(value: Any) -> Any:
-    """Return the value of a field as TOML has it."""
+    """Return the value of a field in its TOML form."""
     return list(value) if isinstance(value, tuple) else value
 
 
