@@ -129,7 +129,7 @@ def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
 
 @functools.cache
 def _types(cls: type) -> dict[str, Any]:
-    """Return the types of the fields; cached, because annotations are text that would be evaluated for each pipeline."""
+    """Return the types of the fields, cached: annotations are text that would be evaluated for each pipeline."""
     return typing.get_type_hints(cls)
 
 

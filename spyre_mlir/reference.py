@@ -131,7 +131,7 @@ def _without_index_reads(module: ir.Module) -> ir.Module:
 
 
 def _plain_read(op: ir.Operation) -> ir.Value:
-    """Build the index that an ``sdsc.read_index`` reads, a negative one counted from the end; callers check the range."""
+    """Build the index that an ``sdsc.read_index`` reads; a negative index counts from the end. Callers check ranges."""
     index, source = ir.IndexType.get(), op.operands[0]
     type_ = ir.RankedTensorType(source.type)
     element, size = (
