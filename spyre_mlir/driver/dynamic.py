@@ -95,7 +95,7 @@ class DynamicProgram(Generic[ProgramT]):
             occurrences: The dims of the inputs that are dynamic, if they are not given by name.
 
         Raises:
-            CompileError: There is no dim, or a size is not a multiple of its granularity.
+            CompileError: No dim is given, or a size is not a multiple of its granularity.
         """
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 

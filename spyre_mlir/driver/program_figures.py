@@ -137,7 +137,7 @@ class ProgramFigures:
         return program_metrics(self.steps, self.timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
-        """Return the least bytes and multiply-adds that any plan of the program needs; None if there is no linalg."""
+        """Return the least bytes and multiply-adds that any plan of the program needs; None without linalg."""
         if self._bound is None and self._source is not None:
             source, updates = self._source
             self._bound = program_bound(source, self.arrays, updates)
