@@ -64,8 +64,8 @@ def is_placed(error: Exception) -> bool:
 def is_fault(error: Exception) -> bool:
     """Return whether an exception is a fault of the compiler.
 
-    Refusals, exceptions from user-defined code, warnings that the user has turned into errors, files that the system
-    refuses and a lack of memory are not faults.
+    ``CompileError``, exceptions from user-defined code, warnings that the user has turned into errors, a lack of memory
+    and an ``OSError`` about a file are not faults.
     """
     is_of_system = isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.filename is not None

@@ -2,9 +2,8 @@
 """User-defined algorithms in the key of the cache: their code counts by content, like the compiler's own code.
 
 The code of an algorithm is the module that defines it and every module that it imports, at the top or in a function.
-An installed package other than the algorithm's own counts by its version. A module without a file, as in a notebook,
-and a file that changed after Python started raise ``Uncached`` with the reason. Data files that the code reads do not
-count.
+An installed package other than the algorithm's own counts by its version; data files do not count. A module without a
+file, as in a notebook, and a file that changed after Python started raise ``Uncached`` with the reason.
 """
 
 from __future__ import annotations

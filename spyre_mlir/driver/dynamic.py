@@ -299,10 +299,7 @@ def _shown(sizes: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class SizePrice:
-    """Predicted time (us) of the bundle of all sizes at ``sizes``, and of a bundle compiled only for them.
-
-    ``reason`` names the largest difference.
-    """
+    """Predicted us at ``sizes`` of the bundle of all sizes, and of a bundle only for them; ``reason`` compares them."""
 
     sizes: Mapping[str, int]
     us: float

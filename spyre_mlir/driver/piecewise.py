@@ -158,8 +158,7 @@ class PiecewiseProgram:
     def metrics(self) -> dict[str, float]:
         """Return the figures of ``Program.metrics``, combined over the pieces of the last call, and three counts.
 
-        The counts are ``pieces`` of the last call, ``programs`` compiled so far, and ``host_calls`` of PyTorch between
-        the pieces.
+        The counts are ``pieces`` of the last call, ``programs`` compiled so far, and ``host_calls`` between the pieces.
         """
         parts = [run.program.metrics() for run in self.last]
         names = list(parts[0]) if parts else []

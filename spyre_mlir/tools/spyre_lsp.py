@@ -3,9 +3,8 @@
 
     spyre-lsp
 
-An editor starts the server. It provides errors while typing, the layout, division, placement and cost of a value,
-definitions, an outline with the level of each function, and lenses that show the IR after a level. editors/vscode is a
-VS Code extension.
+An editor starts it. It shows errors while typing; layout, division, placement and cost of a value; definitions; an
+outline with the level of each function; lenses with the IR after a level. editors/vscode is a VS Code extension.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ The output file is written only on success.
 A folder of KTIR (spyre-compile --target ktir) runs on ktir-cpu, if that is installed (docs/ktir.md); --stats then
 prints the time of the plan by the model of ktir-cpu and by ours.
 
---timeline predicts the time of the bundle, which needs no inputs; without other outputs, the bundle does not run. The
-file opens in ui.perfetto.dev and in chrome://tracing. Use the times to rank plans, not as predictions in microseconds.
+--timeline predicts the time of the bundle, which needs no inputs. Without --inputs, --outputs and --stats, the bundle
+does not run. Open the file in ui.perfetto.dev or chrome://tracing. Use the times to rank plans, not as predictions.
 """
 
 from __future__ import annotations
